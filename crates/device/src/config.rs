@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The settings of a context. They are read once, when the context is made.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::driver::Driver;
+use crate::{DeviceInfo, DeviceKind, Selector};
+
+/// Takes lines that a context logs.
+pub type LogSink = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Puts a driver of a test's own between a context and its driver.
+pub type Wrap = Arc<dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync>;
+
+/// What a context is made from.
+///
+/// # Examples
+/// ```
+/// use device::{DeviceConfig, Selector};
+/// let config = DeviceConfig::default().with_selector(Selector::OpenCl).with_memory_bytes(1 << 30);
+/// assert_eq!(config.memory_bytes, 1 << 30);
+/// assert!(config.profiling);
+/// ```
+#[derive(Clone)]
+pub struct DeviceConfig {
+    /// Which device.
+    pub selector: Selector,
+    /// A part of the platform's name, where several drivers offer the same device.
+    pub platform: Option<String>,
+    /// Bytes that the pool may hold; 0 means 90 % of a GPU's memory, half of the host's for a CPU.
+    pub memory_bytes: usize,
+    /// Options for the device's compiler, after our own.
+    pub compile_options: Vec<String>,
+    /// Folder that compiled programs are kept in between processes; none are without it.
+    pub cache_dir: Option<PathBuf>,
+    /// Whether each launch is timed by the device. Costs a few microseconds a launch.
+    pub profiling: bool,
+    /// CUDA's run-time compiler, where it lies outside the places that are searched.
+    pub nvrtc_path: Option<PathBuf>,
+    /// Takes lines that tell what the context does.
+    pub log: Option<LogSink>,
+    /// For tests: wraps the driver, see [`testing`](crate::testing).
+    pub wrap: Option<Wrap>,
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        Self {
+            selector: Selector::Auto,
+            platform: None,
+            memory_bytes: 0,
+            compile_options: Vec::new(),
+            cache_dir: None,
+            profiling: true,
+            nvrtc_path: None,
+            log: None,
+            wrap: None,
+        }
+    }
+}
+
+impl fmt::Debug for DeviceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceConfig")
+            .field("selector", &self.selector)
+            .field("platform", &self.platform)
+            .field("memory_bytes", &self.memory_bytes)
+            .field("compile_options", &self.compile_options)
+            .field("cache_dir", &self.cache_dir)
+            .field("profiling", &self.profiling)
+            .field("nvrtc_path", &self.nvrtc_path)
+            .field("log", &self.log.is_some())
+            .field("wrap", &self.wrap.is_some())
+            .finish()
+    }
+}
+
+impl DeviceConfig {
+    /// Sets which device.
+    pub fn with_selector(mut self, selector: Selector) -> Self {
+        self.selector = selector;
+        self
+    }
+
+    /// Sets a part of the platform's name.
+    pub fn with_platform(mut self, platform: impl Into<String>) -> Self {
+        self.platform = Some(platform.into());
+        self
+    }
+
+    /// Sets the bytes that the pool may hold, 0 for the device's default.
+    pub fn with_memory_bytes(mut self, bytes: usize) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// Adds an option for the device's compiler.
+    pub fn with_compile_option(mut self, option: impl Into<String>) -> Self {
+        self.compile_options.push(option.into());
+        self
+    }
+
+    /// Keeps compiled programs in a folder.
+    pub fn with_cache_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cache_dir = Some(folder.into());
+        self
+    }
+
+    /// Sets whether launches are timed.
+    pub fn with_profiling(mut self, profiling: bool) -> Self {
+        self.profiling = profiling;
+        self
+    }
+
+    /// Names CUDA's run-time compiler.
+    pub fn with_nvrtc_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.nvrtc_path = Some(path.into());
+        self
+    }
+
+    /// Sets what takes the log's lines.
+    pub fn with_log(mut self, log: LogSink) -> Self {
+        self.log = Some(log);
+        self
+    }
+
+    /// Sets a test's wrapper around the driver.
+    pub fn with_wrap(mut self, wrap: Wrap) -> Self {
+        self.wrap = Some(wrap);
+        self
+    }
+
+    /// The pool's limit on `info`, in bytes.
+    pub(crate) fn memory_limit(&self, info: &DeviceInfo) -> usize {
+        let limit = match (self.memory_bytes, info.kind) {
+            (0, DeviceKind::Cpu) => host_memory_bytes().unwrap_or(info.memory_bytes) / 2,
+            (0, _) => info.memory_bytes / 10 * 9,
+            (bytes, _) => bytes as u64,
+        };
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    }
+}
+
+/// Bytes of memory that this process may use: the machine's, or its control group's where that is less.
+pub(crate) fn host_memory_bytes() -> Option<u64> {
+    let file = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = file.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    Some(group.unwrap_or(u64::MAX).min(kibibytes * 1024))
+}

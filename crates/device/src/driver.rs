@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a driver must do: the one trait behind every device.
+//!
+//! Handles are plain integers that only the driver that made them understands. Everything that
+//! enqueues returns at once; only [`Driver::wait`] blocks, and only the completion thread calls it.
+//! Ownership, lifetimes, pooling and counting are the business of the types above this trait.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use crate::{DeviceInfo, Result};
+
+/// Device memory as the driver knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// `CUdeviceptr` or `cl_mem`.
+    pub handle: u64,
+    /// Bytes that the handle spans.
+    pub bytes: usize,
+    /// The host's address of the same bytes, 0 where the host cannot reach them.
+    pub host: usize,
+}
+
+/// An in-order queue: `CUstream` or `cl_command_queue`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawQueue(pub u64);
+
+/// A point in a queue: `CUevent` or `cl_event`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawEvent(pub u64);
+
+/// A loaded program: `CUmodule` or `cl_program`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawProgram(pub u64);
+
+/// A kernel of a loaded program: `CUfunction` or `cl_kernel`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawKernel(pub u64);
+
+/// The two events around one launch; the same event twice where the driver times events itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timer {
+    /// Before the kernel.
+    pub start: RawEvent,
+    /// After the kernel.
+    pub end: RawEvent,
+}
+
+/// One argument of a launch as the driver takes it.
+#[derive(Debug, Clone, Copy)]
+pub enum RawArg<'a> {
+    /// A buffer: the kernel sees a pointer to its first byte.
+    Memory(Memory),
+    /// A scalar of 1, 2, 4, 8 or 16 bytes in native order.
+    Value(&'a [u8]),
+}
+
+/// Groups and items of a launch, one-dimensional.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    /// Number of groups, at least 1.
+    pub groups: u32,
+    /// Items in each group, at least 1.
+    pub group_size: u32,
+}
+
+/// One opened device.
+///
+/// # Safety
+/// The unsafe methods take handles that must come from this very driver object, must not have been
+/// freed, and must stay alive until the work that uses them has completed.
+pub trait Driver: Debug + Send + Sync {
+    /// What is known of the device.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Allocates `bytes` (at least 1) of device memory, contents undefined. `OutOfMemory` where there is none.
+    fn alloc(&self, bytes: usize) -> Result<Memory>;
+    /// Makes host memory usable by kernels without a copy, or answers `None` where the device cannot.
+    ///
+    /// # Safety
+    /// `host .. host + bytes` stays valid, and is not written by the host, until [`free`](Self::free).
+    unsafe fn import_host(&self, host: usize, bytes: usize) -> Result<Option<Memory>>;
+    /// Gives memory back. Called once no queue uses it any more.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn free(&self, memory: Memory);
+    /// Allocates host memory that copies fast (pinned where the driver knows the notion); its address.
+    fn alloc_pinned(&self, bytes: usize) -> Result<usize>;
+    /// Frees what [`alloc_pinned`](Self::alloc_pinned) gave.
+    ///
+    /// # Safety
+    /// See the trait; `host` and `bytes` are those of the allocation.
+    unsafe fn free_pinned(&self, host: usize, bytes: usize);
+
+    /// A new in-order queue.
+    fn create_queue(&self) -> Result<RawQueue>;
+    /// Ends a queue whose work has completed.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn destroy_queue(&self, queue: RawQueue);
+    /// Hands everything enqueued so far to the device.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn flush(&self, queue: RawQueue) -> Result<()>;
+
+    /// Enqueues a copy of `bytes` from host memory to `to + offset`.
+    ///
+    /// # Safety
+    /// See the trait; the host memory stays valid until the copy has completed.
+    unsafe fn upload(&self, queue: RawQueue, from: usize, to: Memory, offset: usize, bytes: usize) -> Result<()>;
+    /// Enqueues a copy of `bytes` from `from + offset` to host memory.
+    ///
+    /// # Safety
+    /// See the trait; the host memory stays valid and unread until the copy has completed.
+    unsafe fn download(&self, queue: RawQueue, from: Memory, offset: usize, to: usize, bytes: usize) -> Result<()>;
+    /// Enqueues a copy between buffers of this device.
+    ///
+    /// # Safety
+    /// See the trait; the ranges lie inside the buffers and do not overlap.
+    unsafe fn copy(&self, queue: RawQueue, from: Memory, from_offset: usize, to: Memory, to_offset: usize, bytes: usize) -> Result<()>;
+    /// Enqueues setting `bytes` at `offset` to the byte `value`.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn fill(&self, queue: RawQueue, to: Memory, offset: usize, bytes: usize, value: u8) -> Result<()>;
+    /// Enqueues a kernel. With `timed`, the events to read its duration from.
+    ///
+    /// # Safety
+    /// See the trait; `args` match the kernel's parameters in number, order and width.
+    unsafe fn launch(&self, queue: RawQueue, kernel: RawKernel, grid: Grid, args: &[RawArg<'_>], timed: bool) -> Result<Option<Timer>>;
+
+    /// Marks the current end of the queue.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent>;
+    /// Makes later work on `queue` wait for `event`, without the host waiting.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn wait_on(&self, queue: RawQueue, event: RawEvent) -> Result<()>;
+    /// Whether the event has completed; errors of the work before it surface here.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn is_done(&self, event: RawEvent) -> Result<bool>;
+    /// Blocks until the event has completed; errors of the work before it surface here.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn wait(&self, event: RawEvent) -> Result<()>;
+    /// Time between the two events of a completed launch.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn elapsed(&self, timer: Timer) -> Result<Duration>;
+    /// Frees an event, completed or not.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn destroy_event(&self, event: RawEvent);
+
+    /// Compiles text to something that [`load`](Self::load) takes. Blocks; any thread.
+    /// `CompileFailed` carries text and log.
+    fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>>;
+    /// Loads what [`compile`](Self::compile) gave, in this or an earlier process.
+    fn load(&self, binary: &[u8]) -> Result<RawProgram>;
+    /// Unloads a program none of whose kernels is running.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn unload(&self, program: RawProgram);
+    /// A kernel of a program by name. The program owns it.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn kernel(&self, program: RawProgram, name: &str) -> Result<RawKernel>;
+}

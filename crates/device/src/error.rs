@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can go wrong on a device, in words that name the thing, the limit and the setting.
+
+use std::sync::Arc;
+
+use crate::{DriverKind, Selector};
+
+/// Result of everything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of a device or its driver. Cheap to clone: one failed compilation answers many waiters.
+#[non_exhaustive]
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// No driver at all could be opened.
+    #[error("device {selector}: no driver could be opened: {reason}")]
+    NoDriver {
+        /// What was asked for.
+        selector: Selector,
+        /// Each driver's own reason.
+        reason: String,
+    },
+    /// Drivers there are, but no device that matches.
+    #[error("device {selector}: no such device; {available}")]
+    NoDevice {
+        /// What was asked for.
+        selector: Selector,
+        /// What is there instead, and why it cannot be used.
+        available: String,
+    },
+    /// The device lacks something that every kernel may use.
+    #[error("device {device} cannot be used: {reason}")]
+    Unusable {
+        /// Name of the device.
+        device: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// The memory limit, or the device's memory itself, is exhausted.
+    #[error(
+        "pool \"{pool}\": {} requested, {} of {} in use; raise {setting} or run fewer queries at once",
+        human(*requested), human(*in_use), human(*limit)
+    )]
+    OutOfMemory {
+        /// The pool, named after its device.
+        pool: String,
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes allocated and reserved at that time.
+        in_use: usize,
+        /// The pool's limit in bytes; 0 where the driver refused before the pool counted.
+        limit: usize,
+        /// The setting that raises the limit.
+        setting: &'static str,
+    },
+    /// One allocation is larger than the device allows for any.
+    #[error("device {device}: one allocation of {} exceeds its limit of {}; use smaller batches", human(*requested), human(*limit))]
+    TooLarge {
+        /// Name of the device.
+        device: String,
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes that one allocation may have.
+        limit: usize,
+    },
+    /// The device's compiler refused a kernel.
+    #[error("{operator}: kernel does not compile on {device}: {log}")]
+    CompileFailed {
+        /// Name of the device.
+        device: String,
+        /// The operator that the kernel was generated for; empty where the driver alone speaks.
+        operator: String,
+        /// The whole text of the program.
+        text: Arc<str>,
+        /// What the compiler said.
+        log: String,
+    },
+    /// A driver call failed.
+    #[error("{call} on {device}: {name} ({code})")]
+    Driver {
+        /// Name of the device.
+        device: String,
+        /// The vendor's function.
+        call: &'static str,
+        /// Its answer.
+        code: i32,
+        /// The answer's name in the vendor's header, and what is known beyond it.
+        name: String,
+    },
+    /// A launch that the device cannot run as it is.
+    #[error("kernel {kernel} on {device}: {reason}")]
+    Launch {
+        /// Name of the device.
+        device: String,
+        /// Name of the kernel.
+        kernel: String,
+        /// What does not fit, with the limit.
+        reason: String,
+    },
+    /// A range that leaves its buffer.
+    #[error("{call}: bytes {start}..{end} leave a buffer of {len} bytes")]
+    Range {
+        /// The operation.
+        call: &'static str,
+        /// First byte.
+        start: usize,
+        /// One past the last byte.
+        end: usize,
+        /// Bytes of the buffer.
+        len: usize,
+    },
+    /// A setting has a value that it cannot have.
+    #[error("{setting} = {value}: {reason}")]
+    Config {
+        /// Name of the setting.
+        setting: &'static str,
+        /// The value given.
+        value: String,
+        /// What would be allowed.
+        reason: String,
+    },
+    /// A thread that the work depends on is gone: a bug here.
+    #[error("{0} ended before its work was done; this is a bug")]
+    Interrupted(&'static str),
+}
+
+impl Error {
+    /// Whether the same work may succeed in smaller pieces or once others have given memory back.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. } | Self::TooLarge { .. })
+    }
+
+    /// A failed driver call.
+    pub(crate) fn driver(device: impl Into<String>, call: &'static str, code: i32, name: impl Into<String>) -> Self {
+        Self::Driver { device: device.into(), call, code, name: name.into() }
+    }
+
+    /// A driver's own out of memory; the pool adds what it knows.
+    pub(crate) fn driver_out_of_memory(device: impl Into<String>, requested: usize) -> Self {
+        Self::OutOfMemory { pool: device.into(), requested, in_use: 0, limit: 0, setting: MEMORY_SETTING }
+    }
+}
+
+/// The setting that bounds a pool.
+pub(crate) const MEMORY_SETTING: &str = "device.memory_bytes";
+
+/// Bytes in the unit that a reader would choose.
+pub(crate) fn human(bytes: usize) -> String {
+    const UNITS: [(usize, &str); 3] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// Why no driver could be opened, in one line.
+pub(crate) fn join_problems<'a>(problems: impl Iterator<Item = (DriverKind, &'a str)>) -> String {
+    problems.map(|(driver, problem)| format!("{driver}: {problem}")).collect::<Vec<_>>().join("; ")
+}
