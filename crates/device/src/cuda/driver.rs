@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The CUDA driver: [`Driver`] on the primary context of one GPU.
+//!
+//! The primary context is the one that other libraries of the process (CUDA's runtime, PyTorch) use, so
+//! memory can be handed over. It is made current on the calling thread by each method. Queues are
+//! non-blocking streams: they never wait for the legacy default stream.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_uint, c_void};
+use std::fmt;
+use std::ptr;
+use std::time::Duration;
+
+use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags, CUfunction, CUjit_option, CUmodule, CUstream, CUstream_flags};
+
+use super::api::{Api, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, NOT_READY, OUT_OF_MEMORY, SUCCESS, is_sticky};
+use super::discovery::{Found, driver_version, unsupported};
+use super::image::kernel_names;
+use super::nvrtc::Nvrtc;
+use crate::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
+use crate::error::MEMORY_SETTING;
+use crate::{DeviceConfig, DeviceInfo, Error, LogSink, Result};
+
+/// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context of the process.
+const PORTABLE: c_uint = 1;
+
+/// The host sleeps while it waits, instead of keeping a core busy.
+const SLEEPING: c_uint = CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint;
+const UNTIMED: c_uint = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+
+/// Room for what the driver's PTX compiler has to say.
+const LOG_BYTES: usize = 8192;
+
+/// One GPU, opened.
+pub(super) struct CudaDriver {
+    info: DeviceInfo,
+    api: &'static Api,
+    context: PrimaryContext,
+    nvrtc: Nvrtc,
+    /// What NVRTC compiles for.
+    target: String,
+    log: Option<LogSink>,
+}
+
+impl CudaDriver {
+    /// Retains the device's context and finds the compiler.
+    pub fn open(api: &'static Api, found: Found, config: &DeviceConfig) -> Result<Self> {
+        let unusable = |reason: String| Error::Unusable { device: found.info.name.clone(), reason };
+        if let Some(problem) = &found.problem {
+            return Err(unusable(problem.clone()));
+        }
+        let nvrtc = Nvrtc::open_for(config.nvrtc_path.as_deref(), Some(driver_version(api)))?;
+        let Some(target) = nvrtc.target(found.capability) else {
+            return Err(unusable(unsupported(&nvrtc, &found).unwrap_or_default()));
+        };
+        let mut context = ptr::null_mut();
+        // SAFETY: `context` is live, the device came from the driver.
+        let status = unsafe { (api.cuDevicePrimaryCtxRetain)(&mut context, found.device) };
+        check(api, &found.info, "cuDevicePrimaryCtxRetain", status)?;
+        let context = PrimaryContext { api, device: found.device, context: context as usize };
+        let mut info = found.info;
+        // Compiled programs are cached under this name.
+        let (major, minor) = nvrtc.version();
+        info.driver_version = format!("{}, NVRTC {major}.{minor}", info.driver_version);
+        let driver = Self { info, api, context, nvrtc, target, log: config.log.clone() };
+        driver.note(&format!("{} compiles for {} with {}", driver.info.name, driver.target, driver.nvrtc.path().display()));
+        driver.enter()?;
+        Ok(driver)
+    }
+
+    /// Makes the context current on this thread.
+    fn enter(&self) -> Result<()> {
+        // SAFETY: the context is retained until this object is dropped.
+        self.check("cuCtxSetCurrent", unsafe { (self.api.cuCtxSetCurrent)(self.context.context as CUcontext) })
+    }
+
+    fn check(&self, call: &'static str, status: i32) -> Result<()> {
+        match status {
+            SUCCESS => Ok(()),
+            OUT_OF_MEMORY => Err(self.out_of_memory(call, 0)),
+            status => check(self.api, &self.info, call, status),
+        }
+    }
+
+    /// For calls that free: nobody could act on a failure, so it is only noted.
+    fn ignore(&self, call: &'static str, status: i32) {
+        if status != SUCCESS {
+            self.note(&format!("{call}: {}", self.api.status_name(status)));
+        }
+    }
+
+    fn note(&self, line: &str) {
+        if let Some(log) = &self.log {
+            log(line);
+        }
+    }
+
+    fn out_of_memory(&self, call: &'static str, requested: usize) -> Error {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both integers are live. A failing call leaves zeros.
+        unsafe { (self.api.cuMemGetInfo_v2)(&mut free, &mut total) };
+        Error::OutOfMemory {
+            pool: format!("{} ({call})", self.info.label()),
+            requested,
+            in_use: total.saturating_sub(free),
+            limit: total,
+            setting: MEMORY_SETTING,
+        }
+    }
+
+    fn refused(&self, call: &'static str, code: i32, why: &str) -> Error {
+        let name = format!("{}: {why}", self.api.status_name(code));
+        Error::driver(self.info.label(), call, code, name)
+    }
+
+    fn create_event(&self, flags: c_uint) -> Result<RawEvent> {
+        let mut event = ptr::null_mut();
+        // SAFETY: `event` is live.
+        self.check("cuEventCreate", unsafe { (self.api.cuEventCreate)(&mut event, flags) })?;
+        Ok(RawEvent(event as u64))
+    }
+
+    /// A new event at the end of the queue.
+    fn record_new(&self, queue: RawQueue, flags: c_uint) -> Result<RawEvent> {
+        let event = self.create_event(flags)?;
+        // SAFETY: the caller's queue is live, and the event is ours.
+        let status = unsafe { (self.api.cuEventRecord)(event.0 as CUevent, queue.0 as CUstream) };
+        self.check("cuEventRecord", status).inspect_err(|_| self.drop_event(event))?;
+        Ok(event)
+    }
+
+    fn drop_event(&self, event: RawEvent) {
+        // SAFETY: the event is live, and this is its last use.
+        self.ignore("cuEventDestroy", unsafe { (self.api.cuEventDestroy_v2)(event.0 as CUevent) });
+    }
+}
+
+impl fmt::Debug for CudaDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaDriver").field("name", &self.info.name).field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Driver for CudaDriver {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Memory> {
+        self.enter()?;
+        let mut handle = 0;
+        // SAFETY: `handle` is live.
+        match unsafe { (self.api.cuMemAlloc_v2)(&mut handle, bytes) } {
+            OUT_OF_MEMORY => Err(self.out_of_memory("cuMemAlloc", bytes)),
+            status => self.check("cuMemAlloc", status).map(|()| Memory { handle, bytes, host: 0 }),
+        }
+    }
+
+    unsafe fn import_host(&self, _host: usize, _bytes: usize) -> Result<Option<Memory>> {
+        Ok(None)
+    }
+
+    unsafe fn free(&self, memory: Memory) {
+        if self.enter().is_ok() {
+            // SAFETY: the caller gives the allocation back.
+            self.ignore("cuMemFree", unsafe { (self.api.cuMemFree_v2)(memory.handle) });
+        }
+    }
+
+    fn alloc_pinned(&self, bytes: usize) -> Result<usize> {
+        self.enter()?;
+        let mut host = ptr::null_mut();
+        // SAFETY: `host` is live.
+        match unsafe { (self.api.cuMemHostAlloc)(&mut host, bytes, PORTABLE) } {
+            OUT_OF_MEMORY => Err(self.out_of_memory("cuMemHostAlloc", bytes)),
+            status => self.check("cuMemHostAlloc", status).map(|()| host as usize),
+        }
+    }
+
+    unsafe fn free_pinned(&self, host: usize, _bytes: usize) {
+        if self.enter().is_ok() {
+            // SAFETY: the caller gives the allocation back.
+            self.ignore("cuMemFreeHost", unsafe { (self.api.cuMemFreeHost)(host as *mut c_void) });
+        }
+    }
+
+    fn create_queue(&self) -> Result<RawQueue> {
+        self.enter()?;
+        let mut stream = ptr::null_mut();
+        // SAFETY: `stream` is live.
+        let status = unsafe { (self.api.cuStreamCreate)(&mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint) };
+        self.check("cuStreamCreate", status)?;
+        Ok(RawQueue(stream as u64))
+    }
+
+    unsafe fn destroy_queue(&self, queue: RawQueue) {
+        if self.enter().is_ok() {
+            // SAFETY: the caller gives the queue back.
+            self.ignore("cuStreamDestroy", unsafe { (self.api.cuStreamDestroy_v2)(queue.0 as CUstream) });
+        }
+    }
+
+    unsafe fn flush(&self, _queue: RawQueue) -> Result<()> {
+        // Work goes to the device as it is enqueued.
+        Ok(())
+    }
+
+    unsafe fn upload(&self, queue: RawQueue, from: usize, to: Memory, offset: usize, bytes: usize) -> Result<()> {
+        self.enter()?;
+        let to = to.handle + offset as u64;
+        // SAFETY: the caller keeps both ranges valid until the copy has completed.
+        let status = unsafe { (self.api.cuMemcpyHtoDAsync_v2)(to, from as *const c_void, bytes, queue.0 as CUstream) };
+        self.check("cuMemcpyHtoDAsync", status)
+    }
+
+    unsafe fn download(&self, queue: RawQueue, from: Memory, offset: usize, to: usize, bytes: usize) -> Result<()> {
+        self.enter()?;
+        let from = from.handle + offset as u64;
+        // SAFETY: the caller keeps both ranges valid until the copy has completed.
+        let status = unsafe { (self.api.cuMemcpyDtoHAsync_v2)(to as *mut c_void, from, bytes, queue.0 as CUstream) };
+        self.check("cuMemcpyDtoHAsync", status)
+    }
+
+    unsafe fn copy(&self, queue: RawQueue, from: Memory, from_offset: usize, to: Memory, to_offset: usize, bytes: usize) -> Result<()> {
+        self.enter()?;
+        let (from, to) = (from.handle + from_offset as u64, to.handle + to_offset as u64);
+        // SAFETY: the caller keeps both ranges valid until the copy has completed.
+        let status = unsafe { (self.api.cuMemcpyDtoDAsync_v2)(to, from, bytes, queue.0 as CUstream) };
+        self.check("cuMemcpyDtoDAsync", status)
+    }
+
+    unsafe fn fill(&self, queue: RawQueue, to: Memory, offset: usize, bytes: usize, value: u8) -> Result<()> {
+        self.enter()?;
+        let to = to.handle + offset as u64;
+        // SAFETY: the caller keeps the range valid until the work has completed.
+        let status = unsafe { (self.api.cuMemsetD8Async)(to, value, bytes, queue.0 as CUstream) };
+        self.check("cuMemsetD8Async", status)
+    }
+
+    unsafe fn launch(&self, queue: RawQueue, kernel: RawKernel, grid: Grid, args: &[RawArg<'_>], timed: bool) -> Result<Option<Timer>> {
+        self.enter()?;
+        // SAFETY: the handle came from `kernel`, and the caller keeps the program loaded.
+        let function = unsafe { &*(kernel.0 as *const Function) };
+        if let Some(mismatch) = function.mismatch(args) {
+            return Err(self.refused("cuLaunchKernel", INVALID_VALUE, &mismatch));
+        }
+        let handles: Vec<u64> = args.iter().map(|arg| if let RawArg::Memory(memory) = arg { memory.handle } else { 0 }).collect();
+        let mut pointers: Vec<*mut c_void> = args
+            .iter()
+            .zip(&handles)
+            .map(|(arg, handle)| match arg {
+                RawArg::Memory(_) => ptr::from_ref(handle).cast_mut().cast(),
+                RawArg::Value(bytes) => bytes.as_ptr().cast_mut().cast(),
+            })
+            .collect();
+
+        let start = if timed { Some(self.record_new(queue, SLEEPING)?) } else { None };
+        // SAFETY: one pointer for each parameter, to as many bytes as it takes; the driver copies them
+        // before it returns. The caller keeps the memory behind the handles alive.
+        let status = unsafe {
+            (self.api.cuLaunchKernel)(
+                function.handle as CUfunction,
+                grid.groups,
+                1,
+                1,
+                grid.group_size,
+                1,
+                1,
+                0,
+                queue.0 as CUstream,
+                pointers.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        let launched = self.check("cuLaunchKernel", status);
+        let Some(start) = start else { return launched.map(|()| None) };
+        match launched.and_then(|()| self.record_new(queue, SLEEPING)) {
+            Ok(end) => Ok(Some(Timer { start, end })),
+            Err(error) => {
+                self.drop_event(start);
+                Err(error)
+            }
+        }
+    }
+
+    unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent> {
+        self.enter()?;
+        self.record_new(queue, SLEEPING | UNTIMED)
+    }
+
+    unsafe fn wait_on(&self, queue: RawQueue, event: RawEvent) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's handles are live; the flags must be 0.
+        let status = unsafe { (self.api.cuStreamWaitEvent)(queue.0 as CUstream, event.0 as CUevent, 0) };
+        self.check("cuStreamWaitEvent", status)
+    }
+
+    unsafe fn is_done(&self, event: RawEvent) -> Result<bool> {
+        self.enter()?;
+        // SAFETY: the caller's event is live.
+        match unsafe { (self.api.cuEventQuery)(event.0 as CUevent) } {
+            NOT_READY => Ok(false),
+            status => self.check("cuEventQuery", status).map(|()| true),
+        }
+    }
+
+    unsafe fn wait(&self, event: RawEvent) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's event is live.
+        self.check("cuEventSynchronize", unsafe { (self.api.cuEventSynchronize)(event.0 as CUevent) })
+    }
+
+    unsafe fn elapsed(&self, timer: Timer) -> Result<Duration> {
+        self.enter()?;
+        let mut millis = 0f32;
+        // SAFETY: the caller's events are live and were recorded with timing.
+        let status = unsafe { (self.api.cuEventElapsedTime_v2)(&mut millis, timer.start.0 as CUevent, timer.end.0 as CUevent) };
+        self.check("cuEventElapsedTime", status)?;
+        // The cast takes what is no time (negative, NaN) to 0.
+        Ok(Duration::from_nanos((f64::from(millis) * 1e6) as u64))
+    }
+
+    unsafe fn destroy_event(&self, event: RawEvent) {
+        if self.enter().is_ok() {
+            self.drop_event(event);
+        }
+    }
+
+    fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>> {
+        let compiled = self.nvrtc.compile(text, &self.target, options).map_err(|error| match error {
+            Error::CompileFailed { operator, text, log, .. } => {
+                Error::CompileFailed { device: self.info.name.clone(), operator, text, log }
+            }
+            other => other,
+        })?;
+        if !compiled.log.is_empty() {
+            self.note(&compiled.log);
+        }
+        Ok(compiled.binary)
+    }
+
+    fn load(&self, binary: &[u8]) -> Result<RawProgram> {
+        self.enter()?;
+        let invalid = || self.refused("cuModuleLoadDataEx", INVALID_IMAGE, "neither a cubin nor PTX");
+        let names = kernel_names(binary).ok_or_else(invalid)?;
+        // PTX must end in NUL, and a cubin is read in words: a copy has both.
+        let mut image = vec![0u64; binary.len() / 8 + 1];
+        for (word, bytes) in image.iter_mut().zip(binary.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(padded);
+        }
+        let mut log = vec![0u8; LOG_BYTES];
+        let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
+        let mut handle = ptr::null_mut();
+        // SAFETY: the image is whole (its tables were just read) and ends in NUL; each option has its
+        // value: the log's address and, in place of a pointer, its size.
+        let status = unsafe {
+            (self.api.cuModuleLoadDataEx)(&mut handle, image.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
+        };
+        log.truncate(log.iter().position(|byte| *byte == 0).unwrap_or(0));
+        if status != SUCCESS && status != OUT_OF_MEMORY && !log.is_empty() {
+            return Err(self.refused("cuModuleLoadDataEx", status, String::from_utf8_lossy(&log).trim()));
+        }
+        self.check("cuModuleLoadDataEx", status)?;
+        let mut module = Module { api: self.api, handle: handle as usize, functions: HashMap::new() };
+        for name in names {
+            let function = self.function(handle, &name)?;
+            module.functions.insert(name, Box::new(function));
+        }
+        Ok(RawProgram(Box::into_raw(Box::new(module)) as u64))
+    }
+
+    unsafe fn unload(&self, program: RawProgram) {
+        // SAFETY: the handle came from `load`, and this is its last use.
+        let module = unsafe { Box::from_raw(program.0 as *mut Module) };
+        match self.enter() {
+            Ok(()) => drop(module),
+            // Without a context there is nothing to unload from.
+            Err(_) => std::mem::forget(module),
+        }
+    }
+
+    unsafe fn kernel(&self, program: RawProgram, name: &str) -> Result<RawKernel> {
+        // SAFETY: the handle came from `load`, and the caller keeps the program loaded.
+        let module = unsafe { &*(program.0 as *const Module) };
+        match module.functions.get(name) {
+            Some(function) => Ok(RawKernel(ptr::from_ref(&**function) as u64)),
+            None => Err(self.refused("cuModuleGetFunction", NOT_FOUND, &format!("no kernel {name} in the program"))),
+        }
+    }
+}
+
+impl CudaDriver {
+    /// Fetches a kernel and loads its code now: the first launch would, and might wait for running kernels.
+    fn function(&self, module: CUmodule, name: &str) -> Result<Function> {
+        let c_name = CString::new(name).map_err(|_| self.refused("cuModuleGetFunction", NOT_FOUND, name))?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: `handle` is live, the module too, and the name ends in NUL.
+        let status = unsafe { (self.api.cuModuleGetFunction)(&mut handle, module, c_name.as_ptr()) };
+        self.check("cuModuleGetFunction", status)?;
+        if let Some(load) = self.api.cuFuncLoad {
+            // SAFETY: the function is live.
+            self.check("cuFuncLoad", unsafe { load(handle) })?;
+        }
+        Ok(Function { handle: handle as usize, parameters: self.parameters(handle) })
+    }
+
+    /// Sizes of a kernel's parameters in bytes; empty where the driver cannot tell.
+    fn parameters(&self, function: CUfunction) -> Vec<usize> {
+        let mut sizes = Vec::new();
+        let Some(info) = self.api.cuFuncGetParamInfo else { return sizes };
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the function and both integers are live. An index past the end is refused.
+        while unsafe { info(function, sizes.len(), &mut offset, &mut size) } == SUCCESS {
+            sizes.push(size);
+        }
+        sizes
+    }
+}
+
+/// The hold on a device's primary context.
+struct PrimaryContext {
+    api: &'static Api,
+    device: CUdevice,
+    /// `CUcontext`, as an integer because any thread may use it.
+    context: usize,
+}
+
+impl Drop for PrimaryContext {
+    fn drop(&mut self) {
+        // SAFETY: retained once, released once. A failure changes nothing: the process keeps the context.
+        unsafe { (self.api.cuDevicePrimaryCtxRelease_v2)(self.device) };
+    }
+}
+
+/// What a [`RawProgram`] of this driver points to.
+struct Module {
+    api: &'static Api,
+    /// `CUmodule`.
+    handle: usize,
+    /// Boxed: a [`RawKernel`] points to one.
+    functions: HashMap<String, Box<Function>>,
+}
+
+impl Drop for Module {
+    /// Needs the context to be current.
+    fn drop(&mut self) {
+        // SAFETY: this is the module's last use. In a lost context the call fails, and nothing is left to do.
+        unsafe { (self.api.cuModuleUnload)(self.handle as CUmodule) };
+    }
+}
+
+/// What a [`RawKernel`] of this driver points to.
+struct Function {
+    /// `CUfunction`.
+    handle: usize,
+    /// Bytes of each parameter; empty where unknown.
+    parameters: Vec<usize>,
+}
+
+impl Function {
+    /// Why `args` do not fit. The driver reads as many bytes as the kernel declares, whatever is passed.
+    fn mismatch(&self, args: &[RawArg<'_>]) -> Option<String> {
+        if self.parameters.is_empty() {
+            return None;
+        }
+        if self.parameters.len() != args.len() {
+            return Some(format!("the kernel takes {} arguments, got {}", self.parameters.len(), args.len()));
+        }
+        let widths = args.iter().map(|arg| if let RawArg::Value(bytes) = arg { bytes.len() } else { 8 });
+        let wrong = self.parameters.iter().zip(widths).enumerate().find(|(_, (parameter, width))| **parameter != *width);
+        wrong.map(|(index, (parameter, width))| format!("argument {index} takes {parameter} bytes, got {width}"))
+    }
+}
+
+fn check(api: &Api, info: &DeviceInfo, call: &'static str, code: i32) -> Result<()> {
+    if code == SUCCESS {
+        return Ok(());
+    }
+    let mut name = api.status_name(code);
+    if is_sticky(code) {
+        name.push_str(", the context is lost: only a new process can use the device again");
+    }
+    Err(Error::driver(info.label(), call, code, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_must_fit_the_parameters() {
+        let memory = RawArg::Memory(Memory { handle: 0, bytes: 1, host: 0 });
+        let function = Function { handle: 0, parameters: vec![8, 4] };
+        assert_eq!(function.mismatch(&[memory, RawArg::Value(&[0; 4])]), None);
+        assert_eq!(function.mismatch(&[memory, memory]).as_deref(), Some("argument 1 takes 4 bytes, got 8"));
+        assert_eq!(function.mismatch(&[memory]).as_deref(), Some("the kernel takes 2 arguments, got 1"));
+        let unknown = Function { handle: 0, parameters: vec![] };
+        assert_eq!(unknown.mismatch(&[memory]), None);
+    }
+}
