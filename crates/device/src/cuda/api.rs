@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The functions of `libcuda.so.1` that the driver uses, and what their status codes mean.
 //!
-//! Chapter: <https://docs.nvidia.com/cuda/cuda-driver-api/>. Least version: CUDA 11.4, apart from the
+//! Chapter: <https://docs.nvidia.com/cuda/cuda-driver-api/>. Least version: CUDA 12.0, apart from the
 //! functions marked optional. Every function may be called from any thread.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_void};
@@ -26,7 +26,6 @@ function_table! {
         cuDeviceGetCount(*mut c_int);
         cuDeviceGet(*mut CUdevice, c_int);
         cuDeviceGetName(*mut c_char, c_int, CUdevice);
-        cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice);
         cuDeviceGetAttribute(*mut c_int, CUdevice_attribute, CUdevice);
         cuDeviceTotalMem_v2(*mut usize, CUdevice);
 

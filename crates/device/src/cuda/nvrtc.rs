@@ -337,7 +337,8 @@ fn status_name(status: c_int) -> String {
 /// What to do about a missing compiler.
 fn remedy(driver: Option<(u32, u32)>) -> String {
     let package = match driver {
-        Some((major @ 0..=12, minor)) => format!("nvidia-cuda-nvrtc-cu{major}=={major}.{minor}.*"),
+        Some((0..=11, _)) => return "update the NVIDIA driver: CUDA 12.0 is the least".to_owned(),
+        Some((12, minor)) => format!("nvidia-cuda-nvrtc-cu12==12.{minor}.*"),
         Some((major, minor)) => format!("nvidia-cuda-nvrtc=={major}.{minor}.*"),
         None => "nvidia-cuda-nvrtc==13.0.*".to_owned(),
     };

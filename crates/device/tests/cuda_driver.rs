@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The CUDA driver without a GPU: on a fake `libcuda.so.1` that runs on the host, with the real NVRTC.
+//!
+//! Needs a C compiler, and NVRTC as `nvrtc.rs` beside this does. The fake is found because its name is that
+//! of NVIDIA's library, which the dynamic loader takes for loaded.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::ffi::{CString, c_char, c_int, c_long};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use device::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
+use device::{DeviceConfig, Error, Result, cuda};
+use libloading::Library;
+
+const TEXT: &str = "extern \"C\" __global__ void scale(double* values, double by, int plus) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    values[i] = values[i] * by + plus;
+}";
+
+/// Loads the fake, once for the process, before anything looks for the real one.
+fn fake() -> &'static Library {
+    static FAKE: OnceLock<Library> = OnceLock::new();
+    FAKE.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/libcuda.c");
+        let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("libcuda.so.1");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o"])
+            .args([&library, &source])
+            .status()
+            .unwrap();
+        assert!(built.success());
+        // SAFETY: the fake has no initialisers.
+        unsafe { Library::new(&library) }.unwrap()
+    })
+}
+
+/// One test at a time: they count what is alive.
+struct Session {
+    driver: Option<Arc<dyn Driver>>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Session {
+    fn open() -> Option<Self> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        fake();
+        let wheel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nvrtc/nvidia/cu13/lib");
+        let Some(nvrtc) = std::env::var_os("NVRTC_PATH").map(PathBuf::from).or_else(|| wheel.is_dir().then_some(wheel)) else {
+            eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
+            return None;
+        };
+        let entries = cuda::entries_for(Some(&nvrtc));
+        assert_eq!(entries[0].problem, None);
+        let config = DeviceConfig { nvrtc_path: Some(nvrtc), ..DeviceConfig::default() };
+        let driver = cuda::open(entries[0].info.as_ref().unwrap(), &config).unwrap();
+        Some(Self { driver: Some(driver), _turn: turn })
+    }
+
+    fn driver(&self) -> &dyn Driver {
+        self.driver.as_deref().unwrap()
+    }
+
+    /// The next `call` of this thread fails.
+    fn fail(&self, call: &str, status: c_int) {
+        let call = CString::new(call).unwrap();
+        // SAFETY: the signature is that of the fake.
+        unsafe { fake().get::<unsafe extern "C" fn(*const c_char, c_int)>(b"fake_fail\0").unwrap()(call.as_ptr(), status) }
+    }
+}
+
+impl Drop for Session {
+    /// Everything has been freed, the context too.
+    fn drop(&mut self) {
+        self.driver = None;
+        if !thread::panicking() {
+            // SAFETY: the signature is that of the fake.
+            let live = |kind| unsafe { fake().get::<unsafe extern "C" fn(c_int) -> c_long>(b"fake_live\0").unwrap()(kind) };
+            let kinds = ["context", "memory", "pinned", "queue", "event", "program"];
+            let left: Vec<_> = (-1..).zip(kinds).filter(|(kind, _)| live(*kind) != 0).collect();
+            assert!(left.is_empty(), "still alive: {left:?}");
+        }
+    }
+}
+
+/// A program with its kernel and a queue, freed when dropped.
+struct Loaded<'a> {
+    driver: &'a dyn Driver,
+    queue: RawQueue,
+    program: RawProgram,
+    kernel: RawKernel,
+    values: Memory,
+}
+
+impl<'a> Loaded<'a> {
+    fn new(driver: &'a dyn Driver) -> Self {
+        let program = driver.load(&driver.compile(TEXT, &[]).unwrap()).unwrap();
+        // SAFETY: the program was just loaded.
+        let kernel = unsafe { driver.kernel(program, "scale") }.unwrap();
+        let values = driver.alloc(64).unwrap();
+        Self { driver, queue: driver.create_queue().unwrap(), program, kernel, values }
+    }
+
+    fn launch(&self, timed: bool) -> Result<Option<Timer>> {
+        let (by, plus) = (2f64.to_ne_bytes(), 1i32.to_ne_bytes());
+        let args = [RawArg::Memory(self.values), RawArg::Value(&by), RawArg::Value(&plus)];
+        // SAFETY: the arguments are those of the kernel, and eight doubles are 64 bytes.
+        unsafe { self.driver.launch(self.queue, self.kernel, Grid { groups: 2, group_size: 4 }, &args, timed) }
+    }
+}
+
+impl Drop for Loaded<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the fake completes everything at once, and nothing is used after this.
+        unsafe {
+            self.driver.free(self.values);
+            self.driver.unload(self.program);
+            self.driver.destroy_queue(self.queue);
+        }
+    }
+}
+
+fn destroy(driver: &dyn Driver, events: impl IntoIterator<Item = RawEvent>) {
+    for event in events {
+        // SAFETY: each test destroys its own events once.
+        unsafe { driver.destroy_event(event) }
+    }
+}
+
+#[test]
+fn device_is_described() {
+    let Some(session) = Session::open() else { return };
+    let info = session.driver().info();
+    assert_eq!((info.name.as_str(), info.arch.as_str(), info.compute_units), ("Fake GPU", "sm_90", 132));
+    assert_eq!((info.memory_bytes, info.max_group_size, info.shared_bytes), (1 << 30, 1024, 49152));
+    assert!(info.driver_version.starts_with("CUDA 13.0, NVRTC 1"), "{}", info.driver_version);
+}
+
+#[test]
+fn bytes_go_up_through_a_kernel_and_down() {
+    let Some(session) = Session::open() else { return };
+    let driver = session.driver();
+    let loaded = Loaded::new(driver);
+    let pinned = driver.alloc_pinned(64).unwrap();
+    let (queue, values) = (loaded.queue, loaded.values);
+    let copy = driver.alloc(64).unwrap();
+    // SAFETY: every range is inside its allocation, and the fake completes everything at once.
+    let result = unsafe {
+        std::slice::from_raw_parts_mut(pinned as *mut f64, 8).copy_from_slice(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+        driver.fill(queue, values, 0, 64, 0xff).unwrap();
+        driver.upload(queue, pinned, values, 0, 64).unwrap();
+        loaded.launch(false).unwrap();
+        driver.copy(queue, values, 8, copy, 0, 56).unwrap();
+        driver.fill(queue, copy, 56, 8, 0).unwrap();
+        driver.flush(queue).unwrap();
+        driver.download(queue, copy, 0, pinned, 64).unwrap();
+        let result = std::slice::from_raw_parts(pinned as *const f64, 8).to_vec();
+        driver.free_pinned(pinned, 64);
+        driver.free(copy);
+        result
+    };
+    assert_eq!(result, [3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0, 0.0]);
+}
+
+#[test]
+fn events_are_waited_for_from_any_thread() {
+    let Some(session) = Session::open() else { return };
+    let driver = session.driver();
+    let loaded = Loaded::new(driver);
+    let timer = loaded.launch(true).unwrap().unwrap();
+    // SAFETY: the queue and all events are live.
+    unsafe {
+        let done = driver.record(loaded.queue).unwrap();
+        driver.wait_on(loaded.queue, done).unwrap();
+        thread::scope(|scope| scope.spawn(|| driver.wait(done)).join().unwrap()).unwrap();
+        assert!(driver.is_done(done).unwrap());
+        session.fail("cuEventQuery", 600);
+        assert!(!driver.is_done(done).unwrap());
+        assert_eq!(driver.elapsed(timer).unwrap(), Duration::from_micros(1500));
+        // An event without timing has no time.
+        assert!(driver.elapsed(Timer { start: done, end: done }).is_err());
+        thread::scope(|scope| scope.spawn(|| destroy(driver, [done, timer.start, timer.end])).join().unwrap());
+    }
+}
+
+#[test]
+fn out_of_memory_is_its_own_error() {
+    let Some(session) = Session::open() else { return };
+    let driver = session.driver();
+    let half = driver.alloc(1 << 29).unwrap();
+    match driver.alloc(1 << 30).unwrap_err() {
+        Error::OutOfMemory { requested, in_use, limit, setting, .. } => {
+            assert_eq!((requested, in_use, limit, setting), (1 << 30, 1 << 29, 1 << 30, "device.memory_bytes"));
+        }
+        other => panic!("{other}"),
+    }
+    session.fail("cuMemHostAlloc", 2);
+    assert!(driver.alloc_pinned(1).unwrap_err().is_out_of_memory());
+    // SAFETY: no work uses it.
+    unsafe { driver.free(half) };
+}
+
+#[test]
+fn lost_context_is_recognised() {
+    let Some(session) = Session::open() else { return };
+    let loaded = Loaded::new(session.driver());
+    session.fail("cuLaunchKernel", 700);
+    match loaded.launch(true).unwrap_err() {
+        Error::Driver { call: "cuLaunchKernel", code, name, .. } => {
+            assert!(cuda::is_sticky(code) && name.contains("CUDA_ERROR_ILLEGAL_ADDRESS") && name.contains("lost"), "{name}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn failing_calls_leave_nothing_behind() {
+    let Some(session) = Session::open() else { return };
+    let driver = session.driver();
+    let binary = driver.compile(TEXT, &[]).unwrap();
+    for call in ["cuCtxSetCurrent", "cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncLoad"] {
+        session.fail(call, 1);
+        assert!(matches!(driver.load(&binary), Err(Error::Driver { call: failed, .. }) if failed == call), "{call}");
+    }
+    let loaded = Loaded::new(driver);
+    for call in ["cuCtxSetCurrent", "cuEventCreate", "cuEventRecord", "cuLaunchKernel"] {
+        session.fail(call, 1);
+        assert!(matches!(loaded.launch(true), Err(Error::Driver { call: failed, .. }) if failed == call), "{call}");
+    }
+    // A code that this driver has no name for.
+    session.fail("cuStreamCreate", 4711);
+    assert!(driver.create_queue().unwrap_err().to_string().contains("4711"));
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_refused() {
+    let Some(session) = Session::open() else { return };
+    let loaded = Loaded::new(session.driver());
+    let args = [RawArg::Memory(loaded.values), RawArg::Value(&[0; 8]), RawArg::Value(&[0; 8])];
+    let grid = Grid { groups: 1, group_size: 1 };
+    // SAFETY: the memory is live; that the arguments do not fit is what is tested.
+    let error = unsafe { loaded.driver.launch(loaded.queue, loaded.kernel, grid, &args, false) }.unwrap_err();
+    assert!(error.to_string().contains("argument 2 takes 4 bytes, got 8"), "{error}");
+}
+
+#[test]
+fn broken_programs_say_why() {
+    let Some(session) = Session::open() else { return };
+    let driver = session.driver();
+    match driver.compile("nonsense", &[]).unwrap_err() {
+        Error::CompileFailed { device, text, log, .. } => {
+            assert_eq!((device.as_str(), &*text), ("Fake GPU", "nonsense"));
+            assert!(log.contains("nonsense"), "{log}");
+        }
+        other => panic!("{other}"),
+    }
+    assert!(driver.load(b"").unwrap_err().to_string().contains("neither a cubin nor PTX"));
+    let ptx = b".version 9.0\n.target sm_90\n.entry k() { }";
+    assert!(driver.load(ptx).unwrap_err().to_string().contains("ptxas fatal: no good"));
+    let loaded = Loaded::new(driver);
+    // SAFETY: the program is loaded.
+    let error = unsafe { driver.kernel(loaded.program, "absent") }.unwrap_err();
+    assert!(error.to_string().contains("no kernel absent"), "{error}");
+}
+
+#[test]
+fn host_memory_is_never_imported() {
+    let Some(session) = Session::open() else { return };
+    let bytes = [0u8; 64];
+    // SAFETY: the bytes outlive the call, and nothing is made of them.
+    let imported = unsafe { session.driver().import_host(bytes.as_ptr() as usize, bytes.len()) };
+    assert_eq!(imported.unwrap(), None);
+}
