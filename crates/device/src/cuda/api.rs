@@ -13,7 +13,7 @@ use cudarc::driver::sys::{
 };
 use libloading::Library;
 
-use super::library::function_table;
+use super::library::{function_table, loader_message};
 
 const LIBRARY: &str = "libcuda.so.1";
 
@@ -88,11 +88,11 @@ pub(super) fn api() -> Result<&'static Api, &'static str> {
 fn open() -> Result<Api, String> {
     // SAFETY: the initialisers of NVIDIA's library have no preconditions.
     let library = unsafe { Library::new(LIBRARY) }.map_err(|error| {
-        let error = error.to_string();
+        let error = loader_message(&error);
         if error.contains("No such file") {
             format!("{LIBRARY} not found: no NVIDIA driver on this machine")
         } else {
-            format!("{LIBRARY} cannot be loaded: {error}")
+            format!("the NVIDIA driver cannot be loaded: {error}")
         }
     })?;
     let api = Api::load(library).map_err(|name| format!("{LIBRARY} has no {name}: update the NVIDIA driver"))?;

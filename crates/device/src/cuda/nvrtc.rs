@@ -23,7 +23,7 @@ use libloading::Library;
 
 use super::image::kernel_names;
 pub use super::image::{KernelUsage, usage};
-use super::library::function_table;
+use super::library::{function_table, loader_message};
 use crate::{Error, Result};
 
 /// Options of every compilation.
@@ -128,7 +128,7 @@ impl Nvrtc {
         };
         Err(Error::Config {
             setting: SETTING,
-            value: path.map(|path| path.display().to_string()).unwrap_or_default(),
+            value: path.map_or_else(|| "(not set)".to_owned(), |path| path.display().to_string()),
             reason: format!("{found}; {}", remedy(driver)),
         })
     }
@@ -141,7 +141,7 @@ impl Nvrtc {
         let library = match unsafe { Library::new(path) } {
             Ok(library) => library,
             Err(_) if !path.is_absolute() => return Err(Refusal::Absent),
-            Err(error) => return Err(Refusal::Unfit(error.to_string())),
+            Err(error) => return Err(Refusal::Unfit(loader_message(&error))),
         };
         let functions = Functions::load(library).map_err(|name| Refusal::Unfit(format!("has no {name}")))?;
         let (mut major, mut minor) = (0, 0);
