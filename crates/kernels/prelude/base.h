@@ -1,0 +1,86 @@
+/* Types, address spaces and atomics: OpenCL C 1.2 and CUDA C++ as one dialect. */
+#ifdef __OPENCL_VERSION__
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable
+#pragma OPENCL FP_CONTRACT OFF
+typedef char i8; typedef uchar u8; typedef short i16; typedef ushort u16;
+typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef float f32; typedef double f64;
+#define KERNEL __kernel
+#define FN static inline
+#define G __global
+#define L __local
+#define RESTRICT restrict
+#define SHARED(T, name, n) __local T name[n]
+#define SYNC() barrier(CLK_LOCAL_MEM_FENCE)
+#define SYNC_ALL() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+#define GID() ((u64)get_global_id(0))
+#define GSZ() ((u64)get_global_size(0))
+#define LID() ((u32)get_local_id(0))
+#define LSZ() ((u32)get_local_size(0))
+#define GRP() ((u32)get_group_id(0))
+#define NGRP() ((u32)get_num_groups(0))
+#define A_ADD32(p, v) atomic_add((p), (v))
+#define A_XCHG32(p, v) atomic_xchg((p), (v))
+#define A_CAS32(p, c, v) atomic_cmpxchg((p), (c), (v))
+#define A_MIN32(p, v) atomic_min((p), (v))
+#define A_MAX32(p, v) atomic_max((p), (v))
+#define A_OR32(p, v) atomic_or((p), (v))
+#define A_AND32(p, v) atomic_and((p), (v))
+#define A_ADD64(p, v) atom_add((p), (v))
+#define A_XCHG64(p, v) atom_xchg((p), (v))
+#define A_CAS64(p, c, v) atom_cmpxchg((p), (c), (v))
+#define A_MIN64(p, v) atom_min((p), (v))
+#define A_MAX64(p, v) atom_max((p), (v))
+#define A_OR64(p, v) atom_or((p), (v))
+#define A_AND64(p, v) atom_and((p), (v))
+#define A_XOR64(p, v) atom_xor((p), (v))
+#define MULHI64(a, b) mul_hi((u64)(a), (u64)(b))
+#define CLZ64(a) ((u32)clz((u64)(a)))
+#define POPC32(a) popcount((u32)(a))
+#define F64_BITS(x) as_ulong(x)
+#define F32_BITS(x) as_uint(x)
+#define BITS_F64(x) as_double((u64)(x))
+#define BITS_F32(x) as_float((u32)(x))
+#else
+typedef signed char i8; typedef unsigned char u8; typedef short i16; typedef unsigned short u16;
+typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsigned long long u64; typedef float f32; typedef double f64;
+#define KERNEL extern "C" __global__
+#define FN static __device__ __forceinline__
+#define G
+#define L
+#define RESTRICT __restrict__
+#define SHARED(T, name, n) __shared__ T name[n]
+#define SYNC() __syncthreads()
+#define SYNC_ALL() __syncthreads()
+#define GID() ((u64)blockIdx.x * blockDim.x + threadIdx.x)
+#define GSZ() ((u64)gridDim.x * blockDim.x)
+#define LID() ((u32)threadIdx.x)
+#define LSZ() ((u32)blockDim.x)
+#define GRP() ((u32)blockIdx.x)
+#define NGRP() ((u32)gridDim.x)
+#define A_ADD32(p, v) atomicAdd((u32 *)(p), (u32)(v))
+#define A_XCHG32(p, v) atomicExch((u32 *)(p), (u32)(v))
+#define A_CAS32(p, c, v) atomicCAS((u32 *)(p), (u32)(c), (u32)(v))
+#define A_MIN32(p, v) atomicMin((u32 *)(p), (u32)(v))
+#define A_MAX32(p, v) atomicMax((u32 *)(p), (u32)(v))
+#define A_OR32(p, v) atomicOr((u32 *)(p), (u32)(v))
+#define A_AND32(p, v) atomicAnd((u32 *)(p), (u32)(v))
+#define A_ADD64(p, v) atomicAdd((u64 *)(p), (u64)(v))
+#define A_XCHG64(p, v) atomicExch((u64 *)(p), (u64)(v))
+#define A_CAS64(p, c, v) atomicCAS((u64 *)(p), (u64)(c), (u64)(v))
+#define A_MIN64(p, v) atomicMin((u64 *)(p), (u64)(v))
+#define A_MAX64(p, v) atomicMax((u64 *)(p), (u64)(v))
+#define A_OR64(p, v) atomicOr((u64 *)(p), (u64)(v))
+#define A_AND64(p, v) atomicAnd((u64 *)(p), (u64)(v))
+#define A_XOR64(p, v) atomicXor((u64 *)(p), (u64)(v))
+#define MULHI64(a, b) __umul64hi((a), (b))
+#define CLZ64(a) ((u32)__clzll((i64)(a)))
+#define POPC32(a) ((u32)__popc(a))
+#define F64_BITS(x) ((u64)__double_as_longlong(x))
+#define F32_BITS(x) ((u32)__float_as_int(x))
+#define BITS_F64(x) __longlong_as_double((i64)(x))
+#define BITS_F32(x) __int_as_float((i32)(x))
+#endif
+#define NO_ROW (~(u64)0)
+#define BIT(bits, i) ((((bits)[(i) >> 3]) >> ((i) & 7)) & 1)

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Arithmetic of integers and floats, bit operations, negation.
+//!
+//! Integer `+ - *` wrap; division and modulo by zero fail, and so does MIN / -1 (MIN % -1 is 0);
+//! shifts take their amount modulo the width. Floats follow IEEE 754.
+
+use arrow::datatypes::DataType;
+
+use super::row::{RowWriter, unsupported};
+use super::value::{CType, Value, constant};
+use crate::expr::{ArithmeticOp, Expr};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+/// Bounds of a value.
+type Bounds = (i128, i128);
+
+impl RowWriter<'_> {
+    pub(super) fn arithmetic(&mut self, op: ArithmeticOp, left: &Expr, right: &Expr, data_type: &DataType) -> Result<Value> {
+        let (left, right) = (self.eval(left)?, self.eval(right)?);
+        let Some(ctype) = CType::native(data_type) else {
+            return unsupported(format!("type {data_type} has no device form"));
+        };
+        if left.is_null() || right.is_null() {
+            return Ok(Value::null(data_type.clone(), ctype));
+        }
+        match (&left.data_type, &right.data_type) {
+            (l, r) if l.is_decimal() && r.is_decimal() => self.decimal_arithmetic(op, &left, &right, data_type),
+            (l, r) if l.is_temporal() || r.is_temporal() => self.temporal_arithmetic(op, &left, &right, data_type),
+            (l, r) if l == r && l == data_type && l.is_integer() => self.integer_arithmetic(op, &left, &right),
+            (l, r) if l == r && l == data_type && ctype.is_float() => self.float_arithmetic(op, &left, &right),
+            (l, r) => unsupported(format!("{l} {} {r} has no device form", symbol(op))),
+        }
+    }
+
+    fn integer_arithmetic(&mut self, op: ArithmeticOp, left: &Value, right: &Value) -> Result<Value> {
+        let ctype = left.ctype;
+        let valid = self.both_valid(left, right);
+        let bounds = integer_bounds(op, left, right).filter(|bounds| within(*bounds, ctype));
+        let (name, l, r) = (ctype.local(), &left.code, &right.code);
+        let (least, _) = ctype.range().unwrap_or((0, 0));
+        // Signed overflow is undefined in C: compute without sign.
+        let unsigned = if ctype.width() == 8 { "u64" } else { "u32" };
+        let mask = ctype.width() * 8 - 1;
+        let code = match op {
+            ArithmeticOp::Add | ArithmeticOp::Subtract | ArithmeticOp::Multiply => {
+                format!("({name})(({unsigned}){l} {} ({unsigned}){r})", symbol(op))
+            }
+            ArithmeticOp::BitAnd | ArithmeticOp::BitOr | ArithmeticOp::BitXor => format!("({name})({l} {} {r})", symbol(op)),
+            ArithmeticOp::ShiftLeft => format!("({name})(({unsigned}){l} << ({r} & {mask}))"),
+            ArithmeticOp::ShiftRight => format!("({name})({l} >> ({r} & {mask}))"),
+            ArithmeticOp::Divide | ArithmeticOp::Modulo => {
+                // Whatever the row, the division itself must not trap.
+                let has = |value: i128, of: &Value| of.range().is_none_or(|(least, most)| least <= value && value <= most);
+                let zero = has(0, right).then(|| format!("({r} == 0)"));
+                let overflow = (ctype.is_signed() && has(-1, right) && has(least, left)).then(|| match op {
+                    ArithmeticOp::Divide => format!("(({r} == -1) & ({l} == {}))", constant(least)),
+                    _ => format!("({r} == -1)"),
+                });
+                let failing: Vec<&str> = match op {
+                    ArithmeticOp::Divide => zero.iter().chain(&overflow).map(String::as_str).collect(),
+                    _ => zero.iter().map(String::as_str).collect(),
+                };
+                self.fail_where(&failing, &valid);
+                let unsafe_: Vec<&str> = zero.iter().chain(&overflow).map(String::as_str).collect();
+                self.costly();
+                match unsafe_.is_empty() {
+                    true => format!("({name})({l} {} {r})", symbol(op)),
+                    false => format!("({name})({l} {} (({}) ? ({name})1 : {r}))", symbol(op), unsafe_.join(" | ")),
+                }
+            }
+        };
+        let code = self.local(ctype, &code);
+        Ok(Value { data_type: left.data_type.clone(), ctype, code, valid, bounds })
+    }
+
+    fn float_arithmetic(&mut self, op: ArithmeticOp, left: &Value, right: &Value) -> Result<Value> {
+        self.params.need(Section::Float);
+        let function = match op {
+            ArithmeticOp::Add => "add",
+            ArithmeticOp::Subtract => "sub",
+            ArithmeticOp::Multiply => "mul",
+            ArithmeticOp::Divide => "div",
+            ArithmeticOp::Modulo => {
+                self.params.need(Section::FloatRem);
+                self.costly();
+                "rem"
+            }
+            _ => return unsupported(format!("{} of {} has no device form", symbol(op), left.data_type)),
+        };
+        let valid = self.both_valid(left, right);
+        let code = self.local(left.ctype, &format!("{}_{function}({}, {})", left.ctype.name(), left.code, right.code));
+        Ok(Value { data_type: left.data_type.clone(), ctype: left.ctype, code, valid, bounds: None })
+    }
+
+    pub(super) fn negate(&mut self, operand: &Expr) -> Result<Value> {
+        let value = self.eval(operand)?;
+        if value.is_null() {
+            return Ok(value);
+        }
+        let (ctype, code) = (value.ctype, &value.code);
+        let bounds = value.bounds.and_then(|(least, most)| Some((most.checked_neg()?, least.checked_neg()?)));
+        let code = match (&value.data_type, ctype) {
+            (_, CType::F32 | CType::F64) => format!("{}_neg({code})", ctype.name()),
+            (data_type, _) if data_type.is_decimal() || matches!(data_type, DataType::Duration(_)) => {
+                return self.negate_checked(&value);
+            }
+            (data_type, CType::I8 | CType::I16 | CType::I32) if data_type.is_integer() => format!("({})(0u - (u32){code})", ctype.local()),
+            (data_type, CType::I64) if data_type.is_integer() => format!("(i64)((u64)0 - (u64){code})"),
+            (data_type, _) => return unsupported(format!("unary minus of {data_type} has no device form")),
+        };
+        let code = self.local(ctype, &code);
+        Ok(Value { code, bounds: bounds.filter(|bounds| within(*bounds, ctype)), ..value })
+    }
+
+    /// Negation that fails for the least value: of decimals and durations.
+    fn negate_checked(&mut self, value: &Value) -> Result<Value> {
+        let native = CType::native(&value.data_type).ok_or_else(|| Error::Internal("negation of an unknown type".into()))?;
+        let (least, most) = value.range().unwrap_or((i128::MIN, i128::MAX));
+        let (native_least, _) = native.range().unwrap_or((i128::MIN, i128::MAX));
+        // Narrow decimals widen where the negated least value would not fit.
+        let ctype = match value.ctype {
+            CType::I32 if native != CType::I32 => CType::I64,
+            CType::I64 if native == CType::I128 && least == i64::MIN as i128 => CType::I128,
+            other => other,
+        };
+        let code = value.to_ctype(ctype);
+        if least == native_least {
+            let failing = match ctype {
+                CType::I128 => format!("i128_eq({code}, i128_make(0, (u64)1 << 63))"),
+                _ => format!("({code} == {})", constant(native_least)),
+            };
+            self.fail_where(&[&failing], &value.valid);
+        }
+        let negated = match ctype {
+            CType::I128 => format!("i128_neg({code})"),
+            CType::I64 => format!("(i64)((u64)0 - (u64){code})"),
+            _ => format!("(i32)(0u - (u32){code})"),
+        };
+        let code = self.local(ctype, &negated);
+        let bounds = most.checked_neg().and_then(|low| Some((low, least.checked_neg()?))).filter(|bounds| within(*bounds, ctype));
+        Ok(Value { data_type: value.data_type.clone(), ctype, code, valid: value.valid.clone(), bounds })
+    }
+
+    /// Records an error where the operation has operands and one of the conditions holds.
+    pub(super) fn fail_where(&mut self, conditions: &[&str], valid: &Option<String>) {
+        if conditions.is_empty() {
+            return;
+        }
+        let failing = conditions.join(" | ");
+        match valid {
+            Some(valid) => self.fail_if(&format!("{valid} & ({failing})")),
+            None => self.fail_if(&failing),
+        }
+    }
+}
+
+/// The operator as users write it.
+pub(super) fn symbol(op: ArithmeticOp) -> &'static str {
+    match op {
+        ArithmeticOp::Add => "+",
+        ArithmeticOp::Subtract => "-",
+        ArithmeticOp::Multiply => "*",
+        ArithmeticOp::Divide => "/",
+        ArithmeticOp::Modulo => "%",
+        ArithmeticOp::BitAnd => "&",
+        ArithmeticOp::BitOr => "|",
+        ArithmeticOp::BitXor => "^",
+        ArithmeticOp::ShiftLeft => "<<",
+        ArithmeticOp::ShiftRight => ">>",
+    }
+}
+
+/// Whether all values between the bounds are of the type.
+pub(super) fn within(bounds: Bounds, ctype: CType) -> bool {
+    ctype.range().is_some_and(|(least, most)| least <= bounds.0 && bounds.1 <= most)
+}
+
+/// Bounds of a result before it wraps.
+pub(super) fn integer_bounds(op: ArithmeticOp, left: &Value, right: &Value) -> Option<Bounds> {
+    let (l, r) = (left.range()?, right.range()?);
+    match op {
+        ArithmeticOp::Add => Some((l.0.checked_add(r.0)?, l.1.checked_add(r.1)?)),
+        ArithmeticOp::Subtract => Some((l.0.checked_sub(r.1)?, l.1.checked_sub(r.0)?)),
+        ArithmeticOp::Multiply => {
+            let products = [l.0.checked_mul(r.0)?, l.0.checked_mul(r.1)?, l.1.checked_mul(r.0)?, l.1.checked_mul(r.1)?];
+            Some((*products.iter().min()?, *products.iter().max()?))
+        }
+        // Neither grows its left operand, and a remainder stays below its divisor.
+        ArithmeticOp::Divide | ArithmeticOp::Modulo => {
+            let most = l.0.checked_abs()?.max(l.1.checked_abs()?);
+            let most = match op {
+                ArithmeticOp::Modulo => most.min(r.0.checked_abs()?.max(r.1.checked_abs()?).checked_sub(1)?.max(0)),
+                _ => most,
+            };
+            let signless = l.0 >= 0 && (op == ArithmeticOp::Modulo || r.0 >= 0);
+            Some((if signless { 0 } else { -most }, if op == ArithmeticOp::Modulo && l.1 <= 0 { 0 } else { most }))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a batch and literals to the arguments of a launch.
+
+use columnar::{DeviceBatch, DeviceColumn};
+use device::{Arg, Buffer, Queue};
+
+use super::params::{Constant, LiteralPart, Param, Params};
+use super::value::CType;
+use crate::{Error, Result};
+
+/// What [`Params::bind`] needs besides the batch.
+#[derive(Default)]
+pub struct Bindings<'a> {
+    /// [`Params::upload_literals`]' buffer, where there is one.
+    pub literals: Option<&'a Buffer>,
+    /// The error word, where the kernel can fail.
+    pub error: Option<&'a Buffer>,
+    /// The sink's own parameters, in any order.
+    pub named: Vec<(&'a str, Arg<'a>)>,
+}
+
+impl Params {
+    /// Enqueues the upload of string literals and lists; `None` where the kernel takes none.
+    pub fn upload_literals(&self, queue: &Queue) -> Result<Option<Buffer>> {
+        match self.literal_heap() {
+            Some(heap) => Ok(Some(queue.upload(bytes::Bytes::from_owner(arrow::buffer::ScalarBuffer::<u8>::from(heap)))?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The arguments, in the order of the parameters.
+    pub fn bind<'a>(&self, batch: &'a DeviceBatch, mut bindings: Bindings<'a>) -> Result<Vec<Arg<'a>>> {
+        let column = |index: usize| {
+            batch.columns().get(index).ok_or_else(|| Error::Internal(format!("column {index} of a batch of {}", batch.columns().len())))
+        };
+        let dictionary = |index: usize| -> Result<&'a DeviceColumn> {
+            let dictionary = column(index)?.dictionary();
+            dictionary.map(|column| &**column).ok_or_else(|| Error::Internal(format!("column {index} has no dictionary")))
+        };
+        let mut args = Vec::new();
+        for param in self.iter() {
+            args.push(match param {
+                Param::Data { column: index, buffer } => data(column(*index)?, *buffer)?,
+                Param::Offset { column: index } => Arg::U64(column(*index)?.offset() as u64),
+                Param::Validity { column: index } => Arg::Buffer(validity(column(*index)?, *index)?.0),
+                Param::ValidityOffset { column: index } => Arg::U64(validity(column(*index)?, *index)?.1 as u64),
+                Param::DictData { column, buffer } => data(dictionary(*column)?, *buffer)?,
+                Param::DictOffset { column } => Arg::U64(dictionary(*column)?.offset() as u64),
+                Param::DictValidity { column: index } => match dictionary(*index)?.validity() {
+                    Some((bits, _)) => Arg::Buffer(bits),
+                    None => data(column(*index)?, 0)?,
+                },
+                Param::DictValidityOffset { column } => {
+                    Arg::U64(dictionary(*column)?.validity().map_or(u64::MAX, |(_, offset)| offset as u64))
+                }
+                Param::Literal { index, part } => self.literal_arg(*index, *part)?,
+                Param::LiteralHeap => Arg::Buffer(bindings.literals.ok_or_else(|| unbound("literals"))?),
+                Param::Error => Arg::Buffer(bindings.error.ok_or_else(|| unbound("the error word"))?),
+                Param::Named(name) => {
+                    let place = bindings.named.iter().position(|(known, _)| known == name).ok_or_else(|| unbound(name))?;
+                    bindings.named.swap_remove(place).1
+                }
+            });
+        }
+        Ok(args)
+    }
+
+    fn literal_arg(&self, index: usize, part: LiteralPart) -> Result<Arg<'static>> {
+        Ok(match (self.constants.get(index), part) {
+            (Some(Constant::Int(CType::I128, value)), LiteralPart::High) => Arg::U64((*value >> 64) as u64),
+            (Some(Constant::Int(CType::I128 | CType::U64, value)), _) => Arg::U64(*value as u64),
+            (Some(Constant::Int(CType::I64, value)), _) => Arg::I64(*value as i64),
+            (Some(Constant::Int(CType::U32, value)), _) => Arg::U32(*value as u32),
+            (Some(Constant::Int(_, value)), _) => Arg::I32(*value as i32),
+            (Some(Constant::F32(value)), _) => Arg::F32(*value),
+            (Some(Constant::F64(value)), _) => Arg::F64(*value),
+            (Some(Constant::Heap { at, .. }), LiteralPart::At) => Arg::U32(*at),
+            (Some(Constant::Heap { len, .. }), _) => Arg::U32(*len),
+            (None, _) => return Err(Error::Internal(format!("literal {index} is unknown"))),
+        })
+    }
+}
+
+fn data(column: &DeviceColumn, buffer: usize) -> Result<Arg<'_>> {
+    let buffers = column.buffers();
+    buffers.get(buffer).map(Arg::Buffer).ok_or_else(|| Error::Internal(format!("buffer {buffer} of a column of {}", buffers.len())))
+}
+
+fn validity(column: &DeviceColumn, index: usize) -> Result<(&Buffer, usize)> {
+    column.validity().ok_or_else(|| Error::Internal(format!("column {index} of a nullable source has no validity")))
+}
+
+fn unbound(name: &str) -> Error {
+    Error::Internal(format!("kernel parameter {name} was not bound"))
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `CASE` and `COALESCE`: values by condition.
+
+use arrow::datatypes::DataType;
+
+use super::column::value_type;
+use super::row::{RowWriter, Scope, unsupported};
+use super::value::{CType, Value};
+use crate::expr::Expr;
+use crate::{Error, Result};
+
+impl RowWriter<'_> {
+    pub(super) fn case(&mut self, branches: &[(Expr, Expr)], otherwise: Option<&Expr>, data_type: &DataType) -> Result<Value> {
+        let data_type = value_type(data_type);
+        let Some(((condition, value), rest)) = branches.split_first() else {
+            return match otherwise {
+                Some(otherwise) => {
+                    let value = self.eval(otherwise)?;
+                    retype(value, data_type)
+                }
+                None => null(data_type),
+            };
+        };
+        let condition = self.boolean(condition)?.is_true();
+        let then = self.detached(|writer| {
+            let value = writer.eval(value)?;
+            retype(value, data_type)
+        })?;
+        let other = self.detached(|writer| writer.case(rest, otherwise, data_type))?;
+        Ok(self.choose(&condition, then, other))
+    }
+
+    pub(super) fn coalesce(&mut self, operands: &[Expr]) -> Result<Value> {
+        let Some((first, rest)) = operands.split_first() else {
+            return Err(Error::Internal("COALESCE of nothing".into()));
+        };
+        let first = self.eval(first)?;
+        match &first.valid {
+            Some(valid) if !rest.is_empty() => {
+                let valid = valid.clone();
+                let other = self.detached(|writer| writer.coalesce(rest))?;
+                let data_type = if first.data_type == DataType::Null { other.1.data_type.clone() } else { first.data_type.clone() };
+                let first = retype(first, &data_type)?;
+                let other = (other.0, retype(other.1, &data_type)?);
+                let first = (Scope::default(), Value { valid: None, ..first });
+                Ok(self.choose(&valid, first, other))
+            }
+            _ => Ok(first),
+        }
+    }
+
+    /// The first value where the condition holds, else the other: by selects where both blocks are
+    /// cheap, else by `if`.
+    fn choose(&mut self, condition: &str, then: (Scope, Value), other: (Scope, Value)) -> Value {
+        let ((then_scope, then), (other_scope, other)) = (then, other);
+        let ctype = wider(then.ctype, other.ctype);
+        let data_type = then.data_type.clone();
+        let bounds = match (then.is_null(), other.is_null(), then.range(), other.range()) {
+            (false, false, Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (true, _, _, bounds) | (_, true, bounds, _) => bounds,
+            _ => None,
+        };
+        let nullable = then.valid.is_some() || other.valid.is_some();
+        let (then_code, other_code) = (widened(&then, ctype), widened(&other, ctype));
+        if then_scope.is_cheap() && other_scope.is_cheap() {
+            self.splice(then_scope);
+            self.splice(other_scope);
+            let code = self.select(ctype, condition, &then_code, &other_code);
+            let code = self.local(ctype, &code);
+            let valid = nullable.then(|| self.flag(&format!("{condition} ? {} : {}", then.valid_code(), other.valid_code())));
+            return Value { data_type, ctype, code, valid, bounds };
+        }
+        let code = self.local(ctype, ctype.zero());
+        let valid = nullable.then(|| self.flag("0"));
+        let assign = |value: &Value, from: &str| match &valid {
+            Some(valid) => format!("{code} = {from};\n{valid} = {};", value.valid_code()),
+            None => format!("{code} = {from};"),
+        };
+        self.costly();
+        self.push(&format!("if ({condition}) {{"));
+        self.append(&then_scope);
+        self.push_inner(&assign(&then, &then_code));
+        self.push("} else {");
+        self.append(&other_scope);
+        self.push_inner(&assign(&other, &other_code));
+        self.push("}");
+        Value { data_type, ctype, code, valid, bounds }
+    }
+}
+
+fn widened(value: &Value, ctype: CType) -> String {
+    if value.is_null() { ctype.zero().into() } else { value.to_ctype(ctype) }
+}
+
+/// The C type that holds values of both; narrow decimals meet wide ones.
+fn wider(left: CType, right: CType) -> CType {
+    if left.width() >= right.width() { left } else { right }
+}
+
+fn null(data_type: &DataType) -> Result<Value> {
+    match CType::native(data_type) {
+        Some(ctype) => Ok(Value::null(data_type.clone(), ctype)),
+        None => unsupported(format!("type {data_type} has no device form")),
+    }
+}
+
+/// An untyped NULL takes the type of its place; anything else must have it.
+fn retype(value: Value, data_type: &DataType) -> Result<Value> {
+    if value.data_type == DataType::Null {
+        return null(data_type);
+    }
+    if value.data_type == *data_type || CType::native(data_type) == Some(CType::Str) && value.ctype == CType::Str {
+        return Ok(Value { data_type: data_type.clone(), ..value });
+    }
+    unsupported(format!("a branch of type {} in a CASE of type {data_type} has no device form", value.data_type))
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Loads: values of columns in every layout.
+
+use arrow::datatypes::DataType;
+use columnar::{Carrier, Layout};
+
+use super::params::Param;
+use super::row::{RowWriter, unsupported};
+use super::value::{CType, Value};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+impl RowWriter<'_> {
+    /// Loads the current row of a column.
+    pub(super) fn column(&mut self, column: usize) -> Result<Value> {
+        let types = self.types;
+        let ty = types.get(column).ok_or_else(|| Error::Internal(format!("column {column} of {} columns", types.len())))?;
+        let data_type = value_type(&ty.data_type).clone();
+        let Some(native) = CType::native(&data_type) else {
+            return unsupported(format!("type {data_type} has no device form"));
+        };
+        if ty.layout == Layout::Null || data_type == DataType::Null {
+            return Ok(Value::null(data_type, native));
+        }
+        let row = self.row.clone();
+        let offset = self.params.add(Param::Offset { column }, "u64");
+        let place = format!("{row} + {offset}");
+        let valid = match ty.nullable {
+            false => None,
+            true => {
+                let bits = self.params.add(Param::Validity { column }, "const G u8 *RESTRICT");
+                let first = self.params.add(Param::ValidityOffset { column }, "u64");
+                Some(self.flag(&format!("BIT({bits}, {row} + {first})")))
+            }
+        };
+        let mut value = match &ty.layout {
+            Layout::Dictionary { codes, values } => self.dictionary(column, &place, valid, *codes, values, &data_type)?,
+            layout => {
+                let ctype = self.stored_type(layout);
+                let code = match (layout, &valid) {
+                    (Layout::Views, Some(valid)) => {
+                        // Under a NULL a view may point anywhere.
+                        self.params.need(Section::View);
+                        let name = self.local(CType::Str, CType::Str.zero());
+                        let load = self.load(layout, |buffer| Param::Data { column, buffer }, &place)?;
+                        self.push(&format!("if ({valid}) {name} = {load};"));
+                        self.costly();
+                        name
+                    }
+                    _ => {
+                        let load = self.load(layout, |buffer| Param::Data { column, buffer }, &place)?;
+                        self.local(ctype, &load)
+                    }
+                };
+                let bounds = ty.bounds.or(if narrow(ctype, native) { ctype.range() } else { None });
+                Value { data_type, ctype, code, valid, bounds }
+            }
+        };
+        // Only decimals stay narrow: everything else computes in its own type.
+        if value.ctype != native && !matches!(value.data_type, DataType::Decimal128(_, _)) {
+            value.code = value.to_ctype(native);
+            value.ctype = native;
+            let bounds = value.bounds;
+            value = self.store(value);
+            value.bounds = bounds;
+        }
+        Ok(value)
+    }
+
+    /// Loads the current row's code into the dictionary of a column with that layout; the column's
+    /// bounds are the code's. A NULL in the dictionary makes the code NULL.
+    pub fn code(&mut self, column: usize) -> Result<Value> {
+        let types = self.types;
+        let Some(ty) = types.get(column) else {
+            return Err(Error::Internal(format!("column {column} of {} columns", types.len())));
+        };
+        let Layout::Dictionary { codes, .. } = &ty.layout else {
+            return Err(Error::Internal(format!("column {column} has no dictionary")));
+        };
+        let row = self.row.clone();
+        let offset = self.params.add(Param::Offset { column }, "u64");
+        let load = self.load(&Layout::Fixed(*codes), |buffer| Param::Data { column, buffer }, &format!("{row} + {offset}"))?;
+        let ctype = CType::of_carrier(*codes);
+        let code = self.local(ctype, &load);
+        let mut valid = None;
+        if ty.nullable {
+            let bits = self.params.add(Param::Validity { column }, "const G u8 *RESTRICT");
+            let first = self.params.add(Param::ValidityOffset { column }, "u64");
+            let values = self.params.add(Param::DictValidity { column }, "const G u8 *RESTRICT");
+            let first_value = self.params.add(Param::DictValidityOffset { column }, "u64");
+            let known = self.flag(&format!("BIT({bits}, {row} + {first})"));
+            self.push(&format!("if ({first_value} != NO_ROW && {known}) {known} = BIT({values}, (u64){code} + {first_value});"));
+            valid = Some(known);
+        }
+        let key = match &ty.data_type {
+            DataType::Dictionary(key, _) => (**key).clone(),
+            _ => DataType::UInt16,
+        };
+        Ok(Value { data_type: key, ctype, code, valid, bounds: ty.bounds.or(ctype.range()) })
+    }
+
+    fn dictionary(
+        &mut self,
+        column: usize,
+        place: &str,
+        valid: Option<String>,
+        codes: Carrier,
+        values: &Layout,
+        data_type: &DataType,
+    ) -> Result<Value> {
+        let ctype = self.stored_type(values);
+        if *values == Layout::Null {
+            return Ok(Value::null(data_type.clone(), ctype));
+        }
+        let codes = self.load(&Layout::Fixed(codes), |buffer| Param::Data { column, buffer }, place)?;
+        let first = self.params.add(Param::DictOffset { column }, "u64");
+        let place = self.fresh();
+        let load = self.load(values, |buffer| Param::DictData { column, buffer }, &place)?;
+        let at = format!("u64 {place} = (u64){codes} + {first};");
+        let Some(valid) = valid else {
+            self.push(&at);
+            let code = self.local(ctype, &load);
+            return Ok(Value { data_type: data_type.clone(), ctype, code, valid: None, bounds: None });
+        };
+        // Under a NULL a code may point anywhere, and a dictionary's value may be NULL itself.
+        let bits = self.params.add(Param::DictValidity { column }, "const G u8 *RESTRICT");
+        let first_bit = self.params.add(Param::DictValidityOffset { column }, "u64");
+        let code = self.local(ctype, ctype.zero());
+        let known = self.flag(&valid);
+        self.costly();
+        self.push(&format!("if ({known}) {{"));
+        self.push(&format!("  {at}"));
+        self.push(&format!("  if ({first_bit} != NO_ROW) {known} = BIT({bits}, {place} - {first} + {first_bit});"));
+        self.push(&format!("  if ({known}) {code} = {load};"));
+        self.push("}");
+        Ok(Value { data_type: data_type.clone(), ctype, code, valid: Some(known), bounds: None })
+    }
+
+    /// C that loads an element of a layout other than a dictionary.
+    fn load(&mut self, layout: &Layout, param: impl Fn(usize) -> Param, place: &str) -> Result<String> {
+        let mut pointer = |buffer: usize, element: &str| self.params.add(param(buffer), &format!("const G {element} *RESTRICT"));
+        Ok(match layout {
+            Layout::Bits => format!("BIT({}, {place})", pointer(0, "u8")),
+            Layout::Fixed(carrier) => format!("{}[{place}]", pointer(0, CType::of_carrier(*carrier).name())),
+            Layout::Bytes(width) => format!("str_make({} + ({place}) * {width}u, {width}u)", pointer(0, "u8")),
+            Layout::Offsets32 | Layout::Offsets64 => {
+                let element = if *layout == Layout::Offsets32 { "i32" } else { "i64" };
+                let (offsets, heap) = (pointer(0, element), pointer(1, "u8"));
+                format!("str_make({heap} + {offsets}[{place}], (u32)({offsets}[{place} + 1] - {offsets}[{place}]))")
+            }
+            Layout::Views => {
+                let (views, heap, bases) = (pointer(0, "u32"), pointer(1, "u8"), pointer(2, "u64"));
+                self.params.need(Section::View);
+                format!("view_str({views}, {heap}, {bases}, {place})")
+            }
+            Layout::Null | Layout::Dictionary { .. } => {
+                return Err(Error::Internal("a load of a layout without values".into()));
+            }
+        })
+    }
+
+    fn stored_type(&mut self, layout: &Layout) -> CType {
+        let ctype = match layout {
+            Layout::Null | Layout::Bits => CType::Bool,
+            Layout::Fixed(carrier) => CType::of_carrier(*carrier),
+            Layout::Bytes(_) | Layout::Offsets32 | Layout::Offsets64 | Layout::Views => CType::Str,
+            Layout::Dictionary { values, .. } => return self.stored_type(values),
+        };
+        self.params.need_type(ctype);
+        ctype
+    }
+}
+
+/// The type of a dictionary's values, else the type itself.
+pub(super) fn value_type(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => value,
+        other => other,
+    }
+}
+
+fn narrow(ctype: CType, native: CType) -> bool {
+    ctype.width() < native.width()
+}

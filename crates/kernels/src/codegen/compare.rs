@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Comparisons, `IN`, and three-valued logic.
+//!
+//! Floats. Arrow compares in IEEE 754's totalOrder (arrow-ord's `cmp::lt` and friends, through
+//! `ArrowNativeTypeOp::compare`), where -0.0 is below 0.0. DataFusion folds -0.0 to 0.0 in both
+//! operands first (`apply_cmp` in its `datum.rs` calls `normalize_float_zero`), and keeps the bits of
+//! NaNs: equality is equality of bits, a NaN with the sign bit lies below -inf. `IN` over constants
+//! compares bits *without* that folding (`OrderedFloat64` in its `in_list/primitive_filter.rs`), so
+//! `-0.0 IN (0.0)` is false; we answer likewise.
+
+use arrow::datatypes::DataType;
+
+use super::row::{RowWriter, unsupported};
+use super::value::{CType, Value};
+use crate::expr::{CompareOp, Expr, Literal, LiteralValue};
+use crate::prelude::Section;
+use crate::Result;
+
+/// Lists up to this long are compared with each value in turn, without a loop.
+const UNROLLED_LIST: usize = 4;
+
+impl RowWriter<'_> {
+    pub(super) fn compare(&mut self, op: CompareOp, left: &Expr, right: &Expr) -> Result<Value> {
+        let (left, right) = (self.eval(left)?, self.eval(right)?);
+        self.compare_values(op, &left, &right)
+    }
+
+    /// Compares two values of one logical type, as SQL does.
+    pub fn compare_values(&mut self, op: CompareOp, left: &Value, right: &Value) -> Result<Value> {
+        let distinct = matches!(op, CompareOp::IsDistinctFrom | CompareOp::IsNotDistinctFrom);
+        if !distinct && (left.is_null() || right.is_null()) {
+            return Ok(Value::null(DataType::Boolean, CType::Bool));
+        }
+        comparable(left, right)?;
+        if !distinct {
+            let valid = self.both_valid(left, right);
+            let code = self.comparison(op, left, right);
+            let code = self.flag(&code);
+            return Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None });
+        }
+        let same = match (left.is_null(), right.is_null()) {
+            (true, true) => "1".to_string(),
+            (true, false) => format!("!{}", right.valid_code()),
+            (false, true) => format!("!{}", left.valid_code()),
+            (false, false) => {
+                let equal = self.comparison(CompareOp::Eq, left, right);
+                match (&left.valid, &right.valid) {
+                    (None, None) => equal,
+                    (Some(valid), None) | (None, Some(valid)) => format!("{valid} & ({equal})"),
+                    (Some(l), Some(r)) => format!("({l} == {r}) & (!{l} | ({equal}))"),
+                }
+            }
+        };
+        let code = self.flag(&if op == CompareOp::IsDistinctFrom { format!("!({same})") } else { same });
+        Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid: None, bounds: None })
+    }
+
+    /// C, 0 or 1, for two values that are both there.
+    fn comparison(&mut self, op: CompareOp, left: &Value, right: &Value) -> String {
+        let sign = match op {
+            CompareOp::Eq | CompareOp::IsNotDistinctFrom => "==",
+            CompareOp::NotEq | CompareOp::IsDistinctFrom => "!=",
+            CompareOp::Lt => "<",
+            CompareOp::LtEq => "<=",
+            CompareOp::Gt => ">",
+            CompareOp::GtEq => ">=",
+        };
+        let equality = matches!(sign, "==" | "!=");
+        match (left.ctype, right.ctype) {
+            (CType::Str, _) => {
+                // A loop over bytes; where a value is NULL its bytes may not be there.
+                self.costly();
+                let (l, r) = (&left.code, &right.code);
+                let compared = match sign {
+                    "==" => format!("str_eq({l}, {r})"),
+                    "!=" => format!("!str_eq({l}, {r})"),
+                    _ => format!("(str_cmp({l}, {r}) {sign} 0)"),
+                };
+                compared
+            }
+            (CType::F64, _) | (CType::F32, _) => {
+                let of = left.ctype.name();
+                let bits = if of == "f64" { "F64_BITS" } else { "F32_BITS" };
+                match equality {
+                    true => format!("({bits}({of}_fold({})) {sign} {bits}({of}_fold({})))", left.code, right.code),
+                    false => format!("({of}_key({of}_fold({})) {sign} {of}_key({of}_fold({})))", left.code, right.code),
+                }
+            }
+            (CType::I128, _) | (_, CType::I128) => {
+                self.params.need(Section::I128);
+                let (l, r) = (left.to_ctype(CType::I128), right.to_ctype(CType::I128));
+                match sign {
+                    "==" => format!("i128_eq({l}, {r})"),
+                    "!=" => format!("!i128_eq({l}, {r})"),
+                    "<" => format!("i128_lt({l}, {r})"),
+                    ">" => format!("i128_lt({r}, {l})"),
+                    "<=" => format!("!i128_lt({r}, {l})"),
+                    _ => format!("!i128_lt({l}, {r})"),
+                }
+            }
+            _ => format!("({} {sign} {})", left.code, right.code),
+        }
+    }
+
+    pub(super) fn in_list(&mut self, expr: &Expr, list: &[Literal], negated: bool) -> Result<Value> {
+        let value = self.eval(expr)?;
+        if value.is_null() {
+            return Ok(Value::null(DataType::Boolean, CType::Bool));
+        }
+        let has_null = list.iter().any(|literal| literal.value == LiteralValue::Null);
+        let literals: Vec<&Literal> = list.iter().filter(|literal| literal.value != LiteralValue::Null).collect();
+        let found = self.found(&value, &literals)?;
+        // A NULL in the list makes "not found" unknown.
+        let valid = match (&value.valid, has_null) {
+            (valid, false) => valid.clone(),
+            (None, true) => Some(found.clone()),
+            (Some(valid), true) => Some(self.flag(&format!("{valid} & {found}"))),
+        };
+        let code = if negated { self.flag(&format!("!{found}")) } else { found };
+        Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })
+    }
+
+    /// A flag: whether the value, if there is one, equals one of the literals.
+    fn found(&mut self, value: &Value, literals: &[&Literal]) -> Result<String> {
+        if literals.is_empty() {
+            return Ok("0".into());
+        }
+        if literals.len() <= UNROLLED_LIST {
+            let mut equal = Vec::new();
+            for literal in literals {
+                let literal = self.params.literal(literal)?;
+                comparable(value, &literal)?;
+                equal.push(match value.ctype {
+                    CType::F64 => format!("(F64_BITS({}) == F64_BITS({}))", value.code, literal.code),
+                    CType::F32 => format!("(F32_BITS({}) == F32_BITS({}))", value.code, literal.code),
+                    _ => self.comparison(CompareOp::Eq, value, &literal),
+                });
+            }
+            return Ok(self.flag(&equal.join(" | ")));
+        }
+        for literal in literals {
+            same_type(&value.data_type, &literal.data_type)?;
+        }
+        // Decimals of narrow carriers look for themselves among the wide ones.
+        let ctype = CType::native(&value.data_type).unwrap_or(value.ctype);
+        let (values, len) = self.params.list(ctype, literals)?;
+        let code = match ctype {
+            CType::Str => format!("list_has_str({values}, lits, {len}, {})", value.code),
+            CType::F64 => format!("list_has_u64({values}, {len}, F64_BITS({}))", value.code),
+            CType::F32 => format!("list_has_u32({values}, {len}, F32_BITS({}))", value.code),
+            CType::Bool => format!("list_has_u8({values}, {len}, {})", value.code),
+            other => format!("list_has_{}({values}, {len}, {})", other.name(), value.to_ctype(other)),
+        };
+        self.params.need(match ctype {
+            CType::Str => Section::ListStr,
+            CType::I128 => Section::ListI128,
+            _ => Section::List,
+        });
+        self.costly();
+        let found = self.flag(&match (&value.valid, ctype) {
+            (Some(valid), CType::Str) => format!("{valid} && {code}"),
+            _ => code,
+        });
+        Ok(found)
+    }
+
+    pub(super) fn not(&mut self, operand: &Expr) -> Result<Value> {
+        let value = self.boolean(operand)?;
+        let code = self.flag(&format!("!{}", value.code));
+        Ok(Value { code, ..value })
+    }
+
+    pub(super) fn is_null(&mut self, operand: &Expr) -> Result<Value> {
+        let value = self.eval(operand)?;
+        let code = match &value.valid {
+            None => "0".into(),
+            Some(_) if value.is_null() => "1".into(),
+            Some(valid) => self.flag(&format!("!{valid}")),
+        };
+        Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid: None, bounds: None })
+    }
+
+    pub(super) fn is_truth(&mut self, operand: &Expr, truth: Option<bool>) -> Result<Value> {
+        let value = self.boolean(operand)?;
+        let code = match truth {
+            Some(true) => value.is_true(),
+            Some(false) => value.is_false(),
+            None => format!("!{}", value.valid_code()),
+        };
+        let code = self.flag(&code);
+        Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid: None, bounds: None })
+    }
+
+    /// `AND` (`all`) or `OR` of operands.
+    ///
+    /// Cheap operands are computed for every row, without branches; the others only for rows that
+    /// the cheap ones leave undecided. So an error in an operand counts only where its value could.
+    pub(super) fn connect(&mut self, operands: &[Expr], all: bool) -> Result<Value> {
+        let (mut cheap, mut costly) = (Vec::new(), Vec::new());
+        for operand in operands {
+            let (scope, value) = self.detached(|writer| writer.boolean(operand))?;
+            match scope.is_cheap() {
+                true => {
+                    self.splice(scope);
+                    cheap.push(value);
+                }
+                false => costly.push((scope, value)),
+            }
+        }
+        // The first costly operand needs no guard if nothing cheap stands before it.
+        if cheap.is_empty() && !costly.is_empty() {
+            let (scope, value) = costly.remove(0);
+            self.splice(scope);
+            cheap.push(value);
+        }
+        let nullable = cheap.iter().chain(costly.iter().map(|(_, value)| value)).any(|value| value.valid.is_some());
+        // Of AND: whether all are true, whether one is false. Of OR the other way round.
+        let settled = |value: &Value| if all { value.is_false() } else { value.is_true() };
+        let neutral = |value: &Value| if all { value.is_true() } else { value.is_false() };
+        let join = |parts: Vec<String>, sign: &str| parts.join(sign);
+        let every = self.flag(&join(cheap.iter().map(neutral).collect(), " & "));
+        let one = match nullable {
+            true => Some(self.flag(&join(cheap.iter().map(settled).collect(), " | "))),
+            false => None,
+        };
+        for (scope, value) in &costly {
+            let mut scope_text = String::new();
+            scope_text.push_str(&format!("{every} &= {};", neutral(value)));
+            if let Some(one) = &one {
+                scope_text.push_str(&format!("\n{one} |= {};", settled(value)));
+            }
+            let open = match &one {
+                Some(one) => format!("!{one}"),
+                None => every.clone(),
+            };
+            self.costly();
+            self.push(&format!("if ({open}) {{"));
+            self.append(scope);
+            self.push_inner(&scope_text);
+            self.push("}");
+        }
+        // Where the operand that settles is skipped, `every` is 0 already: the settling one was not
+        // neutral.
+        let valid = one.as_ref().map(|one| self.flag(&format!("{every} | {one}")));
+        let code = if all { every } else { self.flag(&one.clone().unwrap_or(format!("!{every}"))) };
+        Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })
+    }
+
+    /// Evaluates an operand that must be Boolean.
+    pub(super) fn boolean(&mut self, operand: &Expr) -> Result<Value> {
+        let value = self.eval(operand)?;
+        match value.data_type {
+            DataType::Boolean => Ok(value),
+            DataType::Null => Ok(Value::null(DataType::Boolean, CType::Bool)),
+            other => unsupported(format!("a condition of type {other} has no device form")),
+        }
+    }
+}
+
+fn comparable(left: &Value, right: &Value) -> Result<()> {
+    same_type(&left.data_type, &right.data_type)
+}
+
+/// Whether values of two logical types may be compared as they are.
+fn same_type(left: &DataType, right: &DataType) -> Result<()> {
+    use DataType::*;
+    let same = match (left, right) {
+        (Null, _) | (_, Null) => true,
+        (Decimal32(_, l) | Decimal64(_, l) | Decimal128(_, l), Decimal32(_, r) | Decimal64(_, r) | Decimal128(_, r)) => l == r,
+        (Timestamp(l, _), Timestamp(r, _)) => l == r,
+        (left, right) => left == right || (CType::native(left) == Some(CType::Str) && CType::native(right) == Some(CType::Str)),
+    };
+    if same { Ok(()) } else { unsupported(format!("comparison of {left} with {right} has no device form")) }
+}

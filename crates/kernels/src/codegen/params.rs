@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a kernel takes from outside: columns, literals, the error word and what its sink names.
+
+use arrow::buffer::{Buffer, MutableBuffer};
+use arrow::datatypes::DataType;
+
+use super::value::{CType, Value};
+use crate::expr::{Literal, LiteralValue};
+use crate::prelude::{Section, Sections};
+use crate::{Error, Result};
+
+/// One parameter of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Param {
+    /// A buffer of a column.
+    Data {
+        /// Position of the column in the batch.
+        column: usize,
+        /// Position of the buffer in the column's layout.
+        buffer: usize,
+    },
+    /// First element of a column in its buffers.
+    Offset {
+        /// Position of the column in the batch.
+        column: usize,
+    },
+    /// Validity bits of a column.
+    Validity {
+        /// Position of the column in the batch.
+        column: usize,
+    },
+    /// First bit of a column in its validity bits.
+    ValidityOffset {
+        /// Position of the column in the batch.
+        column: usize,
+    },
+    /// A buffer of the dictionary of a column.
+    DictData {
+        /// Position of the column in the batch.
+        column: usize,
+        /// Position of the buffer in the layout of the dictionary's values.
+        buffer: usize,
+    },
+    /// First element of a column's dictionary in its buffers.
+    DictOffset {
+        /// Position of the column in the batch.
+        column: usize,
+    },
+    /// Validity bits of a column's dictionary; any buffer where it has none.
+    DictValidity {
+        /// Position of the column in the batch.
+        column: usize,
+    },
+    /// First bit in them; all ones where the dictionary has no validity bits.
+    DictValidityOffset {
+        /// Position of the column in the batch.
+        column: usize,
+    },
+    /// A word of a literal.
+    Literal {
+        /// Position among the kernel's literals.
+        index: usize,
+        /// Which word.
+        part: LiteralPart,
+    },
+    /// Bytes of string literals and of long lists.
+    LiteralHeap,
+    /// The error word: the lowest failing row, all ones where none failed.
+    Error,
+    /// Whatever the sink calls so.
+    Named(String),
+}
+
+/// The words that make up a literal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LiteralPart {
+    /// The value; of 128-bit integers its low word.
+    Value,
+    /// High word of a 128-bit integer.
+    High,
+    /// First byte in the heap.
+    At,
+    /// Length of a string, number of values of a list.
+    Len,
+}
+
+/// A literal as it is passed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Constant {
+    Int(CType, i128),
+    F32(f32),
+    F64(f64),
+    Heap { at: u32, len: u32 },
+}
+
+/// The parameters of one kernel, in order, each once; with the sections of the prelude that its text
+/// needs.
+#[derive(Debug, Clone, Default)]
+pub struct Params {
+    params: Vec<(Param, String)>,
+    pub(super) constants: Vec<Constant>,
+    heap: Vec<u8>,
+    sections: Sections,
+}
+
+impl Params {
+    /// None yet.
+    pub fn new() -> Params {
+        Params::default()
+    }
+
+    /// Adds a parameter of the sink's own, such as `("n", "u64")` or `("out", "G i64 *RESTRICT")`. Once
+    /// for each name; gives the name back.
+    pub fn named(&mut self, name: &str, c_type: &str) -> String {
+        self.add(Param::Named(name.into()), c_type)
+    }
+
+    /// The error word's name. A kernel that calls this can fail.
+    pub fn error(&mut self) -> String {
+        self.add(Param::Error, "volatile G u64 *")
+    }
+
+    /// Whether the kernel has an error word.
+    pub fn can_fail(&self) -> bool {
+        self.params.iter().any(|(param, _)| *param == Param::Error)
+    }
+
+    /// Marks a section of the prelude as needed.
+    pub fn need(&mut self, section: Section) {
+        self.sections.need(section);
+    }
+
+    /// Marks what values of a C type need.
+    pub fn need_type(&mut self, ctype: CType) {
+        match ctype {
+            CType::I128 => self.need(Section::I128),
+            CType::F32 | CType::F64 => self.need(Section::Float),
+            CType::Str => self.need(Section::Str),
+            _ => self.need(Section::Base),
+        }
+    }
+
+    /// The sections needed so far.
+    pub fn sections(&self) -> &Sections {
+        &self.sections
+    }
+
+    /// The parameters in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Param> {
+        self.params.iter().map(|(param, _)| param)
+    }
+
+    /// The list between a kernel's parentheses.
+    pub fn declaration(&self) -> String {
+        let declared: Vec<String> = self
+            .params
+            .iter()
+            .map(|(param, c_type)| {
+                let space = if c_type.ends_with('*') { "" } else { " " };
+                format!("{c_type}{space}{}", name(param))
+            })
+            .collect();
+        declared.join(", ")
+    }
+
+    /// Bytes of the arguments, each rounded up to 8: what a device's limit is compared with.
+    pub fn bytes(&self) -> usize {
+        self.params.len() * 8
+    }
+
+    /// Bytes of string literals and lists, aligned; `None` where no parameter takes them.
+    pub fn literal_heap(&self) -> Option<Buffer> {
+        self.iter().any(|param| *param == Param::LiteralHeap).then(|| {
+            let mut bytes = MutableBuffer::with_capacity(self.heap.len().max(16));
+            bytes.extend_from_slice(&self.heap);
+            bytes.resize(self.heap.len().max(16), 0);
+            bytes.into()
+        })
+    }
+
+    /// Adds a parameter if it is new; its name.
+    pub(super) fn add(&mut self, param: Param, c_type: &str) -> String {
+        let name = name(&param);
+        if !self.params.iter().any(|(known, _)| *known == param) {
+            self.params.push((param, c_type.into()));
+        }
+        name
+    }
+
+    fn constant(&mut self, constant: Constant) -> usize {
+        self.constants.push(constant);
+        self.constants.len() - 1
+    }
+
+    /// A literal as a value. Never shared between two literals: equal ones of one query may differ in
+    /// the next, and its text must not.
+    pub(super) fn literal(&mut self, literal: &Literal) -> Result<Value> {
+        let data_type = literal.data_type.clone();
+        let ctype = CType::native(&data_type)
+            .ok_or_else(|| Error::Unsupported(format!("type {data_type} has no device form")))?;
+        let mut ctype = ctype;
+        self.need_type(ctype);
+        let mut bounds = None;
+        let code = match &literal.value {
+            LiteralValue::Null => return Ok(Value::null(data_type, ctype)),
+            LiteralValue::Bool(value) => self.word(Constant::Int(CType::Bool, *value as i128), "i32"),
+            LiteralValue::Int(value) => {
+                bounds = Some(class(*value));
+                // A decimal that fits goes in 64 bits; which ones do is part of the bounds' class.
+                if matches!(data_type, DataType::Decimal128(_, _)) && value.unsigned_abs() < 1 << 63 {
+                    ctype = CType::I64;
+                }
+                match ctype {
+                    CType::I128 => {
+                        let index = self.constant(Constant::Int(ctype, *value));
+                        let low = self.add(Param::Literal { index, part: LiteralPart::Value }, "u64");
+                        let high = self.add(Param::Literal { index, part: LiteralPart::High }, "u64");
+                        format!("i128_make({low}, {high})")
+                    }
+                    CType::I64 => self.word(Constant::Int(ctype, *value), "i64"),
+                    CType::U64 => self.word(Constant::Int(ctype, *value), "u64"),
+                    CType::U8 | CType::U16 | CType::U32 => self.word(Constant::Int(CType::U32, *value), "u32"),
+                    CType::I8 | CType::I16 | CType::I32 => self.word(Constant::Int(CType::I32, *value), "i32"),
+                    _ => return Err(mismatch(literal)),
+                }
+            }
+            LiteralValue::Float(value) => match ctype {
+                CType::F32 => self.word(Constant::F32(*value as f32), "f32"),
+                CType::F64 => self.word(Constant::F64(*value), "f64"),
+                _ => return Err(mismatch(literal)),
+            },
+            LiteralValue::Bytes(bytes) if ctype == CType::Str => {
+                let at = self.heap_place(1)?;
+                self.heap.extend_from_slice(bytes);
+                let len = u32::try_from(bytes.len()).map_err(|_| mismatch(literal))?;
+                let (heap, at, len) = self.heap_constant(at, len);
+                format!("str_make({heap} + {at}, {len})")
+            }
+            LiteralValue::Bytes(_) => return Err(mismatch(literal)),
+        };
+        Ok(Value { data_type, ctype, code, valid: None, bounds })
+    }
+
+    /// A sorted list of literals in the heap, as elements of `ctype`; the C of its first element's
+    /// address, typed, and of its length. Strings are pairs of u32, place and length.
+    pub(super) fn list(&mut self, ctype: CType, literals: &[&Literal]) -> Result<(String, String)> {
+        let mut count = 0;
+        let at;
+        if ctype == CType::Str {
+            let mut values: Vec<&[u8]> = Vec::new();
+            for literal in literals {
+                match &literal.value {
+                    LiteralValue::Bytes(bytes) => values.push(bytes),
+                    _ => return Err(mismatch(literal)),
+                }
+            }
+            values.sort_unstable();
+            values.dedup();
+            let mut places = Vec::new();
+            for value in values {
+                let place = self.heap_place(1)?;
+                self.heap.extend_from_slice(value);
+                places.push((place, u32::try_from(value.len()).map_err(|_| Error::Internal("a literal of 4 GiB".into()))?));
+            }
+            at = self.heap_place(4)?;
+            for (place, len) in places {
+                self.heap.extend_from_slice(&place.to_le_bytes());
+                self.heap.extend_from_slice(&len.to_le_bytes());
+                count += 1;
+            }
+        } else {
+            let mut values: Vec<i128> = Vec::new();
+            for literal in literals {
+                values.push(match (&literal.value, ctype) {
+                    (LiteralValue::Bool(value), _) => *value as i128,
+                    (LiteralValue::Int(value), _) => *value,
+                    (LiteralValue::Float(value), CType::F32) => (*value as f32).to_bits() as i128,
+                    (LiteralValue::Float(value), CType::F64) => value.to_bits() as i128,
+                    _ => return Err(mismatch(literal)),
+                });
+            }
+            values.sort_unstable();
+            values.dedup();
+            let width = ctype.width();
+            at = self.heap_place(width)?;
+            for value in values {
+                self.heap.extend_from_slice(&value.to_le_bytes()[..width]);
+                count += 1;
+            }
+        }
+        let element = match ctype {
+            CType::Str => "u32",
+            CType::F32 => "u32",
+            CType::F64 => "u64",
+            other => other.name(),
+        };
+        let (heap, at, len) = self.heap_constant(at, count);
+        Ok((format!("((const G {element} *)({heap} + {at}))"), len))
+    }
+
+    fn word(&mut self, constant: Constant, c_type: &str) -> String {
+        let index = self.constant(constant);
+        self.add(Param::Literal { index, part: LiteralPart::Value }, c_type)
+    }
+
+    fn heap_place(&mut self, align: usize) -> Result<u32> {
+        self.heap.resize(self.heap.len().next_multiple_of(align), 0);
+        u32::try_from(self.heap.len()).map_err(|_| Error::Unsupported("literals of more than 4 GiB have no device form".into()))
+    }
+
+    fn heap_constant(&mut self, at: u32, len: u32) -> (String, String, String) {
+        let index = self.constant(Constant::Heap { at, len });
+        let heap = self.add(Param::LiteralHeap, "const G u8 *RESTRICT");
+        let at = self.add(Param::Literal { index, part: LiteralPart::At }, "u32");
+        let len = self.add(Param::Literal { index, part: LiteralPart::Len }, "u32");
+        (heap, at, len)
+    }
+}
+
+/// Bounds of a literal: coarse, so that another constant seldom makes another text.
+fn class(value: i128) -> (i128, i128) {
+    let bits = 128 - value.unsigned_abs().leading_zeros();
+    let rounded = match bits {
+        0 => return (0, 0),
+        1..=4 => 4,
+        5..=8 => 8,
+        9..=16 => 16,
+        17..=32 => 32,
+        33..=48 => 48,
+        49..=63 => 63,
+        _ => 127,
+    };
+    let most = if rounded == 127 { i128::MAX } else { (1 << rounded) - 1 };
+    match value {
+        i128::MIN => (i128::MIN, -1),
+        _ if value < 0 => (-most, -1),
+        _ => (1, most),
+    }
+}
+
+fn mismatch(literal: &Literal) -> Error {
+    Error::Internal(format!("literal of type {} holds {:?}", literal.data_type, literal.value))
+}
+
+fn name(param: &Param) -> String {
+    match param {
+        Param::Data { column, buffer } => format!("c{column}_{buffer}"),
+        Param::Offset { column } => format!("c{column}_off"),
+        Param::Validity { column } => format!("c{column}_v"),
+        Param::ValidityOffset { column } => format!("c{column}_voff"),
+        Param::DictData { column, buffer } => format!("d{column}_{buffer}"),
+        Param::DictOffset { column } => format!("d{column}_off"),
+        Param::DictValidity { column } => format!("d{column}_v"),
+        Param::DictValidityOffset { column } => format!("d{column}_voff"),
+        Param::Literal { index, part: LiteralPart::Value } => format!("l{index}"),
+        Param::Literal { index, part: LiteralPart::High } => format!("l{index}_hi"),
+        Param::Literal { index, part: LiteralPart::At } => format!("l{index}_at"),
+        Param::Literal { index, part: LiteralPart::Len } => format!("l{index}_len"),
+        Param::LiteralHeap => "lits".into(),
+        Param::Error => "err".into(),
+        Param::Named(name) => name.clone(),
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Values of a row, as C sees them.
+
+use arrow::datatypes::DataType;
+use columnar::Carrier;
+
+/// Type of a value in C.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum CType {
+    /// 0 or 1; a byte in memory.
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    I128,
+    U8,
+    U16,
+    U32,
+    U64,
+    F32,
+    F64,
+    /// Pointer to bytes in global memory, and length.
+    Str,
+}
+
+impl CType {
+    /// The C type that holds all values of a logical type; `None` where it has no device form.
+    pub fn native(data_type: &DataType) -> Option<CType> {
+        Some(match data_type {
+            DataType::Null | DataType::Boolean => CType::Bool,
+            DataType::Int8 => CType::I8,
+            DataType::Int16 => CType::I16,
+            DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(_, _) => CType::I32,
+            DataType::Int64
+            | DataType::Date64
+            | DataType::Time64(_)
+            | DataType::Timestamp(_, _)
+            | DataType::Duration(_)
+            | DataType::Decimal64(_, _) => CType::I64,
+            DataType::Decimal128(_, _) => CType::I128,
+            DataType::UInt8 => CType::U8,
+            DataType::UInt16 => CType::U16,
+            DataType::UInt32 => CType::U32,
+            DataType::UInt64 => CType::U64,
+            DataType::Float32 => CType::F32,
+            DataType::Float64 => CType::F64,
+            DataType::Utf8
+            | DataType::LargeUtf8
+            | DataType::Utf8View
+            | DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_) => CType::Str,
+            DataType::Dictionary(_, value) if !matches!(**value, DataType::Dictionary(_, _)) => return CType::native(value),
+            _ => return None,
+        })
+    }
+
+    /// The C type of a carrier's values.
+    pub const fn of_carrier(carrier: Carrier) -> CType {
+        match carrier {
+            Carrier::I8 => CType::I8,
+            Carrier::I16 => CType::I16,
+            Carrier::I32 => CType::I32,
+            Carrier::I64 => CType::I64,
+            Carrier::I128 => CType::I128,
+            Carrier::U8 => CType::U8,
+            Carrier::U16 => CType::U16,
+            Carrier::U32 => CType::U32,
+            Carrier::U64 => CType::U64,
+            Carrier::F32 => CType::F32,
+            Carrier::F64 => CType::F64,
+        }
+    }
+
+    /// The name in memory: of array elements.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CType::Bool | CType::U8 => "u8",
+            CType::I8 => "i8",
+            CType::I16 => "i16",
+            CType::I32 => "i32",
+            CType::I64 => "i64",
+            CType::I128 => "i128",
+            CType::U16 => "u16",
+            CType::U32 => "u32",
+            CType::U64 => "u64",
+            CType::F32 => "f32",
+            CType::F64 => "f64",
+            CType::Str => "str",
+        }
+    }
+
+    /// The name of locals: as in memory, but Booleans are `i32`.
+    pub const fn local(self) -> &'static str {
+        match self {
+            CType::Bool => "i32",
+            other => other.name(),
+        }
+    }
+
+    /// Bytes of an element in memory, 0 for strings.
+    pub const fn width(self) -> usize {
+        match self {
+            CType::Bool | CType::I8 | CType::U8 => 1,
+            CType::I16 | CType::U16 => 2,
+            CType::I32 | CType::U32 | CType::F32 => 4,
+            CType::I64 | CType::U64 | CType::F64 => 8,
+            CType::I128 => 16,
+            CType::Str => 0,
+        }
+    }
+
+    /// Integers, without Booleans.
+    pub const fn is_integer(self) -> bool {
+        !matches!(self, CType::Bool | CType::F32 | CType::F64 | CType::Str)
+    }
+
+    /// Floats.
+    pub const fn is_float(self) -> bool {
+        matches!(self, CType::F32 | CType::F64)
+    }
+
+    /// Signed integers.
+    pub const fn is_signed(self) -> bool {
+        matches!(self, CType::I8 | CType::I16 | CType::I32 | CType::I64 | CType::I128)
+    }
+
+    /// Least and greatest value of an integer type.
+    pub const fn range(self) -> Option<(i128, i128)> {
+        Some(match self {
+            CType::I8 => (i8::MIN as i128, i8::MAX as i128),
+            CType::I16 => (i16::MIN as i128, i16::MAX as i128),
+            CType::I32 => (i32::MIN as i128, i32::MAX as i128),
+            CType::I64 => (i64::MIN as i128, i64::MAX as i128),
+            CType::I128 => (i128::MIN, i128::MAX),
+            CType::Bool => (0, 1),
+            CType::U8 => (0, u8::MAX as i128),
+            CType::U16 => (0, u16::MAX as i128),
+            CType::U32 => (0, u32::MAX as i128),
+            CType::U64 => (0, u64::MAX as i128),
+            _ => return None,
+        })
+    }
+
+    /// A constant of this type that stands for "no value".
+    pub const fn zero(self) -> &'static str {
+        match self {
+            CType::I128 => "i128_of(0)",
+            CType::Str => "str_make(0, 0)",
+            _ => "0",
+        }
+    }
+}
+
+/// A value of the current row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value {
+    /// Logical type.
+    pub data_type: DataType,
+    /// Its type in C; of decimals it may be narrower than the logical type's own.
+    pub ctype: CType,
+    /// C expression without side effects: a local's name, a parameter or a constant. Something, but
+    /// nothing in particular, where the value is NULL.
+    pub code: String,
+    /// C expression, 0 or 1: whether there is a value. `None`: always.
+    pub valid: Option<String>,
+    /// Least and greatest value, where known: of integers of any kind, not of floats and strings.
+    pub bounds: Option<(i128, i128)>,
+}
+
+impl Value {
+    /// NULL of a type.
+    pub fn null(data_type: DataType, ctype: CType) -> Value {
+        Value { data_type, ctype, code: ctype.zero().into(), valid: Some("0".into()), bounds: None }
+    }
+
+    /// Validity as C: `1` where there is always a value.
+    pub fn valid_code(&self) -> &str {
+        self.valid.as_deref().unwrap_or("1")
+    }
+
+    /// Whether the value is always NULL.
+    pub fn is_null(&self) -> bool {
+        self.valid.as_deref() == Some("0")
+    }
+
+    /// Of a Boolean: C expression, 0 or 1, whether it is true (not false, not NULL).
+    pub fn is_true(&self) -> String {
+        match &self.valid {
+            None => self.code.clone(),
+            Some(valid) => format!("({} & {valid})", self.code),
+        }
+    }
+
+    /// Of a Boolean: C expression, 0 or 1, whether it is false (not true, not NULL).
+    pub fn is_false(&self) -> String {
+        match &self.valid {
+            None => format!("!{}", self.code),
+            Some(valid) => format!("(!{} & {valid})", self.code),
+        }
+    }
+
+    /// The bounds, or else the range of the C type.
+    pub fn range(&self) -> Option<(i128, i128)> {
+        self.bounds.or(self.ctype.range())
+    }
+
+    /// The value in another integer C type, which must hold it.
+    pub fn to_ctype(&self, to: CType) -> String {
+        let code = &self.code;
+        match (self.ctype, to) {
+            (from, to) if from == to => code.clone(),
+            (CType::U64, CType::I128) => format!("i128_of_u64({code})"),
+            (_, CType::I128) => format!("i128_of((i64){code})"),
+            (CType::I128, to) => format!("(({}){code}.lo)", to.local()),
+            (_, to) => format!("(({}){code})", to.local()),
+        }
+    }
+}
+
+/// C for an integer constant of at most 64 bits.
+pub fn constant(value: i128) -> String {
+    match value {
+        0..=0x7fff_ffff => format!("{value}"),
+        -0x7fff_ffff..0 => format!("({value})"),
+        _ if value >= 0 => format!("(u64){:#x}UL", value as u64),
+        _ => format!("(i64){:#x}UL", value as u64),
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Typed expressions over the columns of a source: what pipelines compute, with SQL's meaning.
+//!
+//! The planner lowers DataFusion's expressions to these; the generator turns them into C. Types are
+//! Arrow's logical types; operands of arithmetic and comparison already have the types that
+//! DataFusion's coercion gave them.
+
+use arrow::datatypes::{DataType, Schema};
+
+use crate::{Error, Result};
+
+/// An expression of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expr {
+    /// Column of the source, by position.
+    Column(usize),
+    /// A constant. Becomes a kernel argument: another value compiles nothing.
+    Literal(Literal),
+    /// `NOT`.
+    Not(Box<Expr>),
+    /// `AND` of all, three-valued; at least one operand.
+    And(Vec<Expr>),
+    /// `OR` of all, three-valued; at least one operand.
+    Or(Vec<Expr>),
+    /// `IS NULL`.
+    IsNull(Box<Expr>),
+    /// `IS TRUE` (`Some(true)`), `IS FALSE` (`Some(false)`), `IS UNKNOWN` (`None`). Never NULL.
+    IsTruth(Box<Expr>, Option<bool>),
+    /// Arithmetic and bit operations. Operands as DataFusion coerces them.
+    Arithmetic {
+        /// The operation.
+        op: ArithmeticOp,
+        /// Left operand.
+        left: Box<Expr>,
+        /// Right operand.
+        right: Box<Expr>,
+        /// Type of the result, as DataFusion derives it (matters for decimals and temporal types).
+        data_type: DataType,
+    },
+    /// Unary minus, wrapping for integers as DataFusion's.
+    Negate(Box<Expr>),
+    /// Comparison of two operands of one type.
+    Compare {
+        /// The operation.
+        op: CompareOp,
+        /// Left operand.
+        left: Box<Expr>,
+        /// Right operand.
+        right: Box<Expr>,
+    },
+    /// `expr [NOT] IN (literals)`, with SQL's NULL rules. Literals have the operand's type.
+    InList {
+        /// The operand.
+        expr: Box<Expr>,
+        /// The list; may hold NULLs.
+        list: Vec<Literal>,
+        /// `NOT IN`.
+        negated: bool,
+    },
+    /// Searched `CASE`; branches are evaluated only for rows that reach them.
+    Case {
+        /// Pairs of condition and value.
+        branches: Vec<(Expr, Expr)>,
+        /// `ELSE`; NULL where absent.
+        otherwise: Option<Box<Expr>>,
+        /// Type of the result.
+        data_type: DataType,
+    },
+    /// First operand that is not NULL; later ones are evaluated only where earlier ones are NULL.
+    Coalesce(Vec<Expr>),
+    /// `CAST` (`checked`: a failing row fails the query) or `TRY_CAST` (it gives NULL).
+    Cast {
+        /// The operand.
+        expr: Box<Expr>,
+        /// Target type.
+        to: DataType,
+        /// `CAST` where true, `TRY_CAST` where false.
+        checked: bool,
+    },
+}
+
+/// Arithmetic and bit operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum ArithmeticOp {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+    BitAnd,
+    BitOr,
+    BitXor,
+    ShiftLeft,
+    ShiftRight,
+}
+
+/// Comparisons. Floats compare in IEEE 754 total order with -0.0 and 0.0 told apart as Arrow does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum CompareOp {
+    Eq,
+    NotEq,
+    Lt,
+    LtEq,
+    Gt,
+    GtEq,
+    IsDistinctFrom,
+    IsNotDistinctFrom,
+}
+
+/// A typed constant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Literal {
+    /// Logical type, `Dictionary` never (its value type instead).
+    pub data_type: DataType,
+    /// The value.
+    pub value: LiteralValue,
+}
+
+/// Value of a [`Literal`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum LiteralValue {
+    /// NULL of the literal's type.
+    Null,
+    /// Boolean.
+    Bool(bool),
+    /// Integers, dates, times, timestamps, durations, unscaled decimals.
+    Int(i128),
+    /// Floats; `Float32` values are exact in `f64`.
+    Float(f64),
+    /// Strings and binary.
+    Bytes(Vec<u8>),
+}
+
+/// Aggregate functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum AggregateFunction {
+    Count,
+    Sum,
+    Min,
+    Max,
+    Avg,
+    BoolAnd,
+    BoolOr,
+    BitAnd,
+    BitOr,
+    BitXor,
+    VarPop,
+    VarSamp,
+    StddevPop,
+    StddevSamp,
+}
+
+/// One aggregate of a query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Aggregate {
+    /// The function.
+    pub function: AggregateFunction,
+    /// Its argument, coerced as DataFusion coerces it; `None` for `COUNT(*)`.
+    pub argument: Option<Expr>,
+    /// `FILTER (WHERE …)`.
+    pub filter: Option<Expr>,
+    /// `DISTINCT`.
+    pub distinct: bool,
+    /// Type of the result as DataFusion derives it.
+    pub data_type: DataType,
+}
+
+impl Expr {
+    /// Logical type of the expression over a source's logical schema. Dictionary columns evaluate to
+    /// their value type except as plain columns.
+    pub fn data_type(&self, schema: &Schema) -> Result<DataType> {
+        Ok(match self {
+            Expr::Column(index) => schema
+                .fields()
+                .get(*index)
+                .ok_or_else(|| Error::Internal(format!("column {index} of {} columns", schema.fields().len())))?
+                .data_type()
+                .clone(),
+            Expr::Literal(literal) => literal.data_type.clone(),
+            Expr::Not(_) | Expr::And(_) | Expr::Or(_) | Expr::IsNull(_) | Expr::IsTruth(..) | Expr::Compare { .. } | Expr::InList { .. } => {
+                DataType::Boolean
+            }
+            Expr::Arithmetic { data_type, .. } | Expr::Case { data_type, .. } => data_type.clone(),
+            Expr::Negate(operand) => operand.data_type(schema)?,
+            Expr::Coalesce(operands) => match operands.first() {
+                Some(first) => first.data_type(schema)?,
+                None => DataType::Null,
+            },
+            Expr::Cast { to, .. } => to.clone(),
+        })
+    }
+
+    /// Appends the columns that the expression reads, each once.
+    pub fn columns(&self, columns: &mut Vec<usize>) {
+        if let Expr::Column(index) = self
+            && !columns.contains(index)
+        {
+            columns.push(*index);
+        }
+        for operand in self.operands() {
+            operand.columns(columns);
+        }
+    }
+
+    /// The direct operands.
+    pub fn operands(&self) -> Vec<&Expr> {
+        match self {
+            Expr::Column(_) | Expr::Literal(_) => Vec::new(),
+            Expr::Not(operand) | Expr::IsNull(operand) | Expr::IsTruth(operand, _) | Expr::Negate(operand) => vec![operand],
+            Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![expr],
+            Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter().collect(),
+            Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
+            Expr::Case { branches, otherwise, .. } => {
+                let values = branches.iter().flat_map(|(condition, value)| [condition, value]);
+                values.chain(otherwise.as_deref()).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The text before every kernel: one C dialect for OpenCL C and CUDA.
+//!
+//! It comes in sections, and a kernel gets those that it needs: compile time counts.
+
+use std::collections::BTreeSet;
+
+macro_rules! sections {
+    ($($(#[$doc:meta])* $name:ident = $file:literal needs [$($need:ident),*];)*) => {
+        /// A piece of the prelude, in the order in which pieces stand in a text.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Section {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Section {
+            /// Every section, in order.
+            pub const ALL: &'static [Section] = &[$(Section::$name),*];
+
+            /// The C text.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Section::$name => include_str!(concat!("../prelude/", $file, ".h")),)*
+                }
+            }
+
+            const fn needs(self) -> &'static [Section] {
+                match self {
+                    $(Section::$name => &[$(Section::$need),*],)*
+                }
+            }
+        }
+    };
+}
+
+sections! {
+    /// Types, address spaces, atomics.
+    Base = "base" needs [];
+    /// `hash64`.
+    Hash = "hash" needs [Base];
+    /// IEEE arithmetic, total order.
+    Float = "float" needs [Base];
+    /// Remainder of floats.
+    FloatRem = "float_rem" needs [Float];
+    /// 128-bit integers without division.
+    I128 = "i128" needs [Base];
+    /// 128-bit division.
+    I128Div = "i128_div" needs [I128];
+    /// Strings.
+    Str = "str" needs [Base];
+    /// Strings in Arrow's views.
+    View = "view" needs [Str];
+    /// Membership in sorted lists of integers.
+    List = "list" needs [Base];
+    /// Membership in sorted lists of 128-bit integers.
+    ListI128 = "list_i128" needs [I128];
+    /// Membership in sorted lists of strings.
+    ListStr = "list_str" needs [Str];
+}
+
+/// The sections that a text needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sections(BTreeSet<Section>);
+
+impl Sections {
+    /// Adds a section and what it needs.
+    pub fn need(&mut self, section: Section) {
+        if self.0.insert(section) {
+            for other in section.needs() {
+                self.need(*other);
+            }
+        }
+    }
+
+    /// Adds what another text needs.
+    pub fn extend(&mut self, other: &Sections) {
+        self.0.extend(&other.0);
+    }
+
+    /// The text of all of them; `Base` is always there.
+    pub fn text(&self) -> String {
+        let mut text = String::from(Section::Base.text());
+        for section in self.0.iter().filter(|section| **section != Section::Base) {
+            text.push_str(section.text());
+        }
+        text
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What has a device form.
+//!
+//! The generator itself decides: an expression is supported if its text can be written. So planner,
+//! documentation and kernels cannot drift apart.
+
+use arrow::datatypes::{DataType, Field, Schema};
+use columnar::ColumnType;
+
+use crate::codegen::{Params, Profile, RowWriter};
+use crate::expr::Expr;
+use crate::{Error, Result};
+
+/// Whether the expression can be computed on a device over a source of this schema, and why not.
+pub fn supports(expr: &Expr, schema: &Schema) -> Result<(), String> {
+    write(expr, schema).map_err(|error| match error {
+        Error::Unsupported(reason) => reason,
+        other => other.to_string(),
+    })
+}
+
+fn write(expr: &Expr, schema: &Schema) -> Result<()> {
+    let mut types = Vec::with_capacity(schema.fields().len());
+    let mut used = Vec::new();
+    expr.columns(&mut used);
+    for (index, field) in schema.fields().iter().enumerate() {
+        let ty = ColumnType::of(field.data_type(), field.is_nullable());
+        match ty {
+            Some(ty) => types.push(ty),
+            None if used.contains(&index) => {
+                return Err(Error::Unsupported(format!("column {} of type {} has no device form", field.name(), field.data_type())));
+            }
+            // Never looked at.
+            None => types.push(ColumnType { data_type: DataType::Null, nullable: true, layout: columnar::Layout::Null, bounds: None }),
+        }
+    }
+    let mut params = Params::new();
+    RowWriter::new(schema, &types, Profile::Gpu, &mut params).eval(expr)?;
+    Ok(())
+}
+
+/// Whether columns of the type can live on a device.
+pub fn supports_type(data_type: &DataType) -> Result<(), String> {
+    match ColumnType::of(data_type, true) {
+        Some(_) => Ok(()),
+        None => Err(format!("type {data_type} has no device form")),
+    }
+}
+
+/// Whether `CAST` (and `TRY_CAST`) from one type to another has a device form.
+pub fn supports_cast(from: &DataType, to: &DataType) -> Result<(), String> {
+    supports_type(to)?;
+    let schema = Schema::new(vec![Field::new("x", from.clone(), true)]);
+    supports(&Expr::Cast { expr: Box::new(Expr::Column(0)), to: to.clone(), checked: true }, &schema)
+}
