@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Columns of one length under one schema.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+
+use crate::{DeviceColumn, Error, Result};
+
+/// A record batch in device memory. Immutable; clones, slices and projections share the buffers.
+#[derive(Debug, Clone)]
+pub struct DeviceBatch {
+    schema: SchemaRef,
+    columns: Vec<DeviceColumn>,
+    num_rows: usize,
+}
+
+impl DeviceBatch {
+    /// A batch of `columns`, each of `num_rows` values and of its field's type.
+    ///
+    /// # Errors
+    /// `Malformed` where number, lengths or types of the columns differ from that.
+    pub fn try_new(schema: SchemaRef, columns: Vec<DeviceColumn>, num_rows: usize) -> Result<Self> {
+        if schema.fields().len() != columns.len() {
+            return Err(Error::Malformed(format!(
+                "batch: schema has {} columns, got {}",
+                schema.fields().len(),
+                columns.len()
+            )));
+        }
+        for (field, column) in schema.fields().iter().zip(&columns) {
+            if column.len() != num_rows {
+                return Err(Error::Malformed(format!(
+                    "column \"{}\": batch has {num_rows} rows, got {}",
+                    field.name(),
+                    column.len()
+                )));
+            }
+            if column.ty().data_type != *field.data_type() {
+                return Err(Error::Type {
+                    column: field.name().clone(),
+                    expected: field.data_type().clone(),
+                    actual: column.ty().data_type.clone(),
+                });
+            }
+        }
+        Ok(Self { schema, columns, num_rows })
+    }
+
+    /// Names and logical types.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The columns in the schema's order.
+    pub fn columns(&self) -> &[DeviceColumn] {
+        &self.columns
+    }
+
+    /// Number of rows.
+    pub fn num_rows(&self) -> usize {
+        self.num_rows
+    }
+
+    /// The rows from `offset` on, `len` of them, without a copy. What lies past the end is left out.
+    #[must_use]
+    pub fn slice(&self, offset: usize, len: usize) -> Self {
+        let offset = offset.min(self.num_rows);
+        let len = len.min(self.num_rows - offset);
+        let columns = self.columns.iter().map(|column| column.slice(offset, len)).collect();
+        Self { schema: Arc::clone(&self.schema), columns, num_rows: len }
+    }
+
+    /// The columns `indices`, in that order, without a copy.
+    ///
+    /// # Errors
+    /// Where an index is out of range.
+    pub fn project(&self, indices: &[usize]) -> Result<Self> {
+        let schema = Arc::new(self.schema.project(indices)?);
+        let columns = indices.iter().map(|&index| self.columns[index].clone()).collect();
+        Ok(Self { schema, columns, num_rows: self.num_rows })
+    }
+
+    /// Device bytes of the buffers behind the columns, shared ones counted once.
+    pub fn memory_bytes(&self) -> usize {
+        let (mut seen, mut bytes) = (HashSet::new(), 0);
+        for column in &self.columns {
+            column.for_each_buffer(&mut |buffer| {
+                if !buffer.is_empty() && seen.insert(buffer.raw().handle) {
+                    bytes += buffer.len();
+                }
+            });
+        }
+        bytes
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a column's values lie in device memory.
+//!
+//! A [`ColumnType`] is fixed per source, never per batch: kernels are generated from it, so that
+//! every batch of a source runs through the same kernel.
+
+use arrow::datatypes::{DataType, Schema};
+
+use crate::{Error, Result};
+
+/// The C type that holds one value of a fixed-width column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Carrier {
+    I8,
+    I16,
+    I32,
+    I64,
+    I128,
+    U8,
+    U16,
+    U32,
+    U64,
+    F32,
+    F64,
+}
+
+impl Carrier {
+    /// Bytes of one value.
+    pub const fn width(self) -> usize {
+        match self {
+            Carrier::I8 | Carrier::U8 => 1,
+            Carrier::I16 | Carrier::U16 => 2,
+            Carrier::I32 | Carrier::U32 | Carrier::F32 => 4,
+            Carrier::I64 | Carrier::U64 | Carrier::F64 => 8,
+            Carrier::I128 => 16,
+        }
+    }
+}
+
+/// Physical layout of a column.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// `DataType::Null`: no buffers, every value NULL.
+    Null,
+    /// One bit a value, least significant first. Buffers: bits.
+    Bits,
+    /// Fixed width. Buffers: values.
+    Fixed(Carrier),
+    /// `FixedSizeBinary`: this many bytes a value. Buffers: bytes.
+    Bytes(u32),
+    /// Offsets of 32 bits into a heap. Buffers: offsets (len + 1), heap.
+    Offsets32,
+    /// Offsets of 64 bits into a heap. Buffers: offsets (len + 1), heap.
+    Offsets64,
+    /// Arrow's 16-byte views. Buffers: views, heap (all variadic buffers, one after the other),
+    /// bases (u64: where each variadic buffer begins in the heap).
+    Views,
+    /// Codes into a dictionary that the column carries. Buffers: codes.
+    Dictionary {
+        /// Type of the codes.
+        codes: Carrier,
+        /// Layout of the dictionary's values.
+        values: Box<Layout>,
+    },
+}
+
+/// Type and layout of a column of a source.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ColumnType {
+    /// The logical type: what SQL sees and what a download gives.
+    pub data_type: DataType,
+    /// Where values may be NULL. A column of a non-nullable source has no validity buffer; a column
+    /// of a nullable source always has one as kernels see it.
+    pub nullable: bool,
+    /// How values lie in memory; narrower than the logical type where values allow.
+    pub layout: Layout,
+    /// Least and greatest value (of integers, dates, times, unscaled decimals, dictionary codes),
+    /// where they are proven for every batch of the source. Rounded outwards to powers of two by
+    /// resident tables, so that an insert seldom changes kernels.
+    pub bounds: Option<(i128, i128)>,
+}
+
+impl ColumnType {
+    /// The layout in which batches of `data_type` are uploaded from the host without conversion.
+    /// `None` where the type has no device form.
+    pub fn of(data_type: &DataType, nullable: bool) -> Option<ColumnType> {
+        let nullable = nullable || data_type.is_null();
+        Some(ColumnType { data_type: data_type.clone(), nullable, layout: natural(data_type)?, bounds: None })
+    }
+}
+
+/// The types in which batches of `schema` are uploaded without conversion.
+///
+/// # Errors
+/// `Unsupported`, naming the first column whose type has no device form.
+pub fn natural_types(schema: &Schema) -> Result<Vec<ColumnType>> {
+    schema
+        .fields()
+        .iter()
+        .map(|field| {
+            ColumnType::of(field.data_type(), field.is_nullable()).ok_or_else(|| Error::Unsupported {
+                column: field.name().clone(),
+                data_type: field.data_type().clone(),
+            })
+        })
+        .collect()
+}
+
+fn natural(data_type: &DataType) -> Option<Layout> {
+    use Carrier::*;
+    Some(match data_type {
+        DataType::Null => Layout::Null,
+        DataType::Boolean => Layout::Bits,
+        DataType::Int8 => Layout::Fixed(I8),
+        DataType::Int16 => Layout::Fixed(I16),
+        DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(_, _) => Layout::Fixed(I32),
+        DataType::Int64
+        | DataType::Date64
+        | DataType::Time64(_)
+        | DataType::Timestamp(_, _)
+        | DataType::Duration(_)
+        | DataType::Decimal64(_, _) => Layout::Fixed(I64),
+        DataType::Decimal128(_, _) => Layout::Fixed(I128),
+        DataType::UInt8 => Layout::Fixed(U8),
+        DataType::UInt16 => Layout::Fixed(U16),
+        DataType::UInt32 => Layout::Fixed(U32),
+        DataType::UInt64 => Layout::Fixed(U64),
+        DataType::Float32 => Layout::Fixed(F32),
+        DataType::Float64 => Layout::Fixed(F64),
+        DataType::FixedSizeBinary(width) => Layout::Bytes(u32::try_from(*width).ok()?),
+        DataType::Utf8 | DataType::Binary => Layout::Offsets32,
+        DataType::LargeUtf8 | DataType::LargeBinary => Layout::Offsets64,
+        DataType::Utf8View | DataType::BinaryView => Layout::Views,
+        DataType::Dictionary(key, value) => {
+            let Layout::Fixed(codes) = natural(key)? else { return None };
+            let values = natural(value)?;
+            if matches!(values, Layout::Dictionary { .. }) {
+                return None;
+            }
+            Layout::Dictionary { codes, values: Box::new(values) }
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Arrow columns in device memory.
+//!
+//! A [`DeviceBatch`] is what a `RecordBatch` is on the host: columns of one length under one schema.
+//! Each [`DeviceColumn`] follows the [`ColumnType`] of its source, which says how values lie in
+//! memory; [`upload`] and [`download`] convert between the two forms, and [`ResidentBuilder`] finds
+//! the narrowest types for tables that stay. What computes on columns lives above, what moves bytes
+//! below.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod batch;
+mod column;
+mod error;
+mod layout;
+
+pub use batch::DeviceBatch;
+pub use column::DeviceColumn;
+pub use error::{Error, Result};
+pub use layout::{Carrier, ColumnType, Layout, natural_types};
