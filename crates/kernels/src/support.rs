@@ -35,7 +35,7 @@ fn write(expr: &Expr, schema: &Schema) -> Result<()> {
         }
     }
     let mut params = Params::new();
-    RowWriter::new(schema, &types, Profile::Gpu, &mut params).eval(expr)?;
+    RowWriter::new(&types, Profile::Gpu, &mut params).eval(expr)?;
     Ok(())
 }
 

@@ -4,7 +4,6 @@
 use std::fmt::Write;
 use std::mem;
 
-use arrow::datatypes::Schema;
 use columnar::ColumnType;
 
 use super::Profile;
@@ -19,7 +18,6 @@ use crate::{Error, Result};
 /// sub-expression that was computed in the block, or in one around it, is not computed again.
 /// Columns are loaded where they are first used.
 pub struct RowWriter<'a> {
-    pub(super) schema: &'a Schema,
     pub(super) types: &'a [ColumnType],
     pub(super) params: &'a mut Params,
     pub(super) row: String,
@@ -47,8 +45,8 @@ impl Scope {
 
 impl<'a> RowWriter<'a> {
     /// A writer over a source's columns, with nothing written yet.
-    pub fn new(schema: &'a Schema, types: &'a [ColumnType], profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
-        RowWriter { schema, types, params, row: "row".into(), profile, prefix: "x".into(), scopes: vec![Scope::default()], locals: 0 }
+    pub fn new(types: &'a [ColumnType], profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
+        RowWriter { types, params, row: "row".into(), profile, prefix: "x".into(), scopes: vec![Scope::default()], locals: 0 }
     }
 
     /// Names the row variable (default `row`) and the prefix of locals (default `x`): for several
