@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Aggregation on the device: ungrouped and grouped, in one step.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, Partitioning, PlanProperties,
+    ReplaceChildrenOptions,
+};
+
+use crate::exec::{fused_below, refuse_stream};
+
+/// What an aggregation computes: the part that does not depend on its child.
+#[derive(Debug, Clone)]
+pub(crate) struct AggregateSpec {
+    /// Group keys with their output names, over the input's columns.
+    pub keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
+    /// The aggregates, over the input's columns.
+    pub aggregates: Vec<Arc<AggregateFunctionExpr>>,
+    /// `FILTER (WHERE …)` of each aggregate.
+    pub filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
+    /// Keys, then aggregates: exactly as the host's final aggregate has them.
+    pub schema: SchemaRef,
+}
+
+/// Groups rows and folds aggregates, all partitions of the input into one.
+///
+/// It stands for the whole chain of partial aggregate, repartitioning and final aggregate. The order
+/// of groups is not defined.
+#[derive(Debug)]
+pub struct DeviceAggregateExec {
+    pub(crate) spec: AggregateSpec,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    pub(crate) metrics: ExecutionPlanMetricsSet,
+}
+
+impl DeviceAggregateExec {
+    pub(crate) fn new(spec: AggregateSpec, input: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&spec.schema)),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative);
+        DeviceAggregateExec { spec, input, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// What a host aggregate computes, with `final_schema` as the schema of its result.
+    pub(crate) fn spec_of(aggregate: &AggregateExec, final_schema: SchemaRef) -> AggregateSpec {
+        AggregateSpec {
+            keys: aggregate.group_expr().expr().to_vec(),
+            aggregates: aggregate.aggr_expr().to_vec(),
+            filters: aggregate.filter_expr().to_vec(),
+            schema: final_schema,
+        }
+    }
+
+    fn describe(&self) -> (Vec<String>, Vec<String>) {
+        let keys = self.spec.keys.iter().map(|(expr, name)| {
+            let text = expr.to_string();
+            if text.rsplit_once('@').is_some_and(|(column, _)| column == name) { text } else { format!("{text} as {name}") }
+        });
+        let aggregates = self.spec.aggregates.iter().map(|aggregate| aggregate.name().to_string());
+        (keys.collect(), aggregates.collect())
+    }
+}
+
+impl DisplayAs for DeviceAggregateExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (keys, aggregates) = self.describe();
+        let fused = fused_below(&self.input);
+        if format == DisplayFormatType::TreeRender {
+            if !keys.is_empty() {
+                writeln!(f, "gby={}", keys.join(", "))?;
+            }
+            writeln!(f, "aggr={}", aggregates.join(", "))?;
+            return if fused.is_empty() { Ok(()) } else { write!(f, "fused={}", fused.join(", ")) };
+        }
+        write!(f, "DeviceAggregateExec: gby=[{}], aggr=[{}]", keys.join(", "), aggregates.join(", "))?;
+        if !fused.is_empty() {
+            write!(f, ", fused=[{}]", fused.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for DeviceAggregateExec {
+    fn name(&self) -> &str {
+        "DeviceAggregateExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        vec![Distribution::UnspecifiedDistribution]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        let arguments: Vec<_> = self.spec.aggregates.iter().flat_map(|aggregate| aggregate.expressions()).collect();
+        let keys = self.spec.keys.iter().map(|(expr, _)| expr);
+        for expr in keys.chain(&arguments).chain(self.spec.filters.iter().flatten()) {
+            if f(expr)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(Arc::new(DeviceAggregateExec::new(self.spec.clone(), input))),
+            Err(children) => internal_err!("DeviceAggregateExec has one child, not {}", children.len()),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        refuse_stream("DeviceAggregateExec")
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `WHERE` on the device.
+
+use std::sync::Arc;
+
+use datafusion::common::{Result, internal_err};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+
+use crate::exec::row_wise_operator;
+
+/// Keeps the rows for which a predicate is true, in their order.
+///
+/// A row-wise step: it runs inside the kernels of the operator above it. Partitioning, ordering and
+/// statistics are those of the `FilterExec` it stands for.
+#[derive(Debug)]
+pub struct DeviceFilterExec {
+    pub(crate) host: Arc<dyn ExecutionPlan>,
+    pub(crate) metrics: ExecutionPlanMetricsSet,
+    predicate: Arc<dyn PhysicalExpr>,
+    projection: Option<Vec<usize>>,
+}
+
+impl DeviceFilterExec {
+    /// The device form of a `FilterExec` without `fetch`, whose child runs on the device.
+    pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let Some(filter) = host.downcast_ref::<FilterExec>() else {
+            return internal_err!("DeviceFilterExec stands for a FilterExec, not {}", host.name());
+        };
+        let predicate = Arc::clone(filter.predicate());
+        let projection = filter.projection().as_ref().map(|projection| projection.to_vec());
+        Ok(DeviceFilterExec { host, metrics: ExecutionPlanMetricsSet::new(), predicate, projection })
+    }
+
+    /// The predicate, over the child's columns.
+    pub fn predicate(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.predicate
+    }
+
+    /// Columns of the child that are handed on, all where `None`.
+    pub fn projection(&self) -> Option<&[usize]> {
+        self.projection.as_deref()
+    }
+}
+
+row_wise_operator!(DeviceFilterExec, "DeviceFilterExec");

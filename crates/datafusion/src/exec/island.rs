@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The top of a device subtree: lowers it to pipelines, runs them, downloads the result.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::coop::make_cooperative;
+use datafusion::physical_plan::execution_plan::SchedulingType;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+};
+use kernels::Profile;
+
+use crate::graph::{self, Stage};
+use crate::run::{self, DeviceBatchStream};
+
+/// Runs the device operators below it as fused pipelines.
+///
+/// [`execute`](ExecutionPlan::execute) downloads the rows; [`execute_device`](Self::execute_device)
+/// leaves them on the device. The node holds no device: the session's comes from the `TaskContext`.
+#[derive(Debug)]
+pub struct DeviceIslandExec {
+    input: Arc<dyn ExecutionPlan>,
+    reason: String,
+    profile: Profile,
+    stage: Arc<Stage>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl DeviceIslandExec {
+    /// The top of `input`'s device operators. `reason` says why rows leave the device here.
+    pub fn try_new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>, profile: Profile) -> Result<Self> {
+        let stage = graph::lower(&input, profile)?;
+        let properties =
+            Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
+        Ok(DeviceIslandExec {
+            input,
+            reason: reason.into(),
+            profile,
+            stage: Arc::new(stage),
+            properties,
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
+    /// The device operators.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    /// Why rows leave the device here.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// The shape of the kernels.
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// Runs one partition and leaves its rows on the device.
+    ///
+    /// # Errors
+    /// If the session has no device, or a kernel cannot be made; errors of the run come with the stream.
+    pub fn execute_device(&self, partition: usize, task: Arc<TaskContext>) -> Result<DeviceBatchStream> {
+        run::execute_device(&self.stage, partition, &task)
+    }
+
+    /// Names and texts of the kernels.
+    pub fn kernel_texts(&self) -> Vec<(String, String)> {
+        self.stage.kernel_texts()
+    }
+}
+
+impl DisplayAs for DeviceIslandExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kernels = self.stage.pipelines();
+        match format {
+            DisplayFormatType::TreeRender => write!(f, "pipelines={kernels}\ndownload={}", self.reason),
+            DisplayFormatType::Default => {
+                write!(f, "DeviceIslandExec: pipelines={kernels}, download=[{}]", self.reason)
+            }
+            DisplayFormatType::Verbose => {
+                write!(
+                    f,
+                    "DeviceIslandExec: pipelines={kernels}, download=[{}], profile={}",
+                    self.reason,
+                    match self.profile {
+                        Profile::Cpu => "cpu",
+                        Profile::Gpu => "gpu",
+                    }
+                )?;
+                for (name, text) in self.kernel_texts() {
+                    write!(f, "\n-- kernel {name}\n{text}\n-- end of {name}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl ExecutionPlan for DeviceIslandExec {
+    fn name(&self) -> &str {
+        "DeviceIslandExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(Arc::new(DeviceIslandExec::try_new(input, self.reason.clone(), self.profile)?)),
+            Err(children) => internal_err!("DeviceIslandExec has one child, not {}", children.len()),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let stream = run::execute_host(&self.stage, self.schema(), partition, &task, &self.metrics)?;
+        Ok(make_cooperative(stream))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(&self, input_stats: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        match input_stats {
+            [input] => Ok(Arc::clone(input)),
+            _ => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
+        }
+    }
+}

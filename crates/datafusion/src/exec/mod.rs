@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The physical operators, one per file.
+//!
+//! [`DeviceIslandExec`] is the only one that executes: it owns the subtree below it, down to the
+//! [`DeviceUploadExec`]s and [`DeviceScanExec`]s, and runs it as fused pipelines. The operators in
+//! between exist for EXPLAIN, metrics and rewriting; executing one of them is an internal error,
+//! never a quiet download.
+
+mod aggregate;
+mod filter;
+mod host;
+mod island;
+mod limit;
+mod projection;
+mod scan;
+mod upload;
+
+pub use aggregate::DeviceAggregateExec;
+pub use filter::DeviceFilterExec;
+pub use host::HostExec;
+pub use island::DeviceIslandExec;
+pub use limit::DeviceLimitExec;
+pub use projection::DeviceProjectionExec;
+pub use scan::DeviceScanExec;
+pub use upload::DeviceUploadExec;
+
+use std::sync::Arc;
+
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::ExecutionPlan;
+
+/// Whether a plan node computes on the device (below an island's top).
+pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<DeviceFilterExec>()
+        || plan.is::<DeviceProjectionExec>()
+        || plan.is::<DeviceAggregateExec>()
+        || plan.is::<DeviceLimitExec>()
+        || plan.is::<DeviceScanExec>()
+        || plan.is::<DeviceUploadExec>()
+}
+
+/// Names of the row-wise operators that run inside the kernels of the operator above them.
+pub(crate) fn fused_below(input: &Arc<dyn ExecutionPlan>) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    let mut plan = input;
+    loop {
+        if plan.is::<DeviceFilterExec>() {
+            names.push("DeviceFilterExec");
+        } else if plan.is::<DeviceProjectionExec>() {
+            names.push("DeviceProjectionExec");
+        } else {
+            return names;
+        }
+        match plan.children().first() {
+            Some(child) => plan = child,
+            None => return names,
+        }
+    }
+}
+
+pub(crate) fn refuse<T>(name: &str) -> Result<T> {
+    internal_err!("{name} runs inside a DeviceIslandExec and has no rows of its own for the host")
+}
+
+pub(crate) fn refuse_stream(name: &str) -> Result<SendableRecordBatchStream> {
+    refuse(name)
+}
+
+/// Implements `DisplayAs` and `ExecutionPlan` for a row-wise device operator that keeps the host
+/// operator it stands for: schema, properties and statistics are that operator's, over the device child.
+macro_rules! row_wise_operator {
+    ($node:ident, $name:literal) => {
+        impl datafusion::physical_plan::DisplayAs for $node {
+            fn fmt_as(
+                &self,
+                format: datafusion::physical_plan::DisplayFormatType,
+                f: &mut std::fmt::Formatter<'_>,
+            ) -> std::fmt::Result {
+                use datafusion::physical_plan::DisplayFormatType;
+                if format == DisplayFormatType::TreeRender {
+                    return self.host.fmt_as(format, f);
+                }
+                write!(f, "Device")?;
+                self.host.fmt_as(format, f)
+            }
+        }
+
+        impl datafusion::physical_plan::ExecutionPlan for $node {
+            fn name(&self) -> &str {
+                $name
+            }
+
+            fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {
+                self.host.properties()
+            }
+
+            fn maintains_input_order(&self) -> Vec<bool> {
+                self.host.maintains_input_order()
+            }
+
+            fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+                vec![false]
+            }
+
+            fn required_input_distribution(&self) -> Vec<datafusion::physical_plan::Distribution> {
+                self.host.required_input_distribution()
+            }
+
+            fn children(&self) -> Vec<&std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+                self.host.children()
+            }
+
+            fn apply_expressions(
+                &self,
+                f: &mut dyn FnMut(
+                    &std::sync::Arc<dyn datafusion::physical_expr::PhysicalExpr>,
+                )
+                    -> datafusion::common::Result<datafusion::common::tree_node::TreeNodeRecursion>,
+            ) -> datafusion::common::Result<datafusion::common::tree_node::TreeNodeRecursion> {
+                self.host.apply_expressions(f)
+            }
+
+            fn replace_children(
+                self: std::sync::Arc<Self>,
+                children: Vec<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>>,
+                options: datafusion::physical_plan::ReplaceChildrenOptions,
+            ) -> datafusion::common::Result<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+                let host = std::sync::Arc::clone(&self.host).replace_children(children, options)?;
+                Ok(std::sync::Arc::new(Self::try_new(host)?))
+            }
+
+            fn with_new_children(
+                self: std::sync::Arc<Self>,
+                children: Vec<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>>,
+            ) -> datafusion::common::Result<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+                use datafusion::physical_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+                self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+            }
+
+            fn execute(
+                &self,
+                _partition: usize,
+                _context: std::sync::Arc<datafusion::execution::TaskContext>,
+            ) -> datafusion::common::Result<datafusion::execution::SendableRecordBatchStream> {
+                crate::exec::refuse_stream($name)
+            }
+
+            fn metrics(&self) -> Option<datafusion::physical_plan::metrics::MetricsSet> {
+                Some(self.metrics.clone_inner())
+            }
+
+            fn child_stats_requests(
+                &self,
+                partition: Option<usize>,
+            ) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
+                self.host.child_stats_requests(partition)
+            }
+
+            fn statistics_from_inputs(
+                &self,
+                input_stats: &[std::sync::Arc<datafusion::common::Statistics>],
+                args: &datafusion::physical_plan::statistics::StatisticsArgs,
+            ) -> datafusion::common::Result<std::sync::Arc<datafusion::common::Statistics>> {
+                self.host.statistics_from_inputs(input_stats, args)
+            }
+
+            fn supports_limit_pushdown(&self) -> bool {
+                self.host.supports_limit_pushdown()
+            }
+
+            fn cardinality_effect(&self) -> datafusion::physical_plan::execution_plan::CardinalityEffect {
+                self.host.cardinality_effect()
+            }
+        }
+    };
+}
+pub(crate) use row_wise_operator;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Computed columns on the device.
+
+use std::sync::Arc;
+
+use datafusion::common::{Result, internal_err};
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::projection::ProjectionExec;
+
+use crate::exec::row_wise_operator;
+
+/// Computes columns of each row.
+///
+/// A row-wise step: it runs inside the kernels of the operator above it. Partitioning, ordering and
+/// statistics are those of the `ProjectionExec` it stands for.
+#[derive(Debug)]
+pub struct DeviceProjectionExec {
+    pub(crate) host: Arc<dyn ExecutionPlan>,
+    pub(crate) metrics: ExecutionPlanMetricsSet,
+    expressions: Vec<ProjectionExpr>,
+}
+
+impl DeviceProjectionExec {
+    /// The device form of a `ProjectionExec` whose child runs on the device.
+    pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let Some(projection) = host.downcast_ref::<ProjectionExec>() else {
+            return internal_err!("DeviceProjectionExec stands for a ProjectionExec, not {}", host.name());
+        };
+        let expressions = projection.expr().to_vec();
+        Ok(DeviceProjectionExec { host, metrics: ExecutionPlanMetricsSet::new(), expressions })
+    }
+
+    /// The expressions, over the child's columns.
+    pub fn expressions(&self) -> &[ProjectionExpr] {
+        &self.expressions
+    }
+}
+
+row_wise_operator!(DeviceProjectionExec, "DeviceProjectionExec");

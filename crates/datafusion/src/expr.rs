@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From DataFusion's physical expressions to those of the kernels, or a reason why not.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, NegativeExpr,
+    NotExpr, TryCastExpr,
+};
+use kernels::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
+
+/// Why something has no device form, in a user's words.
+pub(crate) type Reason = String;
+
+/// Lowers an expression over a schema and checks that it has a device form.
+pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    let lowered = translate(expr, schema)?;
+    kernels::supports(&lowered, schema)?;
+    Ok(lowered)
+}
+
+fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    if let Some(column) = expr.downcast_ref::<Column>() {
+        return Ok(Expr::Column(column.index()));
+    }
+    if let Some(literal) = expr.downcast_ref::<datafusion::physical_expr::expressions::Literal>() {
+        return Ok(Expr::Literal(scalar(literal.value())?));
+    }
+    if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+        return translate_binary(binary, expr, schema);
+    }
+    if let Some(not) = expr.downcast_ref::<NotExpr>() {
+        return Ok(Expr::Not(Box::new(translate(not.arg(), schema)?)));
+    }
+    if let Some(is_null) = expr.downcast_ref::<IsNullExpr>() {
+        return Ok(Expr::IsNull(Box::new(translate(is_null.arg(), schema)?)));
+    }
+    if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>() {
+        return Ok(Expr::Not(Box::new(Expr::IsNull(Box::new(translate(is_not_null.arg(), schema)?)))));
+    }
+    if let Some(negative) = expr.downcast_ref::<NegativeExpr>() {
+        return Ok(Expr::Negate(Box::new(translate(negative.arg(), schema)?)));
+    }
+    if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+        return translate_cast(cast.expr(), cast.cast_type(), !cast.cast_options().safe, schema);
+    }
+    if let Some(cast) = expr.downcast_ref::<TryCastExpr>() {
+        return translate_cast(cast.expr(), cast.cast_type(), false, schema);
+    }
+    if let Some(list) = expr.downcast_ref::<InListExpr>() {
+        return translate_in_list(list, schema);
+    }
+    if let Some(case) = expr.downcast_ref::<CaseExpr>() {
+        return translate_case(case, expr, schema);
+    }
+    if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
+        return translate_function(function, schema);
+    }
+    if let Some(filter) = expr.downcast_ref::<DynamicFilterPhysicalExpr>() {
+        let current = filter.current().map_err(|error| error.to_string())?;
+        return translate(&current, schema);
+    }
+    if let Some(like) = expr.downcast_ref::<LikeExpr>() {
+        return Err(format!("LIKE has no device form yet ({like})"));
+    }
+    Err(format!("{expr} has no device form"))
+}
+
+fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    let left = translate(binary.left(), schema)?;
+    let right = translate(binary.right(), schema)?;
+    let compare = |op| Ok(Expr::Compare { op, left: Box::new(left.clone()), right: Box::new(right.clone()) });
+    let arithmetic = |op| {
+        let data_type = expr.data_type(schema).map_err(|error| error.to_string())?;
+        Ok(Expr::Arithmetic { op, left: Box::new(left.clone()), right: Box::new(right.clone()), data_type })
+    };
+    match binary.op() {
+        Operator::And => Ok(Expr::And(flatten(left, right, |operand| match operand {
+            Expr::And(operands) => Ok(operands),
+            other => Err(other),
+        }))),
+        Operator::Or => Ok(Expr::Or(flatten(left, right, |operand| match operand {
+            Expr::Or(operands) => Ok(operands),
+            other => Err(other),
+        }))),
+        Operator::Eq => compare(CompareOp::Eq),
+        Operator::NotEq => compare(CompareOp::NotEq),
+        Operator::Lt => compare(CompareOp::Lt),
+        Operator::LtEq => compare(CompareOp::LtEq),
+        Operator::Gt => compare(CompareOp::Gt),
+        Operator::GtEq => compare(CompareOp::GtEq),
+        Operator::IsDistinctFrom => compare(CompareOp::IsDistinctFrom),
+        Operator::IsNotDistinctFrom => compare(CompareOp::IsNotDistinctFrom),
+        Operator::Plus => arithmetic(ArithmeticOp::Add),
+        Operator::Minus => arithmetic(ArithmeticOp::Subtract),
+        Operator::Multiply => arithmetic(ArithmeticOp::Multiply),
+        Operator::Divide => arithmetic(ArithmeticOp::Divide),
+        Operator::Modulo => arithmetic(ArithmeticOp::Modulo),
+        Operator::BitwiseAnd => arithmetic(ArithmeticOp::BitAnd),
+        Operator::BitwiseOr => arithmetic(ArithmeticOp::BitOr),
+        Operator::BitwiseXor => arithmetic(ArithmeticOp::BitXor),
+        Operator::BitwiseShiftLeft => arithmetic(ArithmeticOp::ShiftLeft),
+        Operator::BitwiseShiftRight => arithmetic(ArithmeticOp::ShiftRight),
+        op => Err(format!("the operator {op} has no device form")),
+    }
+}
+
+fn flatten(left: Expr, right: Expr, split: impl Fn(Expr) -> Result<Vec<Expr>, Expr>) -> Vec<Expr> {
+    let mut operands = Vec::new();
+    for operand in [left, right] {
+        match split(operand) {
+            Ok(inner) => operands.extend(inner),
+            Err(other) => operands.push(other),
+        }
+    }
+    operands
+}
+
+fn translate_cast(inner: &Arc<dyn PhysicalExpr>, to: &DataType, checked: bool, schema: &Schema) -> Result<Expr, Reason> {
+    let expr = translate(inner, schema)?;
+    let from = inner.data_type(schema).map_err(|error| error.to_string())?;
+    if &from == to {
+        return Ok(expr);
+    }
+    Ok(Expr::Cast { expr: Box::new(expr), to: to.clone(), checked })
+}
+
+fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason> {
+    let expr = translate(list.expr(), schema)?;
+    let mut literals = Vec::with_capacity(list.list().len());
+    let mut others = Vec::new();
+    for item in list.list() {
+        match translate(item, schema)? {
+            Expr::Literal(literal) => literals.push(literal),
+            other => others.push(other),
+        }
+    }
+    if others.is_empty() {
+        return Ok(Expr::InList { expr: Box::new(expr), list: literals, negated: list.negated() });
+    }
+    // A list with computed members is the OR of its comparisons, with the same NULL rules.
+    let equal = |right| Expr::Compare { op: CompareOp::Eq, left: Box::new(expr.clone()), right: Box::new(right) };
+    let any: Vec<Expr> = literals.into_iter().map(Expr::Literal).chain(others).map(equal).collect();
+    Ok(if list.negated() { Expr::Not(Box::new(Expr::Or(any))) } else { Expr::Or(any) })
+}
+
+fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    let operand = case.expr().map(|operand| translate(operand, schema)).transpose()?;
+    let mut branches = Vec::with_capacity(case.when_then_expr().len());
+    for (when, then) in case.when_then_expr() {
+        let when = translate(when, schema)?;
+        let condition = match &operand {
+            Some(operand) => {
+                Expr::Compare { op: CompareOp::Eq, left: Box::new(operand.clone()), right: Box::new(when) }
+            }
+            None => when,
+        };
+        branches.push((condition, translate(then, schema)?));
+    }
+    let otherwise = case.else_expr().map(|value| translate(value, schema)).transpose()?.map(Box::new);
+    let data_type = expr.data_type(schema).map_err(|error| error.to_string())?;
+    Ok(Expr::Case { branches, otherwise, data_type })
+}
+
+fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
+    let arguments = function.args();
+    match (function.fun().name(), arguments) {
+        ("nullif", [left, right]) => {
+            let left = translate(left, schema)?;
+            let equal =
+                Expr::Compare { op: CompareOp::Eq, left: Box::new(left.clone()), right: Box::new(translate(right, schema)?) };
+            let data_type = function.return_type().clone();
+            let null = Literal { data_type: data_type.clone(), value: LiteralValue::Null };
+            Ok(Expr::Case { branches: vec![(equal, Expr::Literal(null))], otherwise: Some(Box::new(left)), data_type })
+        }
+        ("coalesce", [_, ..]) => {
+            let operands = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
+            Ok(Expr::Coalesce(operands))
+        }
+        (name, _) => Err(format!("the function {name} has no device form")),
+    }
+}
+
+/// A constant as a kernel literal.
+pub(crate) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
+    use ScalarValue::*;
+    fn int<T: Into<i128> + Copy>(value: &Option<T>) -> LiteralValue {
+        value.map_or(LiteralValue::Null, |value| LiteralValue::Int(value.into()))
+    }
+    fn bytes<T: AsRef<[u8]>>(value: &Option<T>) -> LiteralValue {
+        value.as_ref().map_or(LiteralValue::Null, |value| LiteralValue::Bytes(value.as_ref().to_vec()))
+    }
+    let literal = match value {
+        Null => LiteralValue::Null,
+        Boolean(value) => value.map_or(LiteralValue::Null, LiteralValue::Bool),
+        Float32(value) => value.map_or(LiteralValue::Null, |value| LiteralValue::Float(value.into())),
+        Float64(value) => value.map_or(LiteralValue::Null, LiteralValue::Float),
+        Decimal32(value, _, _) => int(value),
+        Decimal64(value, _, _) => int(value),
+        Decimal128(value, _, _) => int(value),
+        Int8(value) => int(value),
+        Int16(value) => int(value),
+        Int32(value) | Date32(value) | Time32Second(value) | Time32Millisecond(value) => int(value),
+        Int64(value)
+        | Date64(value)
+        | Time64Microsecond(value)
+        | Time64Nanosecond(value)
+        | TimestampSecond(value, _)
+        | TimestampMillisecond(value, _)
+        | TimestampMicrosecond(value, _)
+        | TimestampNanosecond(value, _)
+        | DurationSecond(value)
+        | DurationMillisecond(value)
+        | DurationMicrosecond(value)
+        | DurationNanosecond(value) => int(value),
+        UInt8(value) => int(value),
+        UInt16(value) => int(value),
+        UInt32(value) => int(value),
+        UInt64(value) => int(value),
+        Utf8(value) | LargeUtf8(value) | Utf8View(value) => bytes(value),
+        Binary(value) | LargeBinary(value) | BinaryView(value) | FixedSizeBinary(_, value) => bytes(value),
+        Dictionary(_, value) => return scalar(value),
+        other => return Err(format!("a constant of type {} has no device form", other.data_type())),
+    };
+    Ok(Literal { data_type: value.data_type(), value: literal })
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The settings `device.*`: one table from which parsing, `SHOW`, documentation and checks come.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::{Result, config_err};
+use device::Selector;
+
+/// Whether an operator may stay on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallback {
+    /// Operators without a device form run on the host; EXPLAIN says why.
+    Host,
+    /// A query with such an operator fails when it is planned.
+    Error,
+}
+
+/// When an operator that has a device form runs there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cost {
+    /// Unless statistics say that the input is tiny.
+    Auto,
+    /// Always.
+    Always,
+}
+
+/// Which shape of kernels is generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProfileSetting {
+    /// The shape that fits the device.
+    Auto,
+    /// Contiguous runs per core.
+    Cpu,
+    /// Tiles per group, shared memory.
+    Gpu,
+}
+
+/// One setting, for documentation.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingDoc {
+    /// Full name, as in `SET`.
+    pub key: &'static str,
+    /// Default, as `SHOW` prints it.
+    pub default: &'static str,
+    /// Whether it may no longer change once the session's device is open.
+    pub frozen: bool,
+    /// What it does, its unit and special values.
+    pub description: &'static str,
+}
+
+const SETTINGS: &[SettingDoc] = &[
+    SettingDoc {
+        key: "device.batch_rows",
+        default: "0",
+        frozen: false,
+        description: "Rows that host input is gathered to before an upload; 0 chooses by device (131072 on CPU devices, 1048576 elsewhere). More rows mean fewer launches and more device memory per query",
+    },
+    SettingDoc {
+        key: "device.cache_dir",
+        default: "",
+        frozen: true,
+        description: "Folder in which compiled programs are kept between processes; empty keeps none",
+    },
+    SettingDoc {
+        key: "device.compile_options",
+        default: "",
+        frozen: true,
+        description: "Options, separated by spaces, that are handed to the kernel compiler besides our own",
+    },
+    SettingDoc {
+        key: "device.cost",
+        default: "auto",
+        frozen: false,
+        description: "'auto' leaves operators over tiny inputs (fewer rows than device.min_rows by exact statistics) to the host; 'always' never does",
+    },
+    SettingDoc {
+        key: "device.enabled",
+        default: "true",
+        frozen: false,
+        description: "Whether plans are moved to the device at all",
+    },
+    SettingDoc {
+        key: "device.fallback",
+        default: "host",
+        frozen: false,
+        description: "'host' runs operators without a device form on the host and says why in EXPLAIN; 'error' makes such a query fail, and implies device.cost = always",
+    },
+    SettingDoc {
+        key: "device.memory_bytes",
+        default: "0",
+        frozen: true,
+        description: "Limit of the device memory pool in bytes; 0 takes 90 % of a GPU's memory or half of the host's",
+    },
+    SettingDoc {
+        key: "device.min_rows",
+        default: "10000",
+        frozen: false,
+        description: "With device.cost = auto, inputs known to have fewer rows stay on the host",
+    },
+    SettingDoc {
+        key: "device.nvrtc_path",
+        default: "",
+        frozen: true,
+        description: "Path of the NVRTC library (libnvrtc.so.*) or its folder; empty searches the usual places",
+    },
+    SettingDoc {
+        key: "device.platform",
+        default: "",
+        frozen: true,
+        description: "Part of the name of the OpenCL platform to use; empty takes any",
+    },
+    SettingDoc {
+        key: "device.profile",
+        default: "auto",
+        frozen: false,
+        description: "Shape of the generated kernels: 'cpu' (a contiguous run of rows per core), 'gpu' (tiles and shared memory) or 'auto' (by device)",
+    },
+    SettingDoc {
+        key: "device.profiling",
+        default: "true",
+        frozen: true,
+        description: "Whether kernel times are measured, for EXPLAIN ANALYZE and reports",
+    },
+    SettingDoc {
+        key: "device.selector",
+        default: "auto",
+        frozen: true,
+        description: "The device: 'auto', 'none', 'opencl', 'cuda', '#k' (as `devicefusion devices` numbers them) or a part of its name",
+    },
+];
+
+/// The settings of one session. Clones share the mark that freezes what the open device depends on.
+#[derive(Debug, Clone)]
+pub struct DeviceOptions {
+    /// `device.enabled`.
+    pub enabled: bool,
+    /// `device.selector`; `None` is 'none'.
+    pub selector: Option<Selector>,
+    /// `device.platform`.
+    pub platform: String,
+    /// `device.fallback`.
+    pub fallback: Fallback,
+    /// `device.cost`.
+    pub cost: Cost,
+    /// `device.min_rows`.
+    pub min_rows: usize,
+    /// `device.profile`.
+    pub profile: ProfileSetting,
+    /// `device.memory_bytes`.
+    pub memory_bytes: usize,
+    /// `device.batch_rows`.
+    pub batch_rows: usize,
+    /// `device.compile_options`.
+    pub compile_options: String,
+    /// `device.cache_dir`.
+    pub cache_dir: String,
+    /// `device.profiling`.
+    pub profiling: bool,
+    /// `device.nvrtc_path`.
+    pub nvrtc_path: String,
+    selector_text: String,
+    opened: Arc<AtomicBool>,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        DeviceOptions {
+            enabled: true,
+            selector: Some(Selector::Auto),
+            platform: String::new(),
+            fallback: Fallback::Host,
+            cost: Cost::Auto,
+            min_rows: 10_000,
+            profile: ProfileSetting::Auto,
+            memory_bytes: 0,
+            batch_rows: 0,
+            compile_options: String::new(),
+            cache_dir: String::new(),
+            profiling: true,
+            nvrtc_path: String::new(),
+            selector_text: "auto".to_string(),
+            opened: Arc::new(AtomicBool::new(false)),
+        }
+    }
+}
+
+impl DeviceOptions {
+    /// Every setting with its default and meaning, by name.
+    pub fn documentation() -> &'static [SettingDoc] {
+        SETTINGS
+    }
+
+    /// Whether operators must run on the device even where the host would be faster.
+    pub(crate) fn always(&self) -> bool {
+        self.cost == Cost::Always || self.fallback == Fallback::Error
+    }
+
+    pub(crate) fn freeze(&self) {
+        self.opened.store(true, Ordering::Relaxed);
+    }
+
+    fn value(&self, key: &str) -> String {
+        match key {
+            "device.batch_rows" => self.batch_rows.to_string(),
+            "device.cache_dir" => self.cache_dir.clone(),
+            "device.compile_options" => self.compile_options.clone(),
+            "device.cost" => match self.cost {
+                Cost::Auto => "auto",
+                Cost::Always => "always",
+            }
+            .to_string(),
+            "device.enabled" => self.enabled.to_string(),
+            "device.fallback" => match self.fallback {
+                Fallback::Host => "host",
+                Fallback::Error => "error",
+            }
+            .to_string(),
+            "device.memory_bytes" => self.memory_bytes.to_string(),
+            "device.min_rows" => self.min_rows.to_string(),
+            "device.nvrtc_path" => self.nvrtc_path.clone(),
+            "device.platform" => self.platform.clone(),
+            "device.profile" => match self.profile {
+                ProfileSetting::Auto => "auto",
+                ProfileSetting::Cpu => "cpu",
+                ProfileSetting::Gpu => "gpu",
+            }
+            .to_string(),
+            "device.profiling" => self.profiling.to_string(),
+            "device.selector" => self.selector_text.clone(),
+            _ => String::new(),
+        }
+    }
+}
+
+impl ConfigExtension for DeviceOptions {
+    const PREFIX: &'static str = "device";
+}
+
+impl ExtensionOptions for DeviceOptions {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.key.strip_prefix("device.") == Some(key)) else {
+            let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+            return config_err!("device.{key} is not a setting; there are {}", known.join(", "));
+        };
+        let value = value.trim();
+        if setting.frozen && self.opened.load(Ordering::Relaxed) && self.value(setting.key) != value {
+            return config_err!(
+                "{} cannot change from '{}' to '{value}': the session's device is open; set it before the first query",
+                setting.key,
+                self.value(setting.key)
+            );
+        }
+        match key {
+            "batch_rows" => {
+                let rows: usize = number(setting.key, value)?;
+                if rows > i32::MAX as usize {
+                    return config_err!("{} = {rows}: must lie between 0 and {}", setting.key, i32::MAX);
+                }
+                self.batch_rows = rows;
+            }
+            "cache_dir" => self.cache_dir = value.to_string(),
+            "compile_options" => self.compile_options = value.to_string(),
+            "cost" => {
+                self.cost = choice(setting.key, value, &[("auto", Cost::Auto), ("always", Cost::Always)])?;
+            }
+            "enabled" => self.enabled = boolean(setting.key, value)?,
+            "fallback" => {
+                self.fallback = choice(setting.key, value, &[("host", Fallback::Host), ("error", Fallback::Error)])?;
+            }
+            "memory_bytes" => self.memory_bytes = number(setting.key, value)?,
+            "min_rows" => self.min_rows = number(setting.key, value)?,
+            "nvrtc_path" => self.nvrtc_path = value.to_string(),
+            "platform" => self.platform = value.to_string(),
+            "profile" => {
+                let choices =
+                    [("auto", ProfileSetting::Auto), ("cpu", ProfileSetting::Cpu), ("gpu", ProfileSetting::Gpu)];
+                self.profile = choice(setting.key, value, &choices)?;
+            }
+            "profiling" => self.profiling = boolean(setting.key, value)?,
+            _ => {
+                self.selector = match value {
+                    "none" => None,
+                    text => match text.parse::<Selector>() {
+                        Ok(selector) => Some(selector),
+                        Err(error) => return config_err!("{} = '{value}': {error}", setting.key),
+                    },
+                };
+                self.selector_text = value.to_string();
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        SETTINGS
+            .iter()
+            .map(|setting| ConfigEntry {
+                key: setting.key.to_string(),
+                value: Some(self.value(setting.key)),
+                description: setting.description,
+            })
+            .collect()
+    }
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T> {
+    match value.parse() {
+        Ok(number) => Ok(number),
+        Err(_) => config_err!("{key} = '{value}': must be a whole number, 0 or more"),
+    }
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool> {
+    choice(key, value, &[("true", true), ("false", false)])
+}
+
+fn choice<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T> {
+    match choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(value)) {
+        Some((_, choice)) => Ok(*choice),
+        None => {
+            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+            config_err!("{key} = '{value}': must be one of {}", names.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_table() {
+        let options = DeviceOptions::default();
+        for setting in SETTINGS {
+            assert_eq!(options.value(setting.key), setting.default, "{}", setting.key);
+        }
+    }
+
+    #[test]
+    fn every_setting_can_be_set_to_its_default() {
+        let mut options = DeviceOptions::default();
+        for setting in SETTINGS {
+            options.set(&setting.key["device.".len()..], setting.default).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_frozen_setting_cannot_change_once_the_device_is_open() {
+        let mut options = DeviceOptions::default();
+        options.freeze();
+        let error = options.set("memory_bytes", "1").unwrap_err().to_string();
+        assert!(error.contains("device.memory_bytes"), "{error}");
+        options.set("fallback", "error").unwrap();
+        options.set("memory_bytes", "0").unwrap();
+    }
+
+    #[test]
+    fn an_unknown_setting_lists_the_known_ones() {
+        let error = DeviceOptions::default().set("fallbak", "error").unwrap_err().to_string();
+        assert!(error.contains("device.fallback"), "{error}");
+    }
+}

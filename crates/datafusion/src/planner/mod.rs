@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Planning: which operators move to the device, and why the others stay.
+
+mod lift;
+mod placement;
+mod place;
+mod reasons;
+mod rule;
+mod support;
+
+pub use lift::ProjectionKeeper;
+pub use placement::{HostOperator, Placement, PlacementKind, placement};
+pub use reasons::HostReasons;
+pub use rule::DevicePlanner;

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Moves operators to the device, bottom up, and puts islands, uploads and what the host needs
+//! restored around them.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
+};
+use kernels::Profile;
+
+use crate::exec::{
+    DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceLimitExec, DeviceProjectionExec, DeviceUploadExec,
+    is_device,
+};
+use crate::options::DeviceOptions;
+use crate::planner::support::{aggregate_form, device_form, is_tiny, is_trivial, island_input, origin};
+
+pub(crate) struct Placer<'a> {
+    pub options: &'a DeviceOptions,
+    pub profile: Profile,
+}
+
+impl Placer<'_> {
+    /// Places a whole plan: what comes back runs on the host, with islands in it.
+    pub fn place(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let placed = self.place_subtree(&plan)?;
+        if is_device(&placed) { self.island(placed, "the result") } else { Ok(placed) }
+    }
+
+    /// Places a subtree; its top may be a device operator without an island yet.
+    fn place_subtree(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(input) = island_input(plan) {
+            return Ok(Arc::clone(input));
+        }
+        if plan.children().is_empty() {
+            return Ok(Arc::clone(plan));
+        }
+        if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
+            && let Ok(raw) = aggregate_form(aggregate)
+        {
+            let input = self.place_subtree(&without_exchanges(raw.input()))?;
+            if let Some(input) = self.device_input(input)? {
+                let spec = DeviceAggregateExec::spec_of(raw, plan.schema());
+                return Ok(Arc::new(DeviceAggregateExec::new(spec, input)));
+            }
+        }
+        let children = plan.children().into_iter().map(|child| self.place_subtree(child)).collect::<Result<Vec<_>>>()?;
+        if let [child] = children.as_slice()
+            && !plan.is::<AggregateExec>()
+            && device_form(plan).is_ok()
+            && let Some(placed) = self.row_wise(plan, child)?
+        {
+            return Ok(placed);
+        }
+        self.host(plan, children)
+    }
+
+    /// The device form of a row-wise operator or limit over a placed child, if it pays.
+    fn row_wise(&self, plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let inside = is_device(child) || exchange_over_island(child).is_some();
+        if is_trivial(plan) && !inside {
+            return Ok(None);
+        }
+        let Some(input) = self.device_input(Arc::clone(child))? else { return Ok(None) };
+        if let Some(filter) = plan.downcast_ref::<FilterExec>()
+            && let Some(fetch) = filter.fetch()
+        {
+            // A filter that stops after some rows is a filter below a limit of each partition.
+            let Some(unlimited) = plan.with_fetch(None) else { return Ok(None) };
+            let filter = Arc::new(DeviceFilterExec::try_new(with_child(&unlimited, input)?)?);
+            return Ok(Some(Arc::new(DeviceLimitExec::try_new(Arc::new(LocalLimitExec::new(filter, fetch)))?)));
+        }
+        let host = with_child(plan, input)?;
+        Ok(if plan.is::<FilterExec>() {
+            Some(Arc::new(DeviceFilterExec::try_new(host)?))
+        } else if plan.is::<ProjectionExec>() {
+            Some(Arc::new(DeviceProjectionExec::try_new(host)?))
+        } else if plan.is::<GlobalLimitExec>() || plan.is::<LocalLimitExec>() {
+            Some(Arc::new(DeviceLimitExec::try_new(host)?))
+        } else {
+            None
+        })
+    }
+
+    /// A placed child as the input of a device operator: as it is, or uploaded where that pays.
+    fn device_input(&self, child: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if is_device(&child) {
+            return Ok(Some(child));
+        }
+        if let Some(inner) = exchange_over_island(&child) {
+            return Ok(Some(inner));
+        }
+        let input = without_round_robin(&child);
+        if is_tiny(&input, self.options).is_some() {
+            return Ok(None);
+        }
+        let reason = origin(&input);
+        Ok(Some(Arc::new(DeviceUploadExec::new(input, reason))))
+    }
+
+    /// A host operator over placed children: device children become islands, and get back what the
+    /// operator requires of them.
+    fn host(&self, plan: &Arc<dyn ExecutionPlan>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        let required = plan.required_input_distribution();
+        let mut changed = false;
+        let mut restored = Vec::with_capacity(children.len());
+        for (index, (original, child)) in plan.children().into_iter().zip(children).enumerate() {
+            changed |= !Arc::ptr_eq(original, &child);
+            if !is_device(&child) {
+                restored.push(child);
+                continue;
+            }
+            let reason = device_form(plan).err().map_or_else(
+                || plan.name().to_string(),
+                |reason| format!("{}: {reason}", plan.name()),
+            );
+            let island = self.island(child, reason)?;
+            restored.push(restore(original, island, plan.name(), required.get(index))?);
+        }
+        if !changed {
+            return Ok(Arc::clone(plan));
+        }
+        Arc::clone(plan).replace_children(restored, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn island(&self, input: Arc<dyn ExecutionPlan>, reason: impl Into<String>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(DeviceIslandExec::try_new(input, reason, self.profile)?))
+    }
+}
+
+/// Gives an island the partitioning and ordering of the operator it replaced, where its parent counts on them.
+fn restore(
+    original: &Arc<dyn ExecutionPlan>,
+    island: Arc<dyn ExecutionPlan>,
+    parent: &str,
+    required: Option<&Distribution>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let partitions = original.output_partitioning().partition_count();
+    let mut restored = island;
+    if let Some(ordering) = original.output_ordering()
+        && !restored.equivalence_properties().ordering_satisfy(ordering.clone())?
+    {
+        restored = Arc::new(SortExec::new(ordering.clone(), restored).with_preserve_partitioning(true));
+    }
+    let hashed = matches!(required, Some(Distribution::HashPartitioned(_))) || parent == "InterleaveExec";
+    match original.output_partitioning() {
+        Partitioning::Hash(..) if hashed && restored.output_partitioning() != original.output_partitioning() => {
+            let repartition = RepartitionExec::try_new(restored, original.output_partitioning().clone())?;
+            restored = Arc::new(if original.output_ordering().is_some() { repartition.with_preserve_order() } else { repartition });
+        }
+        _ if partitions == 1 && restored.output_partitioning().partition_count() > 1 => {
+            restored = Arc::new(CoalescePartitionsExec::new(restored));
+        }
+        _ => {}
+    }
+    Ok(restored)
+}
+
+fn with_child(plan: &Arc<dyn ExecutionPlan>, child: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    Arc::clone(plan).replace_children(vec![child], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+}
+
+/// The device operators of an island below exchanges that mean nothing between device operators.
+fn exchange_over_island(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+    if let Some(input) = island_input(plan) {
+        return Some(Arc::clone(input));
+    }
+    match plan.children().as_slice() {
+        [child] if is_round_robin(plan) || is_plain_coalesce(plan) => exchange_over_island(child),
+        _ => None,
+    }
+}
+
+/// What lies below all exchanges: an aggregation takes its rows from anywhere, in any order.
+fn without_exchanges(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    match plan.children().as_slice() {
+        [child] if plan.is::<RepartitionExec>() || is_plain_coalesce(plan) || plan.is::<CooperativeExec>() => {
+            without_exchanges(child)
+        }
+        _ => Arc::clone(plan),
+    }
+}
+
+fn without_round_robin(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    match plan.children().as_slice() {
+        [child] if is_round_robin(plan) => without_round_robin(child),
+        _ => Arc::clone(plan),
+    }
+}
+
+fn is_round_robin(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<RepartitionExec>()
+        .is_some_and(|repartition| matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_)))
+}
+
+fn is_plain_coalesce(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<CoalescePartitionsExec>() && plan.fetch().is_none()
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a finished plan runs.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::exec::{DeviceUploadExec, HostExec, is_device};
+use crate::expr::Reason;
+use crate::options::DeviceOptions;
+use crate::planner::support::{computes, device_form, is_tiny};
+
+/// An operator that computes on the host, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostOperator {
+    /// Its name in EXPLAIN.
+    pub operator: String,
+    /// Why it is not on the device.
+    pub reason: String,
+}
+
+/// Where the operators of a plan run.
+#[derive(Debug, Clone, Default)]
+pub struct Placement {
+    /// Operators that compute on the device.
+    pub device_operators: usize,
+    /// Operators that compute on the host.
+    pub host_operators: Vec<HostOperator>,
+    /// Leaves of the plan: scans and constants.
+    pub scans: usize,
+}
+
+/// A [`Placement`] in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PlacementKind {
+    /// Every computing operator runs on the device.
+    Whole,
+    /// Some do.
+    Partly,
+    /// None does.
+    Host,
+    /// Nothing computes.
+    ScanOnly,
+}
+
+impl Placement {
+    /// The placement in one word.
+    pub fn kind(&self) -> PlacementKind {
+        match (self.device_operators, self.host_operators.len()) {
+            (0, 0) => PlacementKind::ScanOnly,
+            (0, _) => PlacementKind::Host,
+            (_, 0) => PlacementKind::Whole,
+            _ => PlacementKind::Partly,
+        }
+    }
+}
+
+/// Where a physical plan runs, read off the plan.
+///
+/// # Examples
+/// ```
+/// # tokio_test(async {
+/// use devicefusion::{PlacementKind, placement};
+/// let ctx = devicefusion::session()?;
+/// let plan = ctx.sql("SELECT 1").await?.create_physical_plan().await?;
+/// assert_eq!(placement(&plan).device_operators, 0);
+/// # Ok(()) });
+/// # fn tokio_test(f: impl std::future::Future<Output = datafusion::common::Result<()>>) {
+/// #     tokio::runtime::Runtime::new().unwrap().block_on(f).unwrap()
+/// # }
+/// ```
+pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
+    let mut placement = Placement::default();
+    walk(plan, &mut |node| {
+        if node.children().is_empty() {
+            placement.scans += 1;
+        }
+        if let Some(host) = node.downcast_ref::<HostExec>() {
+            placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason: host.reason().to_string() });
+        } else if computes(node) {
+            let reason = device_form(node).err().unwrap_or_else(|| "left on the host".to_string());
+            placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason });
+        } else if is_device(node) && !node.is::<DeviceUploadExec>() && !node.children().is_empty() {
+            placement.device_operators += 1;
+        }
+    });
+    placement
+}
+
+/// The computing operators that a placed plan keeps on the host. `absent` says why there is no device.
+pub(crate) fn host_operators(plan: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, absent: Option<&str>) -> Vec<HostOperator> {
+    let mut operators = Vec::new();
+    walk(plan, &mut |node| {
+        if let Some(reason) = host_reason(node, options, absent) {
+            operators.push(HostOperator { operator: node.name().to_string(), reason });
+        }
+    });
+    operators
+}
+
+/// Why an operator is on the host, for the operators that compute there.
+pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, absent: Option<&str>) -> Option<Reason> {
+    if !computes(node) {
+        return None;
+    }
+    if !options.enabled {
+        return Some("device.enabled = false".to_string());
+    }
+    if let Err(reason) = device_form(node) {
+        return Some(reason);
+    }
+    if let Some(absent) = absent {
+        return Some(format!("there is no device: {absent}"));
+    }
+    if let Some(reason) = node.children().first().and_then(|child| is_tiny(child, options)) {
+        return Some(reason);
+    }
+    Some("its input stays on the host".to_string())
+}
+
+fn walk(plan: &Arc<dyn ExecutionPlan>, visit: &mut dyn FnMut(&Arc<dyn ExecutionPlan>)) {
+    // The closure never fails.
+    let _ = plan.apply(|node| {
+        visit(node);
+        Ok(TreeNodeRecursion::Continue)
+    });
+}

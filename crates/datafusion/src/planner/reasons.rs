@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The last rule: writes beside every host operator why it is one.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::exec::HostExec;
+use crate::planner::placement::host_reason;
+use crate::runtime::{DeviceRuntime, options_of};
+
+/// Puts a [`HostExec`] around each operator that computes on the host, so that EXPLAIN shows the reason.
+#[derive(Debug)]
+pub struct HostReasons {
+    runtime: Arc<DeviceRuntime>,
+}
+
+impl HostReasons {
+    /// A rule for plans made for the device of `runtime`.
+    pub fn new(runtime: Arc<DeviceRuntime>) -> Self {
+        HostReasons { runtime }
+    }
+}
+
+impl PhysicalOptimizerRule for HostReasons {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = options_of(config);
+        if !options.enabled {
+            return Ok(plan);
+        }
+        let absent = self.runtime.problem();
+        plan.transform_up(|node| {
+            Ok(match host_reason(&node, &options, absent.as_deref()) {
+                Some(reason) => Transformed::yes(Arc::new(HostExec::new(node, reason)) as Arc<dyn ExecutionPlan>),
+                None => Transformed::no(node),
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "HostReasons"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}

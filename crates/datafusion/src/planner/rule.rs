@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The planning rule: moves what has a device form to the session's device.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, plan_err};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::streaming::StreamingTableExec;
+
+use crate::options::Fallback;
+use crate::planner::lift;
+use crate::planner::place::Placer;
+use crate::planner::placement::host_operators;
+use crate::planner::support::{computes, device_form, is_trivial};
+use crate::runtime::{DeviceRuntime, options_of, profile};
+
+/// Replaces host operators by device operators, under islands.
+///
+/// It stands before `EnsureCooperative` and the last filter pushdown. With
+/// `device.fallback = error` a plan that keeps a computing operator on the host fails here.
+#[derive(Debug)]
+pub struct DevicePlanner {
+    runtime: Arc<DeviceRuntime>,
+}
+
+impl DevicePlanner {
+    /// A rule that plans for the device of `runtime`.
+    pub fn new(runtime: Arc<DeviceRuntime>) -> Self {
+        DevicePlanner { runtime }
+    }
+}
+
+impl PhysicalOptimizerRule for DevicePlanner {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = options_of(config);
+        let plan = lift::release(plan)?;
+        if !options.enabled || !any(&plan, &|node| computes(node) || node.name() == "DeviceIslandExec")? {
+            return Ok(plan);
+        }
+        let strict = options.fallback == Fallback::Error && !only_streaming_leaves(&plan)?;
+        let placed = if any(&plan, &|node| !is_trivial(node) && device_form(node).is_ok() || node.name() == "DeviceIslandExec")? {
+            match self.runtime.context(&options) {
+                Ok(context) => Placer { options: &options, profile: profile(&options, &context) }.place(plan)?,
+                Err(error) if strict => {
+                    return plan_err!("device.fallback = error and there is no device to run on: {}", error.message());
+                }
+                Err(_) => plan,
+            }
+        } else {
+            plan
+        };
+        if strict && let Some(first) = host_operators(&placed, &options, None).first() {
+            return plan_err!(
+                "{} would run on the host: {}; device.fallback = error forbids it, SET device.fallback = 'host' allows it",
+                first.operator,
+                first.reason
+            );
+        }
+        Ok(placed)
+    }
+
+    fn name(&self) -> &str {
+        "DevicePlanner"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn any(plan: &Arc<dyn ExecutionPlan>, test: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool) -> Result<bool> {
+    let mut found = false;
+    plan.apply(|node| {
+        found |= test(node);
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// Whether a plan reads nothing but streaming tables, as SHOW and the information schema do.
+fn only_streaming_leaves(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    Ok(!any(plan, &|node| node.children().is_empty() && !node.is::<StreamingTableExec>())?)
+}

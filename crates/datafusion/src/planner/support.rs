@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether a host operator has a device form, and if not, why, in a user's words.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::stats::Precision;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
+
+use crate::aggregate::lower_aggregate;
+use crate::exec::{DeviceIslandExec, HostExec, is_device};
+use crate::expr::{Reason, lower};
+use crate::options::DeviceOptions;
+
+/// Whether an operator computes: moves of rows between partitions, scans, sinks and EXPLAIN do not.
+pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    const MOVES: &[&str] = &[
+        "AnalyzeExec",
+        "BufferExec",
+        "CoalesceBatchesExec",
+        "CoalescePartitionsExec",
+        "CooperativeExec",
+        "DataSinkExec",
+        "DeviceIslandExec",
+        "ExplainExec",
+        "OutputRequirementExec",
+        "RepartitionExec",
+        "SortPreservingMergeExec",
+        "UnionExec",
+    ];
+    if scan_computes(plan) {
+        return true;
+    }
+    if plan.children().is_empty() || is_device(plan) || MOVES.contains(&plan.name()) || passes_columns(plan) {
+        return false;
+    }
+    // A limit right above rows that nothing computes is part of their scan.
+    !(is_limit(plan) && !subtree_computes(plan))
+}
+
+/// The expressions that a file scan evaluates, over the table's columns.
+fn scan_projection(plan: &Arc<dyn ExecutionPlan>) -> Option<(ProjectionExprs, SchemaRef)> {
+    let source = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
+    let projection = source.file_source().projection()?.clone();
+    Some((projection, Arc::clone(source.file_source().table_schema().table_schema())))
+}
+
+/// Whether DataFusion has merged computed columns into a file scan, where they run on the host.
+fn scan_computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    scan_projection(plan)
+        .is_some_and(|(projection, _)| projection.iter().any(|output| output.expr.downcast_ref::<Column>().is_none()))
+}
+
+fn subtree_computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.children().into_iter().any(|child| is_device(child) || computes(child) || subtree_computes(child))
+}
+
+fn is_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<GlobalLimitExec>() || plan.is::<LocalLimitExec>()
+}
+
+/// Why an operator has no device form, if so.
+pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        columns_have_device_form(filter.input())?;
+        lower(filter.predicate(), &filter.input().schema())?;
+        return Ok(());
+    }
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        columns_have_device_form(projection.input())?;
+        let schema = projection.input().schema();
+        for output in projection.expr() {
+            lower(&output.expr, &schema)?;
+        }
+        return columns_have_device_form(plan);
+    }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        return aggregate_form(aggregate).map(|_| ());
+    }
+    if is_limit(plan) {
+        return Ok(());
+    }
+    if let Some((projection, schema)) = scan_projection(plan) {
+        for output in projection.iter() {
+            lower(&output.expr, &schema)?;
+        }
+        return Err("its expressions were merged into the file scan".to_string());
+    }
+    Err(match plan.name() {
+        "SortExec" => "sorting has no device form yet".to_string(),
+        "HashJoinExec" | "NestedLoopJoinExec" | "CrossJoinExec" | "SortMergeJoinExec" | "SymmetricHashJoinExec"
+        | "PiecewiseMergeJoinExec" => "joins have no device form yet".to_string(),
+        "WindowAggExec" | "BoundedWindowAggExec" | "PartitionedTopKExec" => {
+            "window functions have no device form yet".to_string()
+        }
+        "UnnestExec" => "UNNEST has no device form yet".to_string(),
+        "RecursiveQueryExec" => "recursive queries have no device form yet".to_string(),
+        "ScalarSubqueryExec" => "scalar subqueries have no device form yet".to_string(),
+        "InterleaveExec" => "UNION of partitioned inputs has no device form yet".to_string(),
+        name => format!("{name} has no device form"),
+    })
+}
+
+/// The partial aggregate (or the single one) that reads the raw rows of a complete aggregation.
+pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
+    let raw = match aggregate.mode() {
+        AggregateMode::Single | AggregateMode::SinglePartitioned => aggregate,
+        AggregateMode::Final | AggregateMode::FinalPartitioned => partial_below(aggregate)?,
+        AggregateMode::Partial => return Err("a partial aggregate stays with its final one".to_string()),
+        AggregateMode::PartialReduce => return Err("a reduction of partial aggregates has no device form".to_string()),
+    };
+    if raw.group_expr().has_grouping_set() || !(raw.group_expr().is_single() || raw.group_expr().is_empty()) {
+        return Err("GROUPING SETS have no device form yet".to_string());
+    }
+    if raw.input_order_mode() != &InputOrderMode::Linear && aggregate.cache().output_ordering().is_some() {
+        return Err("its groups are needed in the order of its input, and sorting has no device form yet".to_string());
+    }
+    columns_have_device_form(raw.input())?;
+    let schema = raw.input().schema();
+    for (key, _) in raw.group_expr().expr() {
+        lower(key, &schema)?;
+    }
+    for (function, filter) in raw.aggr_expr().iter().zip(raw.filter_expr()) {
+        lower_aggregate(function, &function.expressions(), filter.as_ref(), &schema)?;
+    }
+    for field in aggregate.schema().fields() {
+        if columnar::ColumnType::of(field.data_type(), true).is_none() {
+            return Err(format!("column {} has type {}, which has no device form", field.name(), field.data_type()));
+        }
+    }
+    Ok(raw)
+}
+
+fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
+    let mut plan = aggregate.input();
+    loop {
+        if let Some(partial) = plan.downcast_ref::<AggregateExec>() {
+            return match partial.mode() {
+                AggregateMode::Partial => Ok(partial),
+                mode => Err(format!("its input is an aggregate in mode {mode:?}")),
+            };
+        }
+        let moves = plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.name() == "CooperativeExec";
+        match plan.children().as_slice() {
+            [child] if moves => plan = child,
+            _ => return Err(format!("its partial aggregate lies below {}", plan.name())),
+        }
+    }
+}
+
+fn columns_have_device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+    columnar::natural_types(&plan.schema()).map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// Whether an operator does no more than pass columns on, so that moving its input is not worth it.
+pub(crate) fn is_trivial(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    is_limit(plan) || passes_columns(plan)
+}
+
+fn passes_columns(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<ProjectionExec>().is_some_and(|projection| {
+        projection.expr().iter().all(|output| output.expr.downcast_ref::<Column>().is_some())
+    })
+}
+
+/// Whether statistics say that an input is too small for the device to pay off.
+pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -> Option<Reason> {
+    if options.always() {
+        return None;
+    }
+    let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
+    match statistics.num_rows {
+        Precision::Exact(rows) if rows < options.min_rows => {
+            Some(format!("its input has {rows} rows, fewer than device.min_rows = {}", options.min_rows))
+        }
+        _ => None,
+    }
+}
+
+/// What an upload says of the rows' origin.
+pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>) -> String {
+    let mut plan = input;
+    while !computes(plan) {
+        match plan.children().as_slice() {
+            [child] => plan = child,
+            _ => {
+                return match plan.downcast_ref::<DataSourceExec>() {
+                    Some(_) => "a host scan".to_string(),
+                    None => plan.name().to_string(),
+                };
+            }
+        }
+    }
+    let reason = match plan.downcast_ref::<HostExec>() {
+        Some(host) => host.reason().to_string(),
+        None => device_form(plan).err().unwrap_or_else(|| "left on the host".to_string()),
+    };
+    format!("{}: {reason}", plan.name())
+}
+
+/// An island's device operators, or `None` where `plan` is not an island.
+pub(crate) fn island_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    plan.downcast_ref::<DeviceIslandExec>().map(|island| island.input())
+}

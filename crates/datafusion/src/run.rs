@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs the stages of an island: one in-order queue per execution, batches pulled through it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use columnar::DeviceBatch;
+use datafusion::common::runtime::JoinSet;
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use device::{DeviceKind, Queue};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+
+use crate::graph::{Stage, StageKind};
+use crate::metrics::StageMeter;
+use crate::options::DeviceOptions;
+use crate::runtime::{device_error, task_context};
+
+/// Batches that stay on the device.
+pub type DeviceBatchStream = Pin<Box<dyn Stream<Item = Result<DeviceBatch>> + Send>>;
+
+/// What the stages of one execution share.
+struct Run {
+    queue: Queue,
+    /// The task as host inputs see it: with batches as large as the device likes them.
+    host_task: Arc<TaskContext>,
+    batch_rows: usize,
+    meters: parking_lot::Mutex<Vec<StageMeter>>,
+}
+
+impl Run {
+    fn start(task: &Arc<TaskContext>) -> Result<Arc<Run>> {
+        let (context, options) = task_context(task)?;
+        let batch_rows = batch_rows(&options, context.info().kind);
+        let session = task.session_config().clone().with_batch_size(batch_rows);
+        let host_task = Arc::new(task.as_ref().clone().with_session_config(session));
+        let queue = context.queue().map_err(device_error)?;
+        Ok(Arc::new(Run { queue, host_task, batch_rows, meters: Default::default() }))
+    }
+
+    /// A queue handle that charges what it does to an operator.
+    fn metered(&self, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
+        let meter = StageMeter::new(metrics, partition);
+        let queue = self.queue.metered(meter.meter());
+        self.meters.lock().push(meter);
+        queue
+    }
+
+    /// Waits for the queue, then writes what the meters counted into the operators' metrics.
+    async fn finish(&self) -> Result<()> {
+        let result = self.queue.finish().await.map_err(device_error);
+        self.meters.lock().clear();
+        result
+    }
+}
+
+fn batch_rows(options: &DeviceOptions, kind: DeviceKind) -> usize {
+    match (options.batch_rows, kind) {
+        (0, DeviceKind::Cpu) => 1 << 17,
+        (0, _) => 1 << 20,
+        (rows, _) => rows,
+    }
+}
+
+/// Runs a partition and leaves its rows on the device.
+pub(crate) fn execute_device(stage: &Arc<Stage>, partition: usize, task: &Arc<TaskContext>) -> Result<DeviceBatchStream> {
+    let run = Run::start(task)?;
+    let batches = open(stage, partition, &run)?;
+    let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
+    Ok(batches.chain(end).boxed())
+}
+
+/// Runs a partition and downloads its rows in batches of the session's size.
+pub(crate) fn execute_host(
+    stage: &Arc<Stage>,
+    schema: SchemaRef,
+    partition: usize,
+    task: &Arc<TaskContext>,
+    metrics: &ExecutionPlanMetricsSet,
+) -> Result<SendableRecordBatchStream> {
+    let run = Run::start(task)?;
+    let batches = open(stage, partition, &run)?;
+    let queue = run.metered(metrics, partition);
+    let baseline = BaselineMetrics::new(metrics, partition);
+    let host_batch_rows = task.session_config().batch_size().max(1);
+    let downloaded = batches
+        .and_then(move |batch| {
+            let queue = queue.clone();
+            async move { columnar::download(&queue, &batch).await.map_err(columnar_error) }
+        })
+        .map_ok(move |batch| stream::iter(slices(batch, host_batch_rows).map(Ok)))
+        .try_flatten()
+        .inspect_ok(move |batch| baseline.output_rows().add(batch.num_rows()));
+    let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, downloaded.chain(end))))
+}
+
+fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> {
+    let total = batch.num_rows();
+    (0..total).step_by(rows).map(move |start| batch.slice(start, rows.min(total - start)))
+}
+
+fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
+    let queue = run.metered(&stage.metrics, partition);
+    let baseline = BaselineMetrics::new(&stage.metrics, partition);
+    let batches = match &stage.kind {
+        StageKind::Upload { input } => upload(input.execute(partition, Arc::clone(&run.host_task))?, stage, run, queue),
+        StageKind::Scan { snapshot, columns } => {
+            let schema = Arc::clone(&stage.schema);
+            let batches = snapshot.batches().iter().map(|batch| project(batch, columns, &schema));
+            stream::iter(batches.collect::<Vec<_>>()).boxed()
+        }
+        StageKind::Columns { input, columns } => {
+            let (columns, schema) = (columns.clone(), Arc::clone(&stage.schema));
+            open(input, partition, run)?.map(move |batch| project(&batch?, &columns, &schema)).boxed()
+        }
+        StageKind::Select { input, .. } => select(open(input, partition, run)?, Arc::clone(stage), queue),
+        StageKind::Limit { input, skip, fetch } => limit(open(input, partition, run)?, *skip, *fetch),
+        StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } => {
+            aggregate(merge(input, run)?, Arc::clone(stage), queue)
+        }
+    };
+    Ok(batches.inspect_ok(move |batch| baseline.output_rows().add(batch.num_rows())).boxed())
+}
+
+/// Gathers host batches to `run.batch_rows` and uploads them.
+fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, queue: Queue) -> DeviceBatchStream {
+    let (stage, target) = (Arc::clone(stage), run.batch_rows);
+    stream::try_unfold(input, move |mut input| {
+        let (stage, queue) = (Arc::clone(&stage), queue.clone());
+        async move {
+            let (mut gathered, mut rows) = (Vec::new(), 0);
+            while rows < target {
+                let Some(batch) = input.next().await else { break };
+                let batch = batch?;
+                if batch.num_rows() > 0 {
+                    rows += batch.num_rows();
+                    gathered.push(batch);
+                }
+            }
+            if gathered.is_empty() {
+                return Ok(None);
+            }
+            let batch = columnar::upload(&queue, &stage.schema, &stage.types, &gathered).map_err(columnar_error)?;
+            Ok(Some((batch, input)))
+        }
+    })
+    .boxed()
+}
+
+fn project(batch: &DeviceBatch, columns: &[usize], schema: &SchemaRef) -> Result<DeviceBatch> {
+    let columns = columns.iter().map(|index| match batch.columns().get(*index) {
+        Some(column) => Ok(column.clone()),
+        None => internal_err!("column {index} of a batch of {}", batch.columns().len()),
+    });
+    DeviceBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?, batch.num_rows()).map_err(columnar_error)
+}
+
+fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+    input
+        .and_then(move |batch| {
+            let (stage, queue) = (Arc::clone(&stage), queue.clone());
+            async move {
+                let StageKind::Select { op, checks, .. } = &stage.kind else {
+                    return internal_err!("a select stage");
+                };
+                match op.run(&queue, &batch).await {
+                    Ok(selected) => Ok(selected),
+                    Err(error) => Err(explain(error, &queue, &batch, checks).await),
+                }
+            }
+        })
+        .try_filter(|batch| futures::future::ready(batch.num_rows() > 0))
+        .boxed()
+}
+
+fn limit(input: DeviceBatchStream, skip: usize, fetch: Option<usize>) -> DeviceBatchStream {
+    let state = Some((input, skip, fetch.unwrap_or(usize::MAX)));
+    stream::try_unfold(state, |state| async move {
+        let Some((mut input, mut skip, fetch)) = state else { return Ok(None) };
+        if fetch == 0 {
+            return Ok(None);
+        }
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            if skip >= batch.num_rows() {
+                skip -= batch.num_rows();
+                continue;
+            }
+            let rows = (batch.num_rows() - skip).min(fetch);
+            let batch = batch.slice(skip, rows);
+            // Dropping the input as soon as the last row is out stops the work below.
+            let rest = (fetch > rows).then(|| (input, 0, fetch - rows));
+            return Ok(Some((batch, rest)));
+        }
+        Ok(None)
+    })
+    .boxed()
+}
+
+fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+    stream::once(async move {
+        let batches = match &stage.kind {
+            StageKind::Reduce { op, checks, .. } => {
+                let mut state = op.start();
+                let mut input = input;
+                while let Some(batch) = input.next().await {
+                    let batch = batch?;
+                    if let Err(error) = op.push(&queue, &mut state, &batch).await {
+                        return Err(explain(error, &queue, &batch, checks).await);
+                    }
+                }
+                drop(input);
+                vec![op.finish(&queue, state).await.map_err(op_error)?]
+            }
+            StageKind::GroupBy { op, checks, .. } => {
+                let mut state = op.start();
+                let mut input = input;
+                while let Some(batch) = input.next().await {
+                    let batch = batch?;
+                    if let Err(error) = op.push(&queue, &mut state, &batch).await {
+                        return Err(explain(error, &queue, &batch, checks).await);
+                    }
+                }
+                drop(input);
+                op.finish(&queue, state).await.map_err(op_error)?
+            }
+            _ => return internal_err!("an aggregate stage"),
+        };
+        Ok(stream::iter(batches.into_iter().filter(|batch| batch.num_rows() > 0).map(Ok)))
+    })
+    .try_flatten()
+    .boxed()
+}
+
+/// All partitions of a stage as one stream; host partitions decode in tasks of their own.
+fn merge(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
+    if matches!(stage.kind, StageKind::Scan { .. }) && stage.partitions == 1 {
+        return open(stage, 0, run);
+    }
+    let (sender, receiver) = tokio::sync::mpsc::channel(stage.partitions.max(1));
+    let mut tasks = JoinSet::new();
+    for partition in 0..stage.partitions {
+        let mut batches = open(stage, partition, run)?;
+        let sender = sender.clone();
+        tasks.spawn(async move {
+            while let Some(batch) = batches.next().await {
+                let failed = batch.is_err();
+                if sender.send(batch).await.is_err() || failed {
+                    return;
+                }
+            }
+        });
+    }
+    drop(sender);
+    let merged = stream::try_unfold((receiver, tasks), |(mut receiver, mut tasks)| async move {
+        if let Some(batch) = receiver.recv().await {
+            return Ok(Some((batch?, (receiver, tasks))));
+        }
+        // A task that panicked closes its end of the channel without a word.
+        while let Some(joined) = tasks.join_next().await {
+            joined.map_err(|error| internal_datafusion_err!("a task that reads a partition failed: {error}"))?;
+        }
+        Ok(None)
+    });
+    Ok(merged.boxed())
+}
+
+/// A failed kernel's error; where a row failed, DataFusion's own message for that row.
+async fn explain(
+    error: kernels::Error,
+    queue: &Queue,
+    batch: &DeviceBatch,
+    checks: &[Arc<dyn PhysicalExpr>],
+) -> DataFusionError {
+    let kernels::Error::Row { row } = error else { return op_error(error) };
+    let row = match columnar::download(queue, &batch.slice(row as usize, 1)).await {
+        Ok(row) => row,
+        Err(error) => return columnar_error(error),
+    };
+    for check in checks {
+        if let Err(error) = check.evaluate(&row) {
+            return error;
+        }
+    }
+    internal_datafusion_err!("a row failed on the device and not on the host: {row:?}")
+}
+
+fn op_error(error: kernels::Error) -> DataFusionError {
+    match error {
+        kernels::Error::Device(error) => device_error(error),
+        kernels::Error::Columnar(error) => columnar_error(error),
+        error => exec_datafusion_err!("{error}"),
+    }
+}
+
+pub(crate) fn columnar_error(error: columnar::Error) -> DataFusionError {
+    match error {
+        columnar::Error::Device(error) => device_error(error),
+        error => exec_datafusion_err!("{error}"),
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The session's device: opened on first use from the settings, then shared by all its queries.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
+use datafusion::execution::context::SessionConfig;
+use datafusion::execution::TaskContext;
+use device::{Context, DeviceConfig, DeviceKind};
+use kernels::Profile;
+use parking_lot::Mutex;
+
+use crate::options::{DeviceOptions, ProfileSetting};
+
+/// Opens the device once and hands it to every query of the sessions that share this object.
+#[derive(Debug, Default)]
+pub struct DeviceRuntime {
+    opened: Mutex<Option<Context>>,
+    /// Why the last attempt to open a device failed.
+    problem: Mutex<Option<String>>,
+}
+
+impl DeviceRuntime {
+    /// A runtime whose device is not open yet.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// The runtime that [`SessionStateBuilderExt::with_device`](crate::SessionStateBuilderExt) put into a session.
+    pub fn of(config: &SessionConfig) -> Option<Arc<DeviceRuntime>> {
+        config.get_extension::<DeviceRuntime>()
+    }
+
+    /// The device, opened now if it was not.
+    ///
+    /// # Errors
+    /// Why there is no device, in the driver's words.
+    pub fn context(&self, options: &DeviceOptions) -> Result<Context> {
+        let mut opened = self.opened.lock();
+        if let Some(context) = opened.as_ref() {
+            return Ok(context.clone());
+        }
+        // A failure is not kept: another selector may find a device.
+        let result = open(options);
+        *self.problem.lock() = result.as_ref().err().cloned();
+        let context = result.map_err(|reason| exec_datafusion_err!("{reason}"))?;
+        options.freeze();
+        *opened = Some(context.clone());
+        Ok(context)
+    }
+
+    /// The device if it is open.
+    pub fn opened(&self) -> Option<Context> {
+        self.opened.lock().clone()
+    }
+
+    /// Why there is no device, where the last query looked for one in vain.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
+    }
+
+    /// Counters of the open device.
+    pub fn counters(&self) -> Option<device::Counters> {
+        self.opened().map(|context| context.counters())
+    }
+
+    /// JSON report of the open device: kernels, copies, compilations, memory.
+    pub fn report(&self) -> Option<serde_json::Value> {
+        self.opened().map(|context| context.report())
+    }
+}
+
+fn open(options: &DeviceOptions) -> std::result::Result<Context, String> {
+    let Some(selector) = options.selector.clone() else {
+        return Err("device.selector = 'none'".to_string());
+    };
+    let mut config = DeviceConfig::default();
+    config.selector = selector;
+    config.platform = non_empty(&options.platform);
+    config.memory_bytes = options.memory_bytes;
+    config.compile_options = options.compile_options.split_whitespace().map(str::to_string).collect();
+    config.cache_dir = non_empty(&options.cache_dir).map(PathBuf::from);
+    config.profiling = options.profiling;
+    config.nvrtc_path = non_empty(&options.nvrtc_path).map(PathBuf::from);
+    Context::new(config).map_err(|error| error.to_string())
+}
+
+fn non_empty(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_string())
+}
+
+/// The profile that a session's kernels have on a device.
+pub(crate) fn profile(options: &DeviceOptions, context: &Context) -> Profile {
+    match (options.profile, context.info().kind) {
+        (ProfileSetting::Cpu, _) | (ProfileSetting::Auto, DeviceKind::Cpu) => Profile::Cpu,
+        _ => Profile::Gpu,
+    }
+}
+
+/// Settings of a session; the defaults where the plugin's are not installed.
+pub(crate) fn options_of(config: &datafusion::common::config::ConfigOptions) -> DeviceOptions {
+    config.extensions.get::<DeviceOptions>().cloned().unwrap_or_default()
+}
+
+/// The device of a running query.
+pub(crate) fn task_context(task: &TaskContext) -> Result<(Context, DeviceOptions)> {
+    let options = options_of(task.session_config().options());
+    let runtime = DeviceRuntime::of(task.session_config()).ok_or_else(|| {
+        exec_datafusion_err!("this session has no device: build its state with SessionStateBuilderExt::with_device")
+    })?;
+    Ok((runtime.context(&options)?, options))
+}
+
+/// A device error as DataFusion's: out of memory keeps its kind.
+pub(crate) fn device_error(error: device::Error) -> DataFusionError {
+    match error {
+        device::Error::OutOfMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),
+        error => DataFusionError::External(Box::new(error)),
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A table whose rows lie in device memory.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Result, Statistics, not_impl_err, plan_datafusion_err};
+use datafusion::datasource::sink::DataSinkExec;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::{DataFrame, SessionContext};
+use device::Context;
+use futures::StreamExt;
+
+use crate::exec::{DeviceIslandExec, DeviceScanExec};
+use crate::runtime::{DeviceRuntime, options_of, profile};
+use crate::table::sink::TableSink;
+use crate::table::snapshot::{Snapshot, SnapshotBuilder, TableState};
+
+/// A resident table: scans read device memory, nothing is uploaded.
+///
+/// Columns are kept in the narrowest form that holds their values (decimals as 64 or 32 bits, few
+/// distinct strings as codes); answers do not change. Scans read a snapshot, so an `INSERT INTO`
+/// does not disturb running queries.
+///
+/// # Examples
+/// ```no_run
+/// # async fn example() -> datafusion::common::Result<()> {
+/// let ctx = devicefusion::session()?;
+/// let df = ctx.read_parquet("lineitem.parquet", Default::default()).await?;
+/// let table = devicefusion::DeviceTable::load(&ctx, df).await?;
+/// ctx.register_table("lineitem", table)?;
+/// ctx.sql("SELECT count(*) FROM lineitem WHERE l_quantity < 24").await?.show().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct DeviceTable {
+    schema: SchemaRef,
+    state: Arc<TableState>,
+}
+
+impl DeviceTable {
+    /// A table of host batches in a device's memory.
+    ///
+    /// # Errors
+    /// If a column's type has no device form, or device memory runs out.
+    pub fn try_new(context: &Context, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Self> {
+        let mut builder = SnapshotBuilder::new(context, &schema)?;
+        for batch in batches {
+            builder.push(batch)?;
+        }
+        Ok(Self::of(builder.finish()?))
+    }
+
+    /// A table of host batches, on the session's device.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new), or if the session has no device.
+    pub async fn try_from_batches(ctx: &SessionContext, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self::try_new(&device_of(ctx)?, schema, batches)?))
+    }
+
+    /// A table of a stream's rows, on the session's device; one batch at a time is on the host.
+    ///
+    /// # Errors
+    /// As [`try_from_batches`](Self::try_from_batches), or the stream's own.
+    pub async fn try_from_stream(ctx: &SessionContext, mut rows: SendableRecordBatchStream) -> Result<Arc<Self>> {
+        let mut builder = SnapshotBuilder::new(&device_of(ctx)?, &rows.schema())?;
+        while let Some(batch) = rows.next().await {
+            builder.push(batch?)?;
+        }
+        Ok(Arc::new(Self::of(builder.finish()?)))
+    }
+
+    /// A table of a query's rows, streamed to the session's device.
+    ///
+    /// # Errors
+    /// As [`try_from_stream`](Self::try_from_stream).
+    pub async fn load(ctx: &SessionContext, rows: DataFrame) -> Result<Arc<Self>> {
+        Self::try_from_stream(ctx, rows.execute_stream().await?).await
+    }
+
+    /// Rows now in the table.
+    pub fn num_rows(&self) -> usize {
+        self.state.current().num_rows()
+    }
+
+    fn of(snapshot: Snapshot) -> Self {
+        DeviceTable { schema: Arc::clone(snapshot.schema()), state: Arc::new(TableState::new(snapshot)) }
+    }
+}
+
+fn device_of(ctx: &SessionContext) -> Result<Context> {
+    let state = ctx.state();
+    let runtime = DeviceRuntime::of(state.config()).ok_or_else(|| {
+        plan_datafusion_err!("this session has no device: build its state with SessionStateBuilderExt::with_device")
+    })?;
+    runtime.context(&options_of(state.config().options()))
+}
+
+#[async_trait]
+impl TableProvider for DeviceTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let snapshot = self.state.current();
+        let profile = profile(&options_of(session.config().options()), snapshot.context());
+        let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let scan = DeviceScanExec::try_new(snapshot, columns)?;
+        Ok(Arc::new(DeviceIslandExec::try_new(Arc::new(scan), "the result", profile)?))
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(self.state.current().statistics().clone())
+    }
+
+    async fn insert_into(
+        &self,
+        _session: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        insert: InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let overwrite = match insert {
+            InsertOp::Append => false,
+            InsertOp::Overwrite => true,
+            InsertOp::Replace => return not_impl_err!("REPLACE INTO a resident table; use INSERT INTO or INSERT OVERWRITE"),
+        };
+        let sink = TableSink::new(Arc::clone(&self.schema), Arc::clone(&self.state), overwrite);
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The catalog schema `device`: tables registered in it become resident.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::{Result, exec_err, plan_datafusion_err};
+use datafusion::datasource::MemTable;
+use datafusion::execution::SessionState;
+use datafusion::prelude::SessionContext;
+use device::Context;
+use parking_lot::RwLock;
+
+use crate::options::DeviceOptions;
+use crate::runtime::{DeviceRuntime, options_of};
+use crate::table::DeviceTable;
+
+/// Adds the schema `device` to a session's default catalog, so that `CREATE TABLE device.t AS …`
+/// makes a resident table.
+///
+/// # Errors
+/// If the session has no device runtime, or its default catalog takes no schemas.
+pub fn register_schema(ctx: &SessionContext) -> Result<()> {
+    let state = ctx.state();
+    let runtime = DeviceRuntime::of(state.config()).ok_or_else(|| {
+        plan_datafusion_err!("this session has no device: build its state with SessionStateBuilderExt::with_device")
+    })?;
+    let name = state.config().options().catalog.default_catalog.clone();
+    let catalog = ctx.catalog(&name).ok_or_else(|| plan_datafusion_err!("there is no catalog {name}"))?;
+    let schema = DeviceSchema { session: ctx.state_weak_ref(), runtime, tables: RwLock::default() };
+    catalog.register_schema("device", Arc::new(schema))?;
+    Ok(())
+}
+
+/// Tables by name; what is not on the device yet is uploaded when it is registered.
+struct DeviceSchema {
+    /// Where the settings are; the session owns the catalog that owns this.
+    session: Weak<RwLock<SessionState>>,
+    runtime: Arc<DeviceRuntime>,
+    tables: RwLock<BTreeMap<String, Arc<dyn TableProvider>>>,
+}
+
+impl fmt::Debug for DeviceSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceSchema").field("tables", &self.table_names()).finish_non_exhaustive()
+    }
+}
+
+impl DeviceSchema {
+    fn context(&self) -> Result<Context> {
+        if let Some(context) = self.runtime.opened() {
+            return Ok(context);
+        }
+        let options = match self.session.upgrade() {
+            // CREATE TABLE may hold the lock for reading already.
+            Some(state) => options_of(state.read_recursive().config().options()),
+            None => DeviceOptions::default(),
+        };
+        self.runtime.context(&options)
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for DeviceSchema {
+    fn table_names(&self) -> Vec<String> {
+        self.tables.read().keys().cloned().collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        Ok(self.tables.read().get(name).cloned())
+    }
+
+    fn register_table(&self, name: String, table: Arc<dyn TableProvider>) -> Result<Option<Arc<dyn TableProvider>>> {
+        let table = match table.downcast_ref::<MemTable>() {
+            Some(host) => {
+                let mut batches = Vec::new();
+                for partition in &host.batches {
+                    match partition.try_read() {
+                        Ok(partition) => batches.extend(partition.iter().cloned()),
+                        Err(_) => return exec_err!("table {name} is being written while it is registered"),
+                    }
+                }
+                Arc::new(DeviceTable::try_new(&self.context()?, host.schema(), batches)?)
+            }
+            None if table.is::<DeviceTable>() => table,
+            None => return exec_err!("device.{name}: only tables of rows can be resident, create it with CREATE TABLE … AS SELECT"),
+        };
+        Ok(self.tables.write().insert(name, table))
+    }
+
+    fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        Ok(self.tables.write().remove(name))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.tables.read().contains_key(name)
+    }
+}

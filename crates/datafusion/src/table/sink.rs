@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `INSERT INTO` a resident table.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::common::Result;
+use datafusion::datasource::sink::DataSink;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
+use futures::StreamExt;
+
+use crate::table::snapshot::{SnapshotBuilder, TableState};
+
+/// Streams rows to the device, then publishes a new snapshot; scans that run keep the old one.
+pub(crate) struct TableSink {
+    schema: SchemaRef,
+    state: Arc<TableState>,
+    overwrite: bool,
+}
+
+impl TableSink {
+    pub fn new(schema: SchemaRef, state: Arc<TableState>, overwrite: bool) -> Self {
+        TableSink { schema, state, overwrite }
+    }
+}
+
+impl fmt::Debug for TableSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableSink").field("overwrite", &self.overwrite).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for TableSink {
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceTable (overwrite={})", self.overwrite)
+    }
+}
+
+#[async_trait]
+impl DataSink for TableSink {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    async fn write_all(&self, mut rows: SendableRecordBatchStream, _task: &Arc<TaskContext>) -> Result<u64> {
+        let context = self.state.current().context().clone();
+        let mut builder = SnapshotBuilder::new(&context, &self.schema)?;
+        while let Some(batch) = rows.next().await {
+            builder.push(batch?)?;
+        }
+        let added = builder.finish()?;
+        let written = added.num_rows() as u64;
+        // One insert at a time publishes: each must see the other's rows.
+        let _publishing = self.state.publishing.lock().await;
+        let published = if self.overwrite { added } else { self.state.current().append(added).await? };
+        self.state.publish(published);
+        Ok(written)
+    }
+}
