@@ -163,6 +163,10 @@ pub trait Driver: Debug + Send + Sync {
     /// See the trait.
     unsafe fn destroy_event(&self, event: RawEvent);
 
+    /// Name and version of the compiler, as far as they are not those of the driver.
+    fn compiler(&self) -> String {
+        String::new()
+    }
     /// Compiles text to something that [`load`](Self::load) takes. Blocks; any thread.
     /// `CompileFailed` carries text and log.
     fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>>;

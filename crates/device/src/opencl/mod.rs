@@ -1,17 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The OpenCL driver.
+//! Any OpenCL 1.2 driver, through `libOpenCL.so.1`, which is opened at run time.
+//!
+//! The calls are cl3's, the lower layer of opencl3: plain functions that answer with a status. A machine
+//! without the library, or with a library and no platform, gets an entry that says so.
+//! Specification: <https://registry.khronos.org/OpenCL/specs/3.0-unified/html/OpenCL_API.html>.
+
+mod discovery;
+mod driver;
+mod host;
+mod program;
 
 use std::sync::Arc;
 
-use crate::driver::Driver;
-use crate::{DeviceConfig, DeviceEntry, DeviceInfo, DriverKind, Error, Result};
+pub(crate) use discovery::entries;
 
-/// The devices of every OpenCL platform, or why there are none.
-pub(crate) fn entries() -> Vec<DeviceEntry> {
-    vec![DeviceEntry::absent(DriverKind::OpenCl, "not written yet")]
-}
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::{DeviceConfig, DeviceInfo, Result};
 
 /// Opens one of the devices that [`entries`] listed.
-pub(crate) fn open(info: &DeviceInfo, _config: &DeviceConfig) -> Result<Arc<dyn Driver>> {
-    Err(Error::driver(info.label(), "open", 0, "not written yet"))
+pub(crate) fn open(info: &DeviceInfo, config: &DeviceConfig) -> Result<Arc<dyn Driver>> {
+    let device = discovery::find(info)?;
+    Ok(Arc::new(driver::OpenClDriver::open(device, info.clone(), config.profiling)?))
+}
+
+/// Turns a status into an error that names call and device.
+fn check<T>(device: &str, call: &'static str, result: std::result::Result<T, i32>) -> Result<T> {
+    result.map_err(|code| Error::driver(device, call, code, cl3::error_codes::error_text(code)))
 }

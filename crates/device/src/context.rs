@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A context: one opened device with its configuration, queues, memory and programs.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::driver::Driver;
+use crate::lane::Lane;
+use crate::meter::{Counters, Totals};
+use crate::pinned::Pinned;
+use crate::pool::Pool;
+use crate::program::Compiler;
+use crate::{DeviceConfig, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices, opencl};
+
+/// From so many queues on, an idle one is reused although work of its former user is still going on.
+const MANY_QUEUES: usize = 32;
+
+/// An opened device. A handle: clones share everything.
+///
+/// The configuration is frozen here. Buffers, queues and programs live on as long as someone holds them,
+/// also after the last handle of their context.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    info: DeviceInfo,
+    config: DeviceConfig,
+    lanes: Mutex<Lanes>,
+    compiler: Arc<Compiler>,
+    pinned: Arc<Pinned>,
+    pool: Pool,
+    totals: Arc<Totals>,
+    driver: Arc<dyn Driver>,
+}
+
+#[derive(Default)]
+struct Lanes {
+    idle: Vec<Arc<Lane>>,
+    /// All that may still be alive.
+    all: Vec<Weak<Lane>>,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("device", &self.0.info.label()).field("name", &self.0.info.name).finish()
+    }
+}
+
+impl Context {
+    /// Opens the device that `config` selects.
+    ///
+    /// # Errors
+    /// `NoDriver`, `NoDevice` or `Unusable` with what there is and what is missing.
+    pub fn new(config: DeviceConfig) -> Result<Self> {
+        let info = config.selector.choose(&devices(), config.platform.as_deref())?;
+        let mut driver = match info.driver {
+            DriverKind::OpenCl => opencl::open(&info, &config)?,
+            DriverKind::Cuda => cuda::open(&info, &config)?,
+        };
+        if let Some(wrap) = &config.wrap {
+            driver = wrap(driver);
+        }
+        Self::with_driver(driver, config)
+    }
+
+    /// A context over a driver that is open already.
+    fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Self> {
+        let info = driver.info().clone();
+        if let Some(reason) = info.missing() {
+            return Err(Error::Unusable { device: info.name, reason });
+        }
+        let totals = Arc::new(Totals::default());
+        let limit = config.memory_limit(&info);
+        if let Some(log) = &config.log {
+            log(&format!("{} is \"{}\" of \"{}\", {limit} bytes of memory", info.label(), info.name, info.platform));
+        }
+        Ok(Self(Arc::new(Inner {
+            info,
+            lanes: Mutex::default(),
+            compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&totals), &config),
+            pinned: Pinned::new(Arc::clone(&driver)),
+            pool: Pool::new(Arc::clone(&driver), Arc::clone(&totals), limit),
+            totals,
+            driver,
+            config,
+        })))
+    }
+
+    /// What is known of the device.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    /// The configuration that the context was made from.
+    pub fn config(&self) -> &DeviceConfig {
+        &self.0.config
+    }
+
+    /// A queue that nobody else uses. With its last handle it becomes free for others.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    pub fn queue(&self) -> Result<Queue> {
+        let lane = match self.idle_lane() {
+            Some(lane) => lane,
+            None => {
+                let lane = Lane::new(&self.0.driver)?;
+                self.0.lanes.lock().all.push(Arc::downgrade(&lane));
+                lane
+            }
+        };
+        Ok(Queue::new(self.clone(), lane))
+    }
+
+    /// An idle lane, preferably one without work of its former user.
+    fn idle_lane(&self) -> Option<Arc<Lane>> {
+        let mut lanes = self.0.lanes.lock();
+        lanes.all.retain(|lane| lane.strong_count() > 0);
+        let many = lanes.all.len() >= MANY_QUEUES;
+        let free = lanes.idle.iter().rposition(|lane| lane.is_idle());
+        let any = if many && !lanes.idle.is_empty() { Some(0) } else { None };
+        free.or(any).map(|index| lanes.idle.remove(index))
+    }
+
+    /// Takes a lane back from its last handle. One whose work failed is not used again.
+    pub(crate) fn give_back(&self, lane: &Arc<Lane>) {
+        if !lane.has_failed() {
+            self.0.lanes.lock().idle.push(Arc::clone(lane));
+        }
+    }
+
+    /// The memory.
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// What the context has done so far.
+    pub fn counters(&self) -> Counters {
+        self.0.totals.snapshot()
+    }
+
+    /// Waits, on this thread, for everything that was enqueued in any queue.
+    ///
+    /// # Errors
+    /// The first failure that no future has told.
+    pub fn synchronize(&self) -> Result<()> {
+        let lanes: Vec<Arc<Lane>> = self.0.lanes.lock().all.iter().filter_map(Weak::upgrade).collect();
+        let mut first = Ok(());
+        for lane in lanes {
+            first = first.and(lane.synchronize());
+        }
+        first
+    }
+
+    /// Gives up what is only kept for later: free memory and programs that nobody holds.
+    pub fn trim(&self) {
+        self.0.compiler.trim();
+        self.0.pinned.trim();
+        self.0.pool.trim();
+    }
+
+    /// What the context has done, for people and programs.
+    ///
+    /// The keys are stable; new ones may be added. Times are in nanoseconds, sizes in bytes.
+    /// - `version`: 1
+    /// - `device`: `driver`, `index`, `name`, `platform`, `driver_version`
+    /// - `kernels`: for each name `name`, `launches` and `nanos`, the time on the device
+    /// - `copies`: `bytes_up` and `bytes_down`, shared memory included
+    /// - `programs`: `compiled`, `cache_hits_memory`, `cache_hits_disk`, `first_launches`, `nanos`
+    /// - `memory`: `limit`, `in_use`, `peak`, `cached`, `reserved`, `allocations`
+    ///
+    /// # Examples
+    /// ```
+    /// # use device::{Context, DeviceConfig};
+    /// # let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
+    /// assert_eq!(context.report()["programs"]["compiled"], 0);
+    /// # Ok::<(), device::Error>(())
+    /// ```
+    pub fn report(&self) -> serde_json::Value {
+        let Inner { info, pool, totals, .. } = &*self.0;
+        let counters = self.counters();
+        serde_json::json!({
+            "version": 1,
+            "device": {
+                "driver": info.driver.to_string(),
+                "index": info.index,
+                "name": info.name,
+                "platform": info.platform,
+                "driver_version": info.driver_version,
+            },
+            "kernels": totals.kernels(),
+            "copies": { "bytes_up": counters.bytes_up, "bytes_down": counters.bytes_down },
+            "programs": {
+                "compiled": counters.programs_compiled,
+                "cache_hits_memory": counters.cache_hits_memory,
+                "cache_hits_disk": counters.cache_hits_disk,
+                "first_launches": counters.first_launches,
+                "nanos": totals.compile_nanos.load(Relaxed),
+            },
+            "memory": {
+                "limit": pool.limit(),
+                "in_use": pool.in_use(),
+                "peak": pool.peak(),
+                "cached": pool.cached(),
+                "reserved": pool.reserved(),
+                "allocations": counters.allocations,
+            },
+        })
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
+        &self.0.driver
+    }
+
+    pub(crate) fn totals(&self) -> &Arc<Totals> {
+        &self.0.totals
+    }
+
+    pub(crate) fn pinned(&self) -> &Arc<Pinned> {
+        &self.0.pinned
+    }
+
+    pub(crate) fn compiler(&self) -> &Arc<Compiler> {
+        &self.0.compiler
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Compiled programs in a folder, for the next process.
+//!
+//! One file per program, named by a hash. A file holds everything that the program depends on (text,
+//! options, device, driver, compiler) and is used only where all of it is the same; so a collision, an
+//! update or a damaged file costs one compilation and nothing else. Files appear whole, by renaming.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::driver::Driver;
+
+/// Begins each file; another layout gets another number.
+const MAGIC: &[u8; 8] = b"devprog1";
+
+/// A folder of compiled programs.
+pub(crate) struct DiskCache {
+    folder: PathBuf,
+    /// Device, driver and compiler, a line each.
+    built_by: String,
+}
+
+impl DiskCache {
+    pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Self {
+        let info = driver.info();
+        let parts = [&info.driver.to_string(), &info.platform, &info.name, &info.version, &info.driver_version, &info.arch];
+        let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
+        Self { folder: folder.to_owned(), built_by: format!("{}\n{}", parts.join("\n"), driver.compiler()) }
+    }
+
+    /// The stored image, if there is one for exactly this.
+    pub(crate) fn get(&self, text: &str, options: &[String]) -> Option<Vec<u8>> {
+        let key = self.key(text, options);
+        let file = fs::read(self.path(&key)).ok()?;
+        let (length, rest) = file.strip_prefix(MAGIC)?.split_first_chunk()?;
+        let (stored_key, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+        let (checksum, image) = rest.split_first_chunk()?;
+        (stored_key == key.as_bytes() && hash(image) == u128::from_le_bytes(*checksum)).then(|| image.to_owned())
+    }
+
+    /// Stores an image. A folder that cannot be written is no error: the program is there.
+    pub(crate) fn put(&self, text: &str, options: &[String], image: &[u8]) {
+        static UNIQUE: AtomicU64 = AtomicU64::new(0);
+        let key = self.key(text, options);
+        let length = (key.len() as u64).to_le_bytes();
+        let file = [MAGIC, &length[..], key.as_bytes(), &hash(image).to_le_bytes(), image].concat();
+        let name = format!("{}-{}.part", std::process::id(), UNIQUE.fetch_add(1, Relaxed));
+        let part = self.folder.join(name);
+        let stored = fs::create_dir_all(&self.folder)
+            .and_then(|()| fs::write(&part, file))
+            .and_then(|()| fs::rename(&part, self.path(&key)));
+        if stored.is_err() {
+            _ = fs::remove_file(&part);
+        }
+    }
+
+    fn key(&self, text: &str, options: &[String]) -> String {
+        format!("{}\n{}\n\n{text}", self.built_by, options.join("\n"))
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.folder.join(format!("{:032x}.program", hash(key.as_bytes())))
+    }
+}
+
+/// FNV-1a with 128 bits: the same in every version of this program.
+fn hash(bytes: &[u8]) -> u128 {
+    const BASIS: u128 = 0x6c62272e07bb014262b821756295c58d;
+    const PRIME: u128 = 0x0000000001000000000000000000013b;
+    bytes.iter().fold(BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+}

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A driver's queue with what must happen once its work has completed.
+//!
+//! Everything enqueued gets a number, counted up from 1. A *mark* is an event recorded after a number;
+//! each mark goes to the lane's own thread, which waits for it, so that neither a future nor a destructor
+//! ever waits for a device, and a long kernel in one lane delays nobody else. When a mark has completed, the
+//! thread reads the timers of the launches before it, drops what was kept alive for them and wakes whoever waits.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use futures::channel::oneshot;
+use parking_lot::{Condvar, Mutex};
+
+use crate::driver::{Driver, RawEvent, RawQueue, Timer};
+use crate::meter::{KernelTotals, Meters, nanos};
+use crate::{Error, Result};
+
+/// Launches whose timers may wait for their completion to be seen.
+const MAX_TIMERS: usize = 4096;
+
+/// After so many unread timers a mark is recorded, so that they are read.
+const TIMERS_PER_MARK: usize = 256;
+
+/// What runs on the lane's thread once a mark has completed.
+type Callback = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// An in-order queue of the driver. Alive as long as a handle, a buffer or work refers to it.
+pub(crate) struct Lane {
+    driver: Arc<dyn Driver>,
+    raw: RawQueue,
+    /// The highest number whose work is known to have completed.
+    completed: AtomicU64,
+    /// Whether work failed: such a lane is not given to another query.
+    failed: AtomicBool,
+    state: Mutex<State>,
+    jobs: Arc<Jobs>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The number of the work enqueued last.
+    submitted: u64,
+    /// The latest mark that has not completed yet.
+    mark: Option<Arc<Mark>>,
+    /// What must stay alive until a number has completed.
+    kept: Vec<(u64, Box<dyn Send>)>,
+    timers: VecDeque<Timed>,
+    /// The first failure that nobody has been told of.
+    error: Option<Error>,
+}
+
+/// A launch whose duration has not been read yet.
+struct Timed {
+    number: u64,
+    timer: Timer,
+    totals: Arc<KernelTotals>,
+    meters: Meters,
+}
+
+/// An event in a lane, destroyed with its last owner.
+pub(crate) struct Mark {
+    driver: Arc<dyn Driver>,
+    event: RawEvent,
+    number: u64,
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: recorded by this driver, and this was the last owner.
+        unsafe { self.driver.destroy_event(self.event) };
+    }
+}
+
+/// Marks that wait for their completion, in the order of their recording.
+#[derive(Default)]
+struct Jobs {
+    queue: Mutex<JobQueue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct JobQueue {
+    waiting: VecDeque<Job>,
+    closed: bool,
+}
+
+struct Job {
+    lane: Arc<Lane>,
+    mark: Arc<Mark>,
+    callback: Option<Callback>,
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").field("raw", &self.raw).field("completed", &self.completed).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        {
+            let mut queue = self.jobs.queue.lock();
+            queue.closed = true;
+            self.jobs.changed.notify_all();
+        }
+        let State { timers, kept, mark, .. } = std::mem::take(self.state.get_mut());
+        timers.into_iter().for_each(|timed| self.destroy_timer(timed.timer));
+        drop((kept, mark));
+        // SAFETY: nobody refers to the lane, pending work included: a mark's job holds it.
+        unsafe { self.driver.destroy_queue(self.raw) };
+    }
+}
+
+impl Lane {
+    /// A new queue of the driver and the thread that waits for it.
+    pub(crate) fn new(driver: &Arc<dyn Driver>) -> Result<Arc<Self>> {
+        let jobs = Arc::new(Jobs::default());
+        let raw = driver.create_queue()?;
+        let lane = Arc::new(Self {
+            driver: Arc::clone(driver),
+            raw,
+            completed: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            state: Mutex::default(),
+            jobs: Arc::clone(&jobs),
+        });
+        let thread = std::thread::Builder::new().name("device-queue".to_owned()).spawn(move || jobs.run());
+        thread.map_err(|_| Error::Interrupted("the thread of a queue"))?;
+        Ok(lane)
+    }
+
+    /// Enqueues through `work`, which gets the driver's queue; the number of what it enqueued.
+    pub(crate) fn enqueue(&self, work: impl FnOnce(RawQueue) -> Result<()>) -> Result<u64> {
+        let mut state = self.state.lock();
+        work(self.raw)?;
+        state.submitted += 1;
+        Ok(state.submitted)
+    }
+
+    /// Enqueues a launch through `work`, which is told whether to time it, and takes care of its timer.
+    pub(crate) fn launch(
+        self: &Arc<Self>,
+        timed: bool,
+        totals: &Arc<KernelTotals>,
+        meters: &Meters,
+        work: impl FnOnce(RawQueue, bool) -> Result<Option<Timer>>,
+    ) -> Result<u64> {
+        let mut state = self.state.lock();
+        let timer = work(self.raw, timed && state.timers.len() < MAX_TIMERS)?;
+        state.submitted += 1;
+        let number = state.submitted;
+        if let Some(timer) = timer {
+            state.timers.push_back(Timed { number, timer, totals: Arc::clone(totals), meters: meters.clone() });
+            if state.timers.len().is_multiple_of(TIMERS_PER_MARK) {
+                // The launch stands, whatever becomes of the mark; a later one may succeed.
+                _ = self.mark_locked(&mut state);
+            }
+        }
+        Ok(number)
+    }
+
+    /// Whether the work up to `number` is known to have completed.
+    pub(crate) fn is_complete(&self, number: u64) -> bool {
+        self.completed.load(Ordering::Acquire) >= number
+    }
+
+    /// Whether all work is known to have completed.
+    pub(crate) fn is_idle(&self) -> bool {
+        let submitted = self.state.lock().submitted;
+        self.is_complete(submitted)
+    }
+
+    /// Whether work in this lane has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// A mark after everything enqueued so far.
+    pub(crate) fn mark(self: &Arc<Self>) -> Result<Arc<Mark>> {
+        self.mark_locked(&mut self.state.lock())
+    }
+
+    /// A mark after the work of `number`, `None` where that has completed.
+    pub(crate) fn mark_of(self: &Arc<Self>, number: u64) -> Result<Option<Arc<Mark>>> {
+        let mut state = self.state.lock();
+        if self.is_complete(number) {
+            return Ok(None);
+        }
+        match &state.mark {
+            Some(mark) if mark.number >= number => Ok(Some(Arc::clone(mark))),
+            _ => self.mark_locked(&mut state).map(Some),
+        }
+    }
+
+    fn mark_locked(self: &Arc<Self>, state: &mut State) -> Result<Arc<Mark>> {
+        if let Some(mark) = &state.mark
+            && mark.number == state.submitted
+        {
+            return Ok(Arc::clone(mark));
+        }
+        // SAFETY: the queue is this lane's own and alive.
+        let event = unsafe { self.driver.record(self.raw) }?;
+        let mark = Arc::new(Mark { driver: Arc::clone(&self.driver), event, number: state.submitted });
+        state.mark = Some(Arc::clone(&mark));
+        self.jobs.push(Job { lane: Arc::clone(self), mark: Arc::clone(&mark), callback: None });
+        // The thread would wait for ever for work that the device was never given.
+        // SAFETY: as above.
+        unsafe { self.driver.flush(self.raw) }?;
+        Ok(mark)
+    }
+
+    /// Runs `callback` on the lane's thread once everything enqueued so far has completed.
+    pub(crate) fn when_done(self: &Arc<Self>, callback: Callback) -> Result<()> {
+        let mark = self.mark()?;
+        self.jobs.push(Job { lane: Arc::clone(self), mark, callback: Some(callback) });
+        Ok(())
+    }
+
+    /// Runs `callback` on the lane's thread once `mark`, one of this lane's, has completed.
+    pub(crate) fn when_marked(self: &Arc<Self>, mark: &Arc<Mark>, callback: Callback) {
+        self.jobs.push(Job { lane: Arc::clone(self), mark: Arc::clone(mark), callback: Some(callback) });
+    }
+
+    /// Completes with everything enqueued so far; failures that nobody was told of surface here.
+    pub(crate) fn finished(self: &Arc<Self>) -> Result<oneshot::Receiver<Result<()>>> {
+        let (sender, receiver) = oneshot::channel();
+        if self.is_idle() {
+            _ = sender.send(self.take_error());
+            return Ok(receiver);
+        }
+        let lane = Arc::clone(self);
+        // The receiver may be gone: nobody waits any more.
+        self.when_done(Box::new(move |result| _ = sender.send(lane.take_error().and(result))))?;
+        Ok(receiver)
+    }
+
+    /// Waits on this thread until the work of `number` has completed, one way or the other.
+    ///
+    /// Work never depends on the host, so this ends with the launches before it.
+    pub(crate) fn wait_blocking(self: &Arc<Self>, number: u64) -> Result<()> {
+        let Some(mark) = self.mark_of(number)? else { return Ok(()) };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.when_marked(&mark, Box::new(move |result| _ = sender.send(result)));
+        receiver.recv().map_err(|_| Error::Interrupted("the thread of a queue"))?
+    }
+
+    /// Waits on this thread for everything enqueued so far; failures that nobody was told of surface here.
+    pub(crate) fn synchronize(self: &Arc<Self>) -> Result<()> {
+        let submitted = self.state.lock().submitted;
+        let waited = self.wait_blocking(submitted);
+        self.take_error().and(waited)
+    }
+
+    /// Makes later work here wait for `mark` of another lane.
+    pub(crate) fn wait_on(&self, mark: &Mark) -> Result<()> {
+        // SAFETY: queue and event are the driver's and alive.
+        self.enqueue(|raw| unsafe { self.driver.wait_on(raw, mark.event) }).map(|_| ())
+    }
+
+    /// Keeps `thing` alive until the work of `number` has completed.
+    pub(crate) fn keep(self: &Arc<Self>, number: u64, thing: Box<dyn Send>) {
+        let mut state = self.state.lock();
+        if self.is_complete(number) {
+            drop(state);
+            drop(thing);
+            return;
+        }
+        state.kept.push((number, thing));
+        if state.mark.as_ref().is_none_or(|mark| mark.number < number) {
+            // Without a mark the thing lives as long as the lane: the driver is broken, memory is not.
+            _ = self.mark_locked(&mut state);
+        }
+    }
+
+    /// Hands everything enqueued to the device and sees to its completion, whoever still cares.
+    pub(crate) fn settle_later(self: &Arc<Self>) {
+        if !self.is_idle() {
+            _ = self.mark();
+        }
+    }
+
+    /// The failure that the next [`finished`](Self::finished) will tell, if there is one.
+    pub(crate) fn pending_error(&self) -> Result<()> {
+        self.state.lock().error.clone().map_or(Ok(()), Err)
+    }
+
+    fn take_error(&self) -> Result<()> {
+        self.state.lock().error.take().map_or(Ok(()), Err)
+    }
+
+    /// Everything that follows from the completion of `mark`.
+    fn complete(&self, mark: &Mark, result: &Result<()>) {
+        let mut state = self.state.lock();
+        if self.is_complete(mark.number) {
+            return;
+        }
+        if let Err(error) = result {
+            self.failed.store(true, Ordering::Relaxed);
+            state.error.get_or_insert_with(|| error.clone());
+        }
+        let done = state.timers.partition_point(|timed| timed.number <= mark.number);
+        let timers: Vec<Timed> = state.timers.drain(..done).collect();
+        let unneeded: Vec<_> = state.kept.extract_if(.., |(number, _)| *number <= mark.number).collect();
+        let last = state.mark.take_if(|last| last.number <= mark.number);
+        self.completed.store(mark.number, Ordering::Release);
+        drop(state);
+        for Timed { timer, totals, meters, .. } in timers {
+            // SAFETY: the driver gave the timer, and its work has completed.
+            if let Ok(time) = unsafe { self.driver.elapsed(timer) } {
+                totals.nanos.fetch_add(nanos(time), Ordering::Relaxed);
+                meters.ran(time);
+            }
+            self.destroy_timer(timer);
+        }
+        // What was kept may enqueue and lock in its own destructor.
+        drop((unneeded, last));
+    }
+
+    fn destroy_timer(&self, timer: Timer) {
+        // SAFETY: the driver gave both events, each is destroyed once, and nobody else knows them.
+        unsafe {
+            self.driver.destroy_event(timer.start);
+            if timer.end != timer.start {
+                self.driver.destroy_event(timer.end);
+            }
+        }
+    }
+}
+
+impl Mark {
+    /// Whether the device has got this far.
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        // SAFETY: the event is the driver's and alive.
+        unsafe { self.driver.is_done(self.event) }
+    }
+
+    /// The number after which it was recorded.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Jobs {
+    fn push(&self, job: Job) {
+        self.queue.lock().waiting.push_back(job);
+        self.changed.notify_one();
+    }
+
+    fn pop(&self) -> Option<Job> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(job) = queue.waiting.pop_front() {
+                return Some(job);
+            }
+            if queue.closed {
+                return None;
+            }
+            self.changed.wait(&mut queue);
+        }
+    }
+
+    /// The thread: waits for one mark after another until the lane is gone.
+    fn run(&self) {
+        while let Some(Job { lane, mark, callback }) = self.pop() {
+            let result = if lane.is_complete(mark.number) {
+                Ok(())
+            } else {
+                // SAFETY: the event is the driver's and alive.
+                let result = unsafe { lane.driver.wait(mark.event) };
+                lane.complete(&mark, &result);
+                result
+            };
+            if let Some(callback) = callback {
+                callback(result);
+            }
+        }
+    }
+}
+
+/// When something was last used: a lane and a number for each lane that may still use it.
+#[derive(Debug, Default)]
+pub(crate) struct Uses(Mutex<Vec<(Arc<Lane>, u64)>>);
+
+impl Uses {
+    pub(crate) fn new(uses: Vec<(Arc<Lane>, u64)>) -> Self {
+        Self(Mutex::new(uses))
+    }
+
+    /// Notes a use, and forgets those of other lanes that have completed.
+    pub(crate) fn note(&self, lane: &Arc<Lane>, number: u64) {
+        let mut uses = self.0.lock();
+        uses.retain(|(other, last)| Arc::ptr_eq(other, lane) || !other.is_complete(*last));
+        match uses.iter_mut().find(|(other, _)| Arc::ptr_eq(other, lane)) {
+            Some((_, last)) => *last = number.max(*last),
+            None => uses.push((Arc::clone(lane), number)),
+        }
+    }
+
+    /// The last use in `lane`, if that may still be going on.
+    pub(crate) fn pending_in(&self, lane: &Arc<Lane>) -> Option<u64> {
+        let uses = self.0.lock();
+        let (_, last) = uses.iter().find(|(other, _)| Arc::ptr_eq(other, lane))?;
+        (!lane.is_complete(*last)).then_some(*last)
+    }
+
+    /// Whether all uses are known to have completed.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.lock().iter().all(|(lane, last)| lane.is_complete(*last))
+    }
+
+    /// The uses that may still be going on; none are left here.
+    pub(crate) fn take_pending(&self) -> Vec<(Arc<Lane>, u64)> {
+        let mut uses = std::mem::take(&mut *self.0.lock());
+        uses.retain(|(lane, last)| !lane.is_complete(*last));
+        uses
+    }
+}
+
+/// Drops `thing` once all `uses` have completed, without waiting.
+pub(crate) fn drop_after(thing: impl Send + Sync + 'static, uses: &[(Arc<Lane>, u64)]) {
+    let thing = Arc::new(thing);
+    for (lane, number) in uses {
+        lane.keep(*number, Box::new(Arc::clone(&thing)));
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The devices of every OpenCL platform.
+
+use cl3::device as cl;
+use cl3::error_codes::{DLOPEN_RUNTIME_LOAD_FAILED, error_text};
+use cl3::platform;
+use cl3::types::{cl_device_id, cl_device_info, cl_platform_id};
+
+use crate::config::host_memory_bytes;
+use crate::{DeviceEntry, DeviceInfo, DeviceKind, DriverKind, Error, Result};
+
+/// What `clGetPlatformIDs` answers when the loader knows no driver.
+const CL_PLATFORM_NOT_FOUND_KHR: i32 = -1001;
+
+/// The devices of every OpenCL platform; a single entry with the reason where there are none.
+pub(crate) fn entries() -> Vec<DeviceEntry> {
+    let absent = |problem: &str| vec![DeviceEntry::absent(DriverKind::OpenCl, problem)];
+    match found() {
+        Ok(devices) if devices.is_empty() => absent("its platforms offer no device"),
+        Ok(devices) => devices.into_iter().map(|(_, entry)| entry).collect(),
+        Err(problem) => absent(&problem),
+    }
+}
+
+/// The handle of a device that [`entries`] listed.
+pub(super) fn find(info: &DeviceInfo) -> Result<cl_device_id> {
+    let gone = |reason: &str| Error::Unusable { device: info.name.clone(), reason: reason.to_owned() };
+    let devices = found().map_err(|problem| gone(&problem))?;
+    let is_it = |entry: &DeviceEntry| {
+        entry.info.as_ref().is_some_and(|known| known.ordinal == info.ordinal && known.name == info.name)
+    };
+    let device = devices.into_iter().find(|(_, entry)| is_it(entry));
+    device.map(|(device, _)| device).ok_or_else(|| gone("it is gone"))
+}
+
+/// Handles and descriptions of all devices, in the loader's order.
+fn found() -> std::result::Result<Vec<(cl_device_id, DeviceEntry)>, String> {
+    let none = "libOpenCL.so.1 knows no driver; for a CPU install pocl-opencl-icd";
+    let platforms = platform::get_platform_ids().map_err(|code| match code {
+        DLOPEN_RUNTIME_LOAD_FAILED => {
+            "libOpenCL.so.1 cannot be opened; install ocl-icd-libopencl1 and a driver, for a CPU pocl-opencl-icd".to_owned()
+        },
+        CL_PLATFORM_NOT_FOUND_KHR => none.to_owned(),
+        code => format!("clGetPlatformIDs: {} ({code})", error_text(code)),
+    })?;
+    if platforms.is_empty() {
+        return Err(none.to_owned());
+    }
+    let mut devices = Vec::new();
+    for platform in platforms {
+        // A platform that fails here has no device to offer; the others may have.
+        for device in cl::get_device_ids(platform, cl::CL_DEVICE_TYPE_ALL).unwrap_or_default() {
+            let ordinal = devices.len();
+            let mut entry = DeviceEntry::of(describe(platform, device, ordinal));
+            if number(device, cl::CL_DEVICE_AVAILABLE) == 0 {
+                entry.problem = Some("its driver says that it is not available".to_owned());
+            } else if number(device, cl::CL_DEVICE_COMPILER_AVAILABLE) == 0 {
+                entry.problem = Some("its driver has no compiler".to_owned());
+            }
+            devices.push((device, entry));
+        }
+    }
+    Ok(devices)
+}
+
+/// Asks a device for everything that [`DeviceInfo`] holds; what it does not answer stays empty or 0.
+fn describe(platform: cl_platform_id, device: cl_device_id, ordinal: usize) -> DeviceInfo {
+    let types = number(device, cl::CL_DEVICE_TYPE);
+    let kind = match types {
+        types if types & cl::CL_DEVICE_TYPE_GPU != 0 => DeviceKind::Gpu,
+        types if types & cl::CL_DEVICE_TYPE_CPU != 0 => DeviceKind::Cpu,
+        _ => DeviceKind::Accelerator,
+    };
+    let extensions = text(device, cl::CL_DEVICE_EXTENSIONS);
+    let has = |name: &str| extensions.split_whitespace().any(|extension| extension == name);
+    let global = number(device, cl::CL_DEVICE_GLOBAL_MEM_SIZE);
+    DeviceInfo {
+        driver: DriverKind::OpenCl,
+        index: ordinal,
+        ordinal,
+        name: text(device, cl::CL_DEVICE_NAME),
+        platform: platform::get_platform_data(platform, platform::CL_PLATFORM_NAME).map(string).unwrap_or_default(),
+        version: text(device, cl::CL_DEVICE_VERSION),
+        driver_version: text(device, cl::CL_DRIVER_VERSION),
+        kind,
+        compute_units: narrow(number(device, cl::CL_DEVICE_MAX_COMPUTE_UNITS)),
+        // A CPU driver answers with what it likes to use at the moment; the memory is the host's.
+        memory_bytes: if kind == DeviceKind::Cpu { host_memory_bytes().unwrap_or(global) } else { global },
+        max_alloc_bytes: number(device, cl::CL_DEVICE_MAX_MEM_ALLOC_SIZE),
+        max_group_size: narrow(number(device, cl::CL_DEVICE_MAX_WORK_GROUP_SIZE)),
+        shared_bytes: narrow(number(device, cl::CL_DEVICE_LOCAL_MEM_SIZE)),
+        max_arg_bytes: narrow(number(device, cl::CL_DEVICE_MAX_PARAMETER_SIZE)),
+        fp64: has("cl_khr_fp64") || number(device, cl::CL_DEVICE_DOUBLE_FP_CONFIG) != 0,
+        atomics64: has("cl_khr_int64_base_atomics") && has("cl_khr_int64_extended_atomics"),
+        unified_memory: kind == DeviceKind::Cpu,
+        arch: String::new(),
+    }
+}
+
+/// A property of 4 or 8 bytes; 0 where the device does not know it.
+fn number(device: cl_device_id, property: cl_device_info) -> u64 {
+    let bytes = cl::get_device_data(device, property).unwrap_or_default();
+    match bytes.len() {
+        4 => bytes.try_into().map(u32::from_ne_bytes).map_or(0, u64::from),
+        8 => bytes.try_into().map_or(0, u64::from_ne_bytes),
+        _ => 0,
+    }
+}
+
+/// A property that is text.
+fn text(device: cl_device_id, property: cl_device_info) -> String {
+    cl::get_device_data(device, property).map(string).unwrap_or_default()
+}
+
+/// C's string, without its end and the spaces that some drivers pad with.
+fn string(mut bytes: Vec<u8>) -> String {
+    if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+        bytes.truncate(end);
+    }
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs and kernels as this driver keeps them behind the plain handles of the trait.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+
+use cl3::types::{cl_context, cl_device_id, cl_kernel, cl_program};
+use cl3::{kernel, program};
+use parking_lot::Mutex;
+
+use super::check;
+use crate::{Error, Result};
+
+/// The dialect that kernels are written in, unless their options ask for another.
+const DEFAULT_STANDARD: &str = "-cl-std=CL1.2";
+
+/// Marks an image that holds options and text instead of the driver's own format.
+const SOURCE_IMAGE: &[u8] = b"opencl source\0";
+
+/// A built program with the kernels taken from it so far.
+pub(super) struct Program {
+    raw: cl_program,
+    kernels: Mutex<HashMap<String, Box<Kernel>>>,
+}
+
+// SAFETY: OpenCL calls on programs are safe from any thread.
+unsafe impl Send for Program {}
+// SAFETY: as above; the kernels are behind a lock.
+unsafe impl Sync for Program {}
+
+/// A kernel, with the lock that setting its arguments and enqueueing it need.
+pub(super) struct Kernel {
+    pub(super) raw: cl_kernel,
+    pub(super) lock: Mutex<()>,
+}
+
+// SAFETY: OpenCL's only calls that are not safe from any thread are those that set a kernel's
+// arguments; they are made under `lock`.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        for (_, kernel) in self.kernels.get_mut().drain() {
+            // SAFETY: the kernel was created by this program and nobody launches it any more.
+            let _ = unsafe { kernel::release_kernel(kernel.raw) };
+        }
+        // SAFETY: this owner holds the program's only reference.
+        let _ = unsafe { program::release_program(self.raw) };
+    }
+}
+
+impl Program {
+    /// Builds a program from its text.
+    pub(super) fn build(label: &str, context: cl_context, device: cl_device_id, text: &str, options: &[String]) -> Result<Self> {
+        let raw = check(label, "clCreateProgramWithSource", program::create_program_with_source(context, &[text]))?;
+        let this = Self { raw, kernels: Mutex::default() };
+        this.finish(label, device, text, options)?;
+        Ok(this)
+    }
+
+    /// Builds a program from what [`Program::binary`] gave.
+    pub(super) fn from_binary(label: &str, context: cl_context, device: cl_device_id, binary: &[u8]) -> Result<Self> {
+        // SAFETY: the device belongs to the context.
+        let raw = unsafe { program::create_program_with_binary(context, &[device], &[binary]) };
+        let this = Self { raw: check(label, "clCreateProgramWithBinary", raw)?, kernels: Mutex::default() };
+        this.finish(label, device, "", &[])?;
+        Ok(this)
+    }
+
+    fn finish(&self, label: &str, device: cl_device_id, text: &str, options: &[String]) -> Result<()> {
+        let mut line = options.join(" ");
+        if !line.contains("-cl-std=") {
+            line = format!("{DEFAULT_STANDARD} {line}");
+        }
+        let line = CString::new(line.trim()).map_err(|_| Error::Config {
+            setting: "device.compile_options",
+            value: line.replace('\0', "\\0"),
+            reason: "an option cannot contain a NUL byte".to_owned(),
+        })?;
+        program::build_program(self.raw, &[device], &line, None, std::ptr::null_mut()).map_err(|code| {
+            let log = program::get_program_build_data(self.raw, device, program::CL_PROGRAM_BUILD_LOG).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned();
+            let log = if log.is_empty() { cl3::error_codes::error_text(code).to_owned() } else { log };
+            Error::CompileFailed { device: label.to_owned(), operator: String::new(), text: text.into(), log }
+        })
+    }
+
+    /// The driver's own image of the program.
+    pub(super) fn binary(&self, label: &str) -> Result<Vec<u8>> {
+        let binaries = check(label, "clGetProgramInfo", program::get_program_info(self.raw, program::CL_PROGRAM_BINARIES))?;
+        Ok(binaries.to_vec_vec_uchar().into_iter().next().unwrap_or_default())
+    }
+
+    /// A kernel by name, made at the first call and owned by the program.
+    pub(super) fn kernel(&self, label: &str, name: &str) -> Result<*const Kernel> {
+        let mut kernels = self.kernels.lock();
+        if let Some(kernel) = kernels.get(name) {
+            return Ok(std::ptr::from_ref(kernel.as_ref()));
+        }
+        let missing = |code| Error::driver(label, "clCreateKernel", code, format!("no kernel named {name}"));
+        let c_name = CString::new(name).map_err(|_| missing(0))?;
+        let raw = kernel::create_kernel(self.raw, &c_name).map_err(missing)?;
+        let kernel = kernels.entry(name.to_owned()).or_insert(Box::new(Kernel { raw, lock: Mutex::new(()) }));
+        Ok(std::ptr::from_ref(kernel.as_ref()))
+    }
+}
+
+/// An image that is the program's text and options.
+pub(super) fn source_image(text: &str, options: &[String]) -> Vec<u8> {
+    let mut image = SOURCE_IMAGE.to_vec();
+    image.extend_from_slice(options.join("\n").as_bytes());
+    image.push(0);
+    image.extend_from_slice(text.as_bytes());
+    image
+}
+
+/// Text and options out of a [`source_image`]; `None` for the driver's own format.
+pub(super) fn read_source_image(image: &[u8]) -> Option<(&str, Vec<String>)> {
+    let image = std::str::from_utf8(image.strip_prefix(SOURCE_IMAGE)?).ok()?;
+    let (options, text) = image.split_once('\0')?;
+    Some((text, options.lines().map(str::to_owned).collect()))
+}

@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Queues: everything that happens on a device is enqueued through one.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use futures::channel::oneshot;
+
+use crate::buffer::HostView;
+use crate::context::Context;
+use crate::driver::{Driver, Grid, RawArg};
+use crate::lane::{Lane, Mark};
+use crate::meter::{Meter, Meters};
+use crate::pinned::{PIECE, Piece};
+use crate::pool::{Reservation, SharedClaim};
+use crate::program::{Kernel, Program, ProgramSource};
+use crate::{Buffer, Error, Result};
+
+/// Writes and fills up to this size are done by the host where it can reach the memory: enqueueing costs more.
+const SMALL_FILL: usize = 256 << 10;
+
+/// An in-order queue of a device. A handle: clones share one queue, from any thread.
+///
+/// What is enqueued returns at once and runs in order. Queues among each other are not ordered, except that
+/// whatever uses a buffer waits for what the queue that allocated the buffer has done to it before. For
+/// other orders there are [`record`](Self::record) and [`wait_for`](Self::wait_for).
+///
+/// Futures begin their work when they are made, not when they are polled, and may be dropped.
+#[derive(Clone)]
+pub struct Queue {
+    lease: Arc<Lease>,
+    meters: Meters,
+    claim: Option<SharedClaim>,
+}
+
+/// A lane out of the context's idle ones, given back when dropped.
+struct Lease {
+    context: Context,
+    lane: Arc<Lane>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.lane.settle_later();
+        self.context.give_back(&self.lane);
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("lane", &self.lease.lane).finish_non_exhaustive()
+    }
+}
+
+/// An argument of a launch.
+///
+/// # Examples
+/// ```
+/// let args = [device::Arg::from(7u32), 2.5f64.into()];
+/// assert!(matches!(args, [device::Arg::U32(7), device::Arg::F64(_)]));
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub enum Arg<'a> {
+    Buffer(&'a Buffer),
+    U8(u8),
+    I8(i8),
+    U16(u16),
+    I16(i16),
+    U32(u32),
+    I32(i32),
+    U64(u64),
+    I64(i64),
+    F32(f32),
+    F64(f64),
+}
+
+impl<'a> From<&'a Buffer> for Arg<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        Self::Buffer(buffer)
+    }
+}
+
+/// Lists the scalars once: conversions into arguments, and their bytes.
+macro_rules! scalars {
+    ($($variant:ident: $type:ty),*) => {
+        $(impl From<$type> for Arg<'_> {
+            fn from(value: $type) -> Self {
+                Self::$variant(value)
+            }
+        })*
+
+        impl Arg<'_> {
+            /// Width in bytes, and the bytes in native order.
+            fn bytes(&self) -> (usize, [u8; 8]) {
+                let mut bytes = [0; 8];
+                let width = match self {
+                    Self::Buffer(_) => 8,
+                    $(Self::$variant(value) => {
+                        let value = value.to_ne_bytes();
+                        bytes[..value.len()].copy_from_slice(&value);
+                        value.len()
+                    })*
+                };
+                (width, bytes)
+            }
+        }
+    };
+}
+scalars!(U8: u8, I8: i8, U16: u16, I16: i16, U32: u32, I32: i32, U64: u64, I64: i64, F32: f32, F64: f64);
+
+/// A point in a queue that others can wait for.
+#[derive(Clone)]
+pub struct Event {
+    lane: Arc<Lane>,
+    mark: Arc<Mark>,
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("lane", &self.lane).field("number", &self.mark.number()).finish()
+    }
+}
+
+impl Event {
+    /// Whether everything before it has completed.
+    ///
+    /// # Errors
+    /// The failure of the work before it.
+    pub fn is_done(&self) -> Result<bool> {
+        if self.lane.is_complete(self.mark.number()) {
+            return self.lane.pending_error().map(|()| true);
+        }
+        self.mark.is_done()
+    }
+
+    /// Completes with everything before it.
+    ///
+    /// # Errors
+    /// The failure of the work before it.
+    pub fn wait(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let (sender, receiver) = oneshot::channel();
+        let lane = Arc::clone(&self.lane);
+        self.lane.when_marked(&self.mark, Box::new(move |result| _ = sender.send(result.and(lane.pending_error()))));
+        async move { receiver.await.map_err(|_| QUEUE_GONE)? }
+    }
+}
+
+/// The error where the thread of a queue is gone.
+const QUEUE_GONE: Error = Error::Interrupted("the thread of a queue");
+
+impl Queue {
+    pub(crate) fn new(context: Context, lane: Arc<Lane>) -> Self {
+        Self { lease: Arc::new(Lease { context, lane }), meters: Meters::default(), claim: None }
+    }
+
+    fn lane(&self) -> &Arc<Lane> {
+        &self.lease.lane
+    }
+
+    fn driver(&self) -> &Arc<dyn Driver> {
+        self.context().driver()
+    }
+
+    /// The context that it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.lease.context
+    }
+
+    /// A handle of the same queue whose costs are charged to `meter` too, beside those of this handle.
+    pub fn metered(&self, meter: &Arc<Meter>) -> Queue {
+        Queue { meters: self.meters.with(meter), ..self.clone() }
+    }
+
+    /// A handle of the same queue whose allocations draw on `reservation` first.
+    pub fn reserved(&self, reservation: &Reservation) -> Queue {
+        Queue { claim: Some(Arc::clone(reservation.claim())), ..self.clone() }
+    }
+
+    /// Allocates `bytes` of device memory, contents undefined. 0 bytes are fine: kernels get a valid address.
+    ///
+    /// # Errors
+    /// `OutOfMemory` at the pool's limit or the device's, `TooLarge` beyond what one allocation may have.
+    pub fn alloc(&self, bytes: usize) -> Result<Buffer> {
+        let pool = self.context().pool();
+        let (memory, uses) = pool.allocate(self.lane(), bytes, self.claim.as_ref())?;
+        let owner = (pool.clone(), self.claim.clone());
+        let buffer = Buffer::pooled(memory, bytes, self.lane(), uses.clone(), owner, self.meters.clone());
+        for (lane, number) in &uses {
+            self.order_after(lane, *number)?;
+        }
+        Ok(buffer)
+    }
+
+    /// Allocates `bytes` that are all 0.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn zeroed(&self, bytes: usize) -> Result<Buffer> {
+        self.filled(bytes, 0)
+    }
+
+    /// Allocates `bytes` that are all `value`.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn filled(&self, bytes: usize, value: u8) -> Result<Buffer> {
+        let buffer = self.alloc(bytes)?;
+        self.fill(&buffer, 0, bytes, value)?;
+        Ok(buffer)
+    }
+
+    /// Puts host memory onto the device.
+    ///
+    /// Where the device shares the host's memory nothing is copied: the buffer keeps `bytes`, and kernels
+    /// must not write it. The address must be aligned as the elements that kernels read there.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc); shared memory does not count towards the limit.
+    pub fn upload(&self, bytes: Bytes) -> Result<Buffer> {
+        if bytes.is_empty() {
+            return self.alloc(0);
+        }
+        // SAFETY: the buffer keeps `bytes` until the driver has let go of the memory.
+        if let Some(memory) = unsafe { self.driver().import_host(bytes.as_ptr() as usize, bytes.len()) }? {
+            self.count_up(bytes.len());
+            return Ok(Buffer::imported(memory, bytes, self.lane(), self.driver()));
+        }
+        let buffer = self.alloc(bytes.len())?;
+        self.write(&buffer, 0, &bytes)?;
+        Ok(buffer)
+    }
+
+    /// Writes `bytes` at `offset`; they are copied before this returns.
+    ///
+    /// Waits for earlier uploads where more than 128 MiB of them are on their way.
+    ///
+    /// # Errors
+    /// `Range` if they do not fit; the driver's refusal.
+    pub fn write(&self, to: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        to.check("write", offset, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.count_up(bytes.len());
+        if let Some(host) = to.idle_host() {
+            // SAFETY: the range lies in the buffer's memory, which nothing enqueued uses.
+            unsafe { copy_bytes(bytes.as_ptr() as usize, host + offset, bytes.len()) };
+            return Ok(());
+        }
+        self.follow(to)?;
+        for (index, piece) in bytes.chunks(PIECE).enumerate() {
+            let pinned = self.context().pinned().for_upload(piece.len())?;
+            // SAFETY: the pinned memory is at least as long as the piece and belongs to this thread alone.
+            unsafe { copy_bytes(piece.as_ptr() as usize, pinned.host(), piece.len()) };
+            let offset = offset + index * PIECE;
+            // SAFETY: the handles are alive; `pinned` and the buffer stay so until the copy has completed.
+            let number = self.lane().enqueue(|raw| unsafe {
+                self.driver().upload(raw, pinned.host(), to.raw(), offset, piece.len())
+            })?;
+            to.uses().note(self.lane(), number);
+            self.lane().keep(number, Box::new(pinned));
+        }
+        Ok(())
+    }
+
+    /// Copies between buffers, which may be the same one if the ranges do not overlap.
+    ///
+    /// # Errors
+    /// `Range` if a range leaves its buffer; the driver's refusal.
+    pub fn copy(&self, from: &Buffer, from_offset: usize, to: &Buffer, to_offset: usize, bytes: usize) -> Result<()> {
+        from.check("copy", from_offset, bytes)?;
+        to.check("copy", to_offset, bytes)?;
+        if from.same(to) && from_offset.abs_diff(to_offset) < bytes {
+            let (start, end) = (from_offset, from_offset + bytes);
+            return Err(Error::Range { call: "overlapping copy", start, end, len: from.len() });
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.follow(from)?;
+        self.follow(to)?;
+        // SAFETY: the handles are alive and stay so, the ranges were checked.
+        let number = self.lane().enqueue(|raw| unsafe {
+            self.driver().copy(raw, from.raw(), from_offset, to.raw(), to_offset, bytes)
+        })?;
+        from.uses().note(self.lane(), number);
+        to.uses().note(self.lane(), number);
+        Ok(())
+    }
+
+    /// Sets `bytes` at `offset` to `value`.
+    ///
+    /// # Errors
+    /// `Range` if they leave the buffer; the driver's refusal.
+    pub fn fill(&self, to: &Buffer, offset: usize, bytes: usize, value: u8) -> Result<()> {
+        to.check("fill", offset, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if bytes <= SMALL_FILL
+            && let Some(host) = to.idle_host()
+        {
+            // SAFETY: the range lies in the buffer's memory, which nothing enqueued uses.
+            unsafe { std::ptr::write_bytes((host + offset) as *mut u8, value, bytes) };
+            return Ok(());
+        }
+        self.follow(to)?;
+        // SAFETY: the handles are alive and stay so, the range was checked.
+        let number = self.lane().enqueue(|raw| unsafe { self.driver().fill(raw, to.raw(), offset, bytes, value) })?;
+        to.uses().note(self.lane(), number);
+        Ok(())
+    }
+
+    /// Reads a range of a buffer, as it is after everything enqueued so far.
+    ///
+    /// Where the device shares the host's memory nothing is copied: the bytes keep the buffer, which must
+    /// not be written again.
+    ///
+    /// # Errors
+    /// `Range` if it leaves the buffer; failures of the work before it.
+    pub fn read(&self, from: &Buffer, range: Range<usize>) -> impl Future<Output = Result<Bytes>> + Send + 'static {
+        let started = self.start_read(from, range);
+        async move {
+            let (finished, target) = started?;
+            if let Some(finished) = finished {
+                finished.await.map_err(|_| QUEUE_GONE)??;
+            }
+            Ok(target.into_bytes())
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn start_read(&self, from: &Buffer, range: Range<usize>) -> Result<(Option<oneshot::Receiver<Result<()>>>, ReadTarget)> {
+        let bytes = range.len();
+        from.check("read", range.start, bytes)?;
+        if bytes == 0 {
+            return Ok((None, ReadTarget::Nothing));
+        }
+        let totals = self.context().totals();
+        totals.bytes_down.fetch_add(bytes as u64, Relaxed);
+        self.meters.down(bytes);
+        self.follow(from)?;
+        if from.raw().host != 0 {
+            let view = HostView { buffer: from.clone(), range };
+            return Ok((Some(self.lane().finished()?), ReadTarget::View(view)));
+        }
+        let target = Arc::new(match self.context().pinned().for_download(bytes) {
+            Some(piece) => Landing::pinned(piece, bytes),
+            None => Landing::heap(bytes),
+        });
+        // SAFETY: the handles are alive; target and buffer stay so until the copy has completed.
+        let number = self.lane().enqueue(|raw| unsafe {
+            self.driver().download(raw, from.raw(), range.start, target.host, bytes)
+        })?;
+        from.uses().note(self.lane(), number);
+        self.lane().keep(number, Box::new(Arc::clone(&target)));
+        Ok((Some(self.lane().finished()?), ReadTarget::Copy(target)))
+    }
+
+    /// Launches a kernel.
+    ///
+    /// # Errors
+    /// `Launch` for a grid or arguments that the device cannot take; the driver's refusal.
+    pub fn launch(&self, kernel: &Kernel, grid: Grid, args: &[Arg<'_>]) -> Result<()> {
+        let values: Vec<(usize, [u8; 8])> = args.iter().map(Arg::bytes).collect();
+        self.check_launch(kernel, grid, values.iter().map(|(width, _)| width).sum())?;
+        let buffers = || args.iter().filter_map(|arg| if let Arg::Buffer(buffer) = arg { Some(*buffer) } else { None });
+        buffers().try_for_each(|buffer| self.follow(buffer))?;
+        let raw_args: Vec<RawArg<'_>> = args
+            .iter()
+            .zip(&values)
+            .map(|(arg, (width, bytes))| match arg {
+                Arg::Buffer(buffer) => RawArg::Memory(buffer.raw()),
+                _ => RawArg::Value(&bytes[..*width]),
+            })
+            .collect();
+        let profiling = self.context().config().profiling;
+        // SAFETY: the handles are alive, and their uses are noted below, which keeps them so. That the
+        // arguments match the kernel's is what the caller generated the kernel for.
+        let number = self.lane().launch(profiling, kernel.totals(), &self.meters, |raw, timed| unsafe {
+            self.driver().launch(raw, kernel.raw(), grid, &raw_args, timed)
+        })?;
+        buffers().for_each(|buffer| buffer.uses().note(self.lane(), number));
+        kernel.used(self.lane(), number);
+        let totals = self.context().totals();
+        totals.launches.fetch_add(1, Relaxed);
+        totals.first_launches.fetch_add(u64::from(kernel.is_first_launch()), Relaxed);
+        kernel.totals().launches.fetch_add(1, Relaxed);
+        self.meters.launched();
+        Ok(())
+    }
+
+    fn check_launch(&self, kernel: &Kernel, grid: Grid, arg_bytes: usize) -> Result<()> {
+        let info = self.context().info();
+        let refuse = |reason: String| {
+            Err(Error::Launch { device: info.label(), kernel: kernel.name().to_owned(), reason })
+        };
+        if grid.groups == 0 || grid.group_size == 0 {
+            return refuse(format!("a grid of {} groups of {} items is empty", grid.groups, grid.group_size));
+        }
+        if grid.group_size > info.max_group_size {
+            return refuse(format!("groups of {} items exceed the limit of {}", grid.group_size, info.max_group_size));
+        }
+        if arg_bytes > info.max_arg_bytes as usize {
+            return refuse(format!("arguments of {arg_bytes} bytes exceed the limit of {}", info.max_arg_bytes));
+        }
+        Ok(())
+    }
+
+    /// Compiles a program, or finds it in a cache. Off the calling thread; callers that ask for the same
+    /// program at the same time share one compilation.
+    ///
+    /// # Errors
+    /// `CompileFailed` with text and log.
+    pub fn compile(&self, source: ProgramSource) -> impl Future<Output = Result<Arc<Program>>> + Send + 'static {
+        self.context().compiler().get(source, self.meters.clone())
+    }
+
+    /// Marks the current end of the queue.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    pub fn record(&self) -> Result<Event> {
+        Ok(Event { lane: Arc::clone(self.lane()), mark: self.lane().mark()? })
+    }
+
+    /// Makes whatever is enqueued from now on wait for `event`, on the device.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        if Arc::ptr_eq(&event.lane, self.lane()) || event.lane.is_complete(event.mark.number()) {
+            return Ok(());
+        }
+        self.lane().wait_on(&event.mark)
+    }
+
+    /// Completes with everything enqueued so far. Failures of it surface here.
+    ///
+    /// # Errors
+    /// The first failure that no other future has told.
+    pub fn finish(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let finished = self.lane().finished();
+        async move { finished?.await.map_err(|_| QUEUE_GONE)? }
+    }
+
+    /// Makes this queue wait for what the buffer's own queue has done to it.
+    fn follow(&self, buffer: &Buffer) -> Result<()> {
+        if Arc::ptr_eq(buffer.home(), self.lane()) {
+            return Ok(());
+        }
+        match buffer.uses().pending_in(buffer.home()) {
+            Some(number) => self.order_after(buffer.home(), number),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes this queue wait for the work of `number` in `lane`.
+    fn order_after(&self, lane: &Arc<Lane>, number: u64) -> Result<()> {
+        if Arc::ptr_eq(lane, self.lane()) {
+            return Ok(());
+        }
+        match lane.mark_of(number)? {
+            Some(mark) => self.lane().wait_on(&mark),
+            None => Ok(()),
+        }
+    }
+
+    fn count_up(&self, bytes: usize) {
+        self.context().totals().bytes_up.fetch_add(bytes as u64, Relaxed);
+        self.meters.up(bytes);
+    }
+}
+
+/// What a read gives once the queue has got there.
+enum ReadTarget {
+    Nothing,
+    View(HostView),
+    Copy(Arc<Landing>),
+}
+
+impl ReadTarget {
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Nothing => Bytes::new(),
+            Self::View(view) => Bytes::from_owner(view),
+            Self::Copy(landing) => Bytes::from_owner(Landed(landing)),
+        }
+    }
+}
+
+/// Host memory that a download goes to.
+struct Landing {
+    host: usize,
+    bytes: usize,
+    /// `None` for memory of the heap.
+    pinned: Option<Piece>,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        if self.pinned.is_none() {
+            let bytes = std::ptr::slice_from_raw_parts_mut(self.host as *mut u8, self.bytes);
+            // SAFETY: `heap` took this slice out of a box.
+            drop(unsafe { Box::from_raw(bytes) });
+        }
+    }
+}
+
+impl Landing {
+    fn pinned(piece: Piece, bytes: usize) -> Self {
+        Self { host: piece.host(), bytes, pinned: Some(piece) }
+    }
+
+    fn heap(bytes: usize) -> Self {
+        // A raw pointer from the start: the device writes behind the back of any reference.
+        let host = Box::into_raw(vec![0u8; bytes].into_boxed_slice()) as *mut u8 as usize;
+        Self { host, bytes, pinned: None }
+    }
+}
+
+/// Memory that a download has arrived in.
+struct Landed(Arc<Landing>);
+
+impl AsRef<[u8]> for Landed {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the memory has these bytes and lives as long as `self`; the download has completed, and
+        // nobody writes it any more.
+        unsafe { std::slice::from_raw_parts(self.0.host as *const u8, self.0.bytes) }
+    }
+}
+
+/// Copies host memory.
+///
+/// # Safety
+/// Both ranges are valid and do not overlap.
+unsafe fn copy_bytes(from: usize, to: usize, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
+}
