@@ -29,3 +29,6 @@ pub use config::{DeviceConfig, LogSink, Wrap};
 pub use driver::Grid;
 pub use error::{Error, Result};
 pub use info::{DeviceEntry, DeviceInfo, DeviceKind, DriverKind, Selector, devices};
+
+#[cfg(test)]
+mod tests;
