@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# [text](target "title"), ![image](target), and definitions: [label]: target
-INLINE = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(\s*<?([^)\s>]*)>?(?:\s+[\"'(][^)]*)?\)")
+# The end of [text](target "title") and ![image](target), and definitions: [label]: target
+INLINE = re.compile(r"\]\(\s*<?([^)\s>]*)>?(?:\s+[\"'(][^)]*)?\)")
 DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:\s*<?([^\s>]+)>?")
 HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 EXPLICIT = re.compile(r"<[^>]*\b(?:id|name)\s*=\s*[\"']([^\"']+)[\"']")
