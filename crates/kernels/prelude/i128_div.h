@@ -54,3 +54,11 @@ FN i128 i128_divmod(i128 a, i128 b, i128 *rem) {
 }
 FN i128 i128_div(i128 a, i128 b) { i128 r; return i128_divmod(a, b, &r); }
 FN i128 i128_rem(i128 a, i128 b) { i128 r; i128_divmod(a, b, &r); return r; }
+/* Quotient by a positive even divisor, rounded half away from zero. */
+FN i128 i128_div_half_up(i128 a, i128 b) {
+  i128 r, q = u128_divmod(i128_abs(a), b, &r);
+  i128 half = i128_make((b.lo >> 1) | (b.hi << 63), b.hi >> 1);
+  i32 up = (r.hi > half.hi) | ((r.hi == half.hi) & (r.lo >= half.lo));
+  q = i128_add(q, i128_of_u64((u64)up));
+  return i128_is_neg(a) ? i128_neg(q) : q;
+}

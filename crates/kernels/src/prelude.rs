@@ -46,6 +46,8 @@ sections! {
     I128 = "i128" needs [Base];
     /// 128-bit division.
     I128Div = "i128_div" needs [I128];
+    /// 128-bit integers from and to floats.
+    I128Float = "i128_float" needs [I128];
     /// Strings.
     Str = "str" needs [Base];
     /// Strings in Arrow's views.

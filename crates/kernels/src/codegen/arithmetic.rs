@@ -7,7 +7,7 @@
 use arrow::datatypes::DataType;
 
 use super::row::{RowWriter, unsupported};
-use super::value::{CType, Value, constant};
+use super::value::{CType, Value, literal};
 use crate::expr::{ArithmeticOp, Expr};
 use crate::prelude::Section;
 use crate::{Error, Result};
@@ -50,23 +50,28 @@ impl RowWriter<'_> {
             ArithmeticOp::ShiftLeft => format!("({name})(({unsigned}){l} << ({r} & {mask}))"),
             ArithmeticOp::ShiftRight => format!("({name})({l} >> ({r} & {mask}))"),
             ArithmeticOp::Divide | ArithmeticOp::Modulo => {
-                // Whatever the row, the division itself must not trap.
-                let has = |value: i128, of: &Value| of.range().is_none_or(|(least, most)| least <= value && value <= most);
-                let zero = has(0, right).then(|| format!("({r} == 0)"));
-                let overflow = (ctype.is_signed() && has(-1, right) && has(least, left)).then(|| match op {
-                    ArithmeticOp::Divide => format!("(({r} == -1) & ({l} == {}))", constant(least)),
-                    _ => format!("({r} == -1)"),
-                });
-                let failing: Vec<&str> = match op {
-                    ArithmeticOp::Divide => zero.iter().chain(&overflow).map(String::as_str).collect(),
-                    _ => zero.iter().map(String::as_str).collect(),
-                };
+                let zero = format!("({r} == 0)");
+                let overflow = format!("(({r} == -1) & ({l} == {}))", literal(ctype, least));
+                let mut failing = Vec::new();
+                if may_be(right.range(), 0) {
+                    failing.push(zero.as_str());
+                }
+                if op == ArithmeticOp::Divide && ctype.is_signed() && may_be(right.range(), -1) && may_be(left.range(), least) {
+                    failing.push(&overflow);
+                }
                 self.fail_where(&failing, &valid);
-                let unsafe_: Vec<&str> = zero.iter().chain(&overflow).map(String::as_str).collect();
+                // Whatever the row holds, the division itself must not trap.
+                let mut trapping = Vec::new();
+                if may_be(right.raw_range(), 0) {
+                    trapping.push(zero.as_str());
+                }
+                if ctype.is_signed() && may_be(right.raw_range(), -1) && may_be(left.raw_range(), least) {
+                    trapping.push(&overflow);
+                }
                 self.costly();
-                match unsafe_.is_empty() {
-                    true => format!("({name})({l} {} {r})", symbol(op)),
-                    false => format!("({name})({l} {} (({}) ? ({name})1 : {r}))", symbol(op), unsafe_.join(" | ")),
+                match (trapping.is_empty(), op) {
+                    (true, _) => format!("({name})({l} {} {r})", symbol(op)),
+                    (false, _) => format!("({name})({l} {} (({}) ? ({name})1 : ({name}){r}))", symbol(op), trapping.join(" | ")),
                 }
             }
         };
@@ -128,7 +133,7 @@ impl RowWriter<'_> {
         if least == native_least {
             let failing = match ctype {
                 CType::I128 => format!("i128_eq({code}, i128_make(0, (u64)1 << 63))"),
-                _ => format!("({code} == {})", constant(native_least)),
+                _ => format!("({code} == {})", literal(ctype, native_least)),
             };
             self.fail_where(&[&failing], &value.valid);
         }
@@ -174,6 +179,11 @@ pub(super) fn symbol(op: ArithmeticOp) -> &'static str {
 /// Whether all values between the bounds are of the type.
 pub(super) fn within(bounds: Bounds, ctype: CType) -> bool {
     ctype.range().is_some_and(|(least, most)| least <= bounds.0 && bounds.1 <= most)
+}
+
+/// Whether a value of these bounds may be this one.
+pub(super) fn may_be(bounds: Option<Bounds>, value: i128) -> bool {
+    bounds.is_none_or(|(least, most)| least <= value && value <= most)
 }
 
 /// Bounds of a result before it wraps.

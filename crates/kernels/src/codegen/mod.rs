@@ -14,6 +14,7 @@ mod compare;
 mod decimal;
 mod params;
 mod row;
+mod strings;
 mod temporal;
 mod value;
 

@@ -1,16 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arithmetic of dates, timestamps and durations.
+//! Arithmetic of dates, timestamps and durations; zones.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, TimeUnit};
 
 use super::arithmetic::symbol;
 use super::row::{RowWriter, unsupported};
-use super::value::Value;
+use super::value::{CType, Value};
 use crate::Result;
 use crate::expr::ArithmeticOp;
 
 impl RowWriter<'_> {
-    pub(super) fn temporal_arithmetic(&mut self, op: ArithmeticOp, left: &Value, right: &Value, _data_type: &DataType) -> Result<Value> {
-        unsupported(format!("{} {} {} has no device form", left.data_type, symbol(op), right.data_type))
+    pub(super) fn temporal_arithmetic(&mut self, op: ArithmeticOp, left: &Value, right: &Value, data_type: &DataType) -> Result<Value> {
+        use ArithmeticOp::{Add, Subtract};
+        use DataType::{Date32, Date64, Duration, Int64, Timestamp};
+        match (op, &left.data_type, &right.data_type, data_type) {
+            // DataFusion's own: days, truncated (`apply_date_subtraction` in its `binary.rs`).
+            (Subtract, Date32, Date32, Int64) => self.difference(left, right, data_type, |l, r| format!("(i64){l} - (i64){r}")),
+            (Subtract, Date64, Date64, Int64) => {
+                self.difference(left, right, data_type, |l, r| format!("(i64)((u64){l} - (u64){r}) / 86400000"))
+            }
+            (Subtract, Date32, Date32, Duration(TimeUnit::Second)) => {
+                self.difference(left, right, data_type, |l, r| format!("((i64){l} - (i64){r}) * 86400"))
+            }
+            (Subtract, Date64, Date64, Duration(TimeUnit::Millisecond)) => Ok(self.checked_ticks(op, left, right, data_type)),
+            (Subtract, Timestamp(l, _), Timestamp(r, _), Duration(unit)) if l == r && l == unit => {
+                Ok(self.checked_ticks(op, left, right, data_type))
+            }
+            (Add | Subtract, Timestamp(l, _), Duration(r), Timestamp(unit, _)) if l == r && l == unit => {
+                Ok(self.checked_ticks(op, left, right, data_type))
+            }
+            (Add, Duration(l), Timestamp(r, _), Timestamp(unit, _)) if l == r && l == unit => {
+                Ok(self.checked_ticks(op, right, left, data_type))
+            }
+            (Add | Subtract, Duration(l), Duration(r), Duration(unit)) if l == r && l == unit => {
+                Ok(self.checked_ticks(op, left, right, data_type))
+            }
+            (_, l, r, _) => unsupported(format!("{l} {} {r} has no device form", symbol(op))),
+        }
     }
+
+    fn difference(&mut self, left: &Value, right: &Value, data_type: &DataType, code: impl Fn(&str, &str) -> String) -> Result<Value> {
+        let valid = self.both_valid(left, right);
+        let code = self.local(CType::I64, &code(&left.code, &right.code));
+        Ok(Value { data_type: data_type.clone(), ctype: CType::I64, code, valid, bounds: None })
+    }
+
+    /// `+` or `-` of 64-bit ticks; fails on overflow.
+    fn checked_ticks(&mut self, op: ArithmeticOp, left: &Value, right: &Value, data_type: &DataType) -> Value {
+        let value = self.checked(op, left, right, CType::I64);
+        Value { data_type: data_type.clone(), ..value }
+    }
+}
+
+/// Ticks of a unit in a second.
+pub(super) const fn per_second(unit: &TimeUnit) -> i64 {
+    match unit {
+        TimeUnit::Second => 1,
+        TimeUnit::Millisecond => 1_000,
+        TimeUnit::Microsecond => 1_000_000,
+        TimeUnit::Nanosecond => 1_000_000_000,
+    }
+}
+
+/// Seconds east of UTC of a zone that has always been there; `None` for zones with rules.
+pub(super) fn fixed_offset(zone: &str) -> Option<i64> {
+    if matches!(zone, "UTC" | "Etc/UTC" | "GMT" | "Etc/GMT" | "Zulu" | "Etc/Zulu") {
+        return Some(0);
+    }
+    let (sign, digits) = match zone.as_bytes().split_first()? {
+        (b'+', digits) => (1, digits),
+        (b'-', digits) => (-1, digits),
+        _ => return None,
+    };
+    let digits: Vec<u8> = match digits {
+        [a, b, b':', c, d] | [a, b, c, d] => vec![*a, *b, *c, *d],
+        [a, b] => vec![*a, *b, b'0', b'0'],
+        _ => return None,
+    };
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digit = |place: usize| i64::from(digits[place] - b'0');
+    let (hours, minutes) = (digit(0) * 10 + digit(1), digit(2) * 10 + digit(3));
+    let seconds = hours * 3600 + minutes * 60;
+    (seconds < 86400).then_some(sign * seconds)
 }

@@ -208,6 +208,12 @@ impl Value {
         self.bounds.or(self.ctype.range())
     }
 
+    /// What the C value may be on any row, those included where the value is NULL and the bounds say
+    /// nothing.
+    pub fn raw_range(&self) -> Option<(i128, i128)> {
+        if self.valid.is_some() { self.ctype.range() } else { self.range() }
+    }
+
     /// The value in another integer C type, which must hold it.
     pub fn to_ctype(&self, to: CType) -> String {
         let code = &self.code;
@@ -221,12 +227,16 @@ impl Value {
     }
 }
 
-/// C for an integer constant of at most 64 bits.
-pub fn constant(value: i128) -> String {
-    match value {
-        0..=0x7fff_ffff => format!("{value}"),
-        -0x7fff_ffff..0 => format!("({value})"),
-        _ if value >= 0 => format!("(u64){:#x}UL", value as u64),
-        _ => format!("(i64){:#x}UL", value as u64),
+/// C for an integer constant of a type.
+pub fn literal(ctype: CType, value: i128) -> String {
+    match (ctype, value) {
+        (CType::I128, _) if i64::try_from(value).is_ok_and(|value| value.unsigned_abs() < 1 << 31) => format!("i128_of({value})"),
+        (CType::I128, _) => format!("i128_make((u64){:#x}UL, (u64){:#x}UL)", value as u64, (value >> 64) as u64),
+        (_, 0..=0x7fff_ffff) => format!("{value}"),
+        (_, -0x7fff_ffff..0) => format!("({value})"),
+        (CType::I64, _) => format!("(i64){:#x}UL", value as u64),
+        (CType::U64, _) => format!("(u64){:#x}UL", value as u64),
+        (CType::U32, _) => format!("{:#x}u", value as u32),
+        (_, _) => format!("(i32){:#x}u", value as u32),
     }
 }
