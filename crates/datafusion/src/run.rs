@@ -37,8 +37,16 @@ impl Run {
     fn start(task: &Arc<TaskContext>) -> Result<Arc<Run>> {
         let (context, options) = task_context(task)?;
         let batch_rows = batch_rows(&options, context.info().kind);
-        let session = task.session_config().clone().with_batch_size(batch_rows);
-        let host_task = Arc::new(task.as_ref().clone().with_session_config(session));
+        let host_task = Arc::new(TaskContext::new(
+            task.task_id(),
+            task.session_id(),
+            task.session_config().clone().with_batch_size(batch_rows),
+            task.scalar_functions().clone(),
+            task.higher_order_functions().clone(),
+            task.aggregate_functions().clone(),
+            task.window_functions().clone(),
+            task.runtime_env(),
+        ));
         let queue = context.queue().map_err(device_error)?;
         Ok(Arc::new(Run { queue, host_task, batch_rows, meters: Default::default() }))
     }

@@ -103,8 +103,8 @@ macro_rules! row_wise_operator {
                 vec![false]
             }
 
-            fn required_input_distribution(&self) -> Vec<datafusion::physical_plan::Distribution> {
-                self.host.required_input_distribution()
+            fn input_distribution_requirements(&self) -> datafusion::physical_plan::InputDistributionRequirements {
+                self.host.input_distribution_requirements()
             }
 
             fn children(&self) -> Vec<&std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {

@@ -111,7 +111,7 @@ impl Placer<'_> {
     /// A host operator over placed children: device children become islands, and get back what the
     /// operator requires of them.
     fn host(&self, plan: &Arc<dyn ExecutionPlan>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        let required = plan.required_input_distribution();
+        let required = plan.input_distribution_requirements();
         let mut changed = false;
         let mut restored = Vec::with_capacity(children.len());
         for (index, (original, child)) in plan.children().into_iter().zip(children).enumerate() {
@@ -125,7 +125,7 @@ impl Placer<'_> {
                 |reason| format!("{}: {reason}", plan.name()),
             );
             let island = self.island(child, reason)?;
-            restored.push(restore(original, island, plan.name(), required.get(index))?);
+            restored.push(restore(original, island, plan.name(), required.child_distribution(index))?);
         }
         if !changed {
             return Ok(Arc::clone(plan));
@@ -152,7 +152,7 @@ fn restore(
     {
         restored = Arc::new(SortExec::new(ordering.clone(), restored).with_preserve_partitioning(true));
     }
-    let hashed = matches!(required, Some(Distribution::HashPartitioned(_))) || parent == "InterleaveExec";
+    let hashed = matches!(required, Some(Distribution::KeyPartitioned(_))) || parent == "InterleaveExec";
     match original.output_partitioning() {
         Partitioning::Hash(..) if hashed && restored.output_partitioning() != original.output_partitioning() => {
             let repartition = RepartitionExec::try_new(restored, original.output_partitioning().clone())?;
