@@ -23,11 +23,7 @@ impl DeviceBatch {
     /// `Malformed` where number, lengths or types of the columns differ from that.
     pub fn try_new(schema: SchemaRef, columns: Vec<DeviceColumn>, num_rows: usize) -> Result<Self> {
         if schema.fields().len() != columns.len() {
-            return Err(Error::Malformed(format!(
-                "batch: schema has {} columns, got {}",
-                schema.fields().len(),
-                columns.len()
-            )));
+            return Err(Error::Malformed(format!("batch: schema has {} columns, got {}", schema.fields().len(), columns.len())));
         }
         for (field, column) in schema.fields().iter().zip(&columns) {
             if column.len() != num_rows {

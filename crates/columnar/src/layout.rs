@@ -26,6 +26,23 @@ pub enum Carrier {
 }
 
 impl Carrier {
+    /// What messages call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Carrier::I8 => "i8",
+            Carrier::I16 => "i16",
+            Carrier::I32 => "i32",
+            Carrier::I64 => "i64",
+            Carrier::I128 => "i128",
+            Carrier::U8 => "u8",
+            Carrier::U16 => "u16",
+            Carrier::U32 => "u32",
+            Carrier::U64 => "u64",
+            Carrier::F32 => "f32",
+            Carrier::F64 => "f64",
+        }
+    }
+
     /// Bytes of one value.
     pub const fn width(self) -> usize {
         match self {
@@ -99,10 +116,8 @@ pub fn natural_types(schema: &Schema) -> Result<Vec<ColumnType>> {
         .fields()
         .iter()
         .map(|field| {
-            ColumnType::of(field.data_type(), field.is_nullable()).ok_or_else(|| Error::Unsupported {
-                column: field.name().clone(),
-                data_type: field.data_type().clone(),
-            })
+            ColumnType::of(field.data_type(), field.is_nullable())
+                .ok_or_else(|| Error::Unsupported { column: field.name().clone(), data_type: field.data_type().clone() })
         })
         .collect()
 }

@@ -10,10 +10,20 @@
 
 mod batch;
 mod column;
+mod dictionary;
+mod download;
 mod error;
+mod gather;
+mod interner;
 mod layout;
+mod narrow;
+mod strings;
+mod upload;
 
 pub use batch::DeviceBatch;
 pub use column::DeviceColumn;
+pub use download::download;
 pub use error::{Error, Result};
+pub use gather::ones;
 pub use layout::{Carrier, ColumnType, Layout, natural_types};
+pub use upload::upload;

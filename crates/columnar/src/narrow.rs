@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Integers from one width to another, on the host.
+
+use arrow::buffer::{Buffer, MutableBuffer, NullBuffer};
+
+use crate::Carrier;
+
+/// Evaluates `$body` with `$T` as the Rust type of an integer carrier, else `$otherwise`.
+macro_rules! with_integer {
+    ($carrier:expr, $T:ident => $body:expr, $otherwise:expr) => {
+        match $carrier {
+            $crate::Carrier::I8 => {
+                type $T = i8;
+                $body
+            }
+            $crate::Carrier::I16 => {
+                type $T = i16;
+                $body
+            }
+            $crate::Carrier::I32 => {
+                type $T = i32;
+                $body
+            }
+            $crate::Carrier::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::Carrier::I128 => {
+                type $T = i128;
+                $body
+            }
+            $crate::Carrier::U8 => {
+                type $T = u8;
+                $body
+            }
+            $crate::Carrier::U16 => {
+                type $T = u16;
+                $body
+            }
+            $crate::Carrier::U32 => {
+                type $T = u32;
+                $body
+            }
+            $crate::Carrier::U64 => {
+                type $T = u64;
+                $body
+            }
+            $crate::Carrier::F32 | $crate::Carrier::F64 => $otherwise,
+        }
+    };
+}
+pub(crate) use with_integer;
+
+/// Whether the carrier holds integers.
+pub(crate) const fn is_integer(carrier: Carrier) -> bool {
+    !matches!(carrier, Carrier::F32 | Carrier::F64)
+}
+
+/// Least and greatest value of an integer carrier.
+pub(crate) fn limits(carrier: Carrier) -> (i128, i128) {
+    #[allow(clippy::unnecessary_cast)] // i128 to i128
+    let limits = with_integer!(carrier, T => (T::MIN as i128, T::MAX as i128), (0, 0));
+    limits
+}
+
+/// The bytes at an address aligned for values of `width` bytes, copied where they are not.
+pub(crate) fn aligned(buffer: &Buffer, width: usize) -> Buffer {
+    if buffer.as_ptr().align_offset(width) == 0 { buffer.clone() } else { Buffer::from_slice_ref(buffer.as_slice()) }
+}
+
+/// Appends the integers of `values` in the carrier `to`, NULLs as 0.
+///
+/// The error is the first value that does not fit.
+pub(crate) fn convert(
+    values: &Buffer,
+    from: Carrier,
+    to: Carrier,
+    nulls: Option<&NullBuffer>,
+    out: &mut MutableBuffer,
+) -> Result<(), i128> {
+    let values = aligned(values, from.width());
+    let (least, greatest) = limits(to);
+    let start = out.len() / to.width();
+    with_integer!(from, From => {
+        let values = values.typed_data::<From>();
+        out.resize((start + values.len()) * to.width(), 0);
+        with_integer!(to, To => {
+            let out = &mut out.typed_data_mut::<To>()[start..];
+            // Without an early exit the loops become vector code.
+            #[allow(clippy::unnecessary_cast)] // a carrier to itself
+            let fits = match nulls {
+                None => out.iter_mut().zip(values).fold(true, |fits, (out, &value)| {
+                    *out = value as To;
+                    fits & (*out as i128 == value as i128)
+                }),
+                Some(nulls) => out.iter_mut().zip(values).zip(nulls.iter()).fold(true, |fits, ((out, &value), valid)| {
+                    let value = if valid { value } else { 0 };
+                    *out = value as To;
+                    fits & (*out as i128 == value as i128)
+                }),
+            };
+            if fits {
+                return Ok(());
+            }
+        }, ());
+        #[allow(clippy::unnecessary_cast)]
+        let mut all = values.iter().enumerate().map(|(row, &value)| (row, value as i128));
+        let outside = all.find(|(row, value)| {
+            nulls.is_none_or(|nulls| nulls.is_valid(*row)) && !(least..=greatest).contains(value)
+        });
+        Err(outside.map_or(0, |(_, value)| value))
+    }, Err(0))
+}
