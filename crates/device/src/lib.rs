@@ -17,6 +17,7 @@ mod pinned;
 mod pool;
 mod program;
 mod queue;
+pub mod testing;
 
 pub use buffer::Buffer;
 pub use context::Context;

@@ -260,3 +260,219 @@ fn queues_and_threads_at_once_give_right_answers() -> Result<()> {
     assert_eq!(context.pool().in_use(), 0);
     Ok(())
 }
+
+mod faults {
+    //! Limits, failures and dropped work.
+
+    use super::*;
+    use crate::testing::{Fault, FaultPlan, Live};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn context(plan: &FaultPlan) -> Context {
+        Context::new(config().with_wrap(plan.wrap())).unwrap()
+    }
+
+    /// A small query: two uploads, a fill, two programs' worth of launches, a read.
+    fn query(context: &Context) -> Result<Vec<u64>> {
+        let queue = context.queue()?;
+        let x = queue.upload(numbers(0..100))?;
+        let y = queue.filled(800, 0)?;
+        queue.copy(&x, 0, &y, 0, 800)?;
+        add(&queue, &y, 1)?;
+        add(&queue, &y, 2)?;
+        Ok(to_numbers(&block_on(queue.read(&y, 0..800))?))
+    }
+
+    #[test]
+    fn failure_of_every_single_call_is_an_error_and_heals() -> Result<()> {
+        for unified in [true, false] {
+            for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy] {
+                let plan = FaultPlan::masking(move |info| info.unified_memory &= unified);
+                query(&context(&plan))?;
+                let calls = plan.calls(fault);
+                assert!(calls > 0);
+                for n in 1..=calls {
+                    let context = context(&plan);
+                    plan.fail_all_from(fault, n);
+                    let error = query(&context).unwrap_err();
+                    assert_eq!(fault == Fault::Alloc, error.is_out_of_memory(), "{error}");
+                    if fault == Fault::Alloc {
+                        assert!(error.to_string().contains("device.memory_bytes"), "{error}");
+                    }
+                    plan.heal();
+                    assert!(query(&context)?.into_iter().eq(3..103));
+                    drop(context);
+                    plan.wait_until_nothing_is_alive(PATIENCE).unwrap();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn one_refused_allocation_is_asked_for_again() -> Result<()> {
+        let plan = FaultPlan::new();
+        let context = context(&plan);
+        let queue = context.queue()?;
+        drop(queue.alloc(1 << 20)?);
+        assert_eq!(context.pool().cached(), 1 << 20);
+        plan.fail_alloc(1);
+        let buffer = queue.alloc(4096)?;
+        assert_eq!((context.pool().cached(), context.pool().in_use(), buffer.len()), (0, 4096, 4096));
+        Ok(())
+    }
+
+    #[test]
+    fn work_dropped_midway_gives_everything_back() -> Result<()> {
+        for unified in [true, false] {
+            let plan = FaultPlan::masking(move |info| info.unified_memory &= unified);
+            let context = context(&plan);
+            let queue = context.queue()?;
+            let program = block_on(queue.compile(source()))?;
+            let host = numbers(0..10_000);
+            let x = queue.upload(host.clone())?;
+            let y = queue.alloc(80_000)?;
+            let grid = Grid { groups: 1, group_size: 1 };
+            queue.copy(&x, 0, &y, 0, 80_000)?;
+            queue.launch(&program.kernel("spin")?, grid, &[(&y).into(), 100_000_000u64.into()])?;
+            add(&queue, &y, 1)?;
+            let read = queue.read(&y, 0..80_000);
+            let finish = queue.finish();
+            let start = Instant::now();
+            drop((read, finish, x, y, queue, program));
+            assert!(start.elapsed() < Duration::from_millis(50), "dropping took {:?}", start.elapsed());
+            assert_eq!(context.pool().in_use(), 0);
+            drop(context);
+            assert_ne!(plan.live(), Live::default(), "the kernel should still be running");
+            plan.wait_until_nothing_is_alive(PATIENCE).unwrap();
+            // The upload's bytes have been let go as well.
+            assert!(host.try_into_mut().is_ok());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn memory_in_use_elsewhere_is_waited_for_on_the_device() -> Result<()> {
+        let context = Context::new(config().with_memory_bytes(1 << 20))?;
+        let (first, second) = (context.queue()?, context.queue()?);
+        let program = block_on(first.compile(source()))?;
+        let grid = Grid { groups: 1, group_size: 1 };
+        for bytes in [1 << 20, 1 << 19] {
+            let x = first.zeroed(1 << 20)?;
+            first.launch(&program.kernel("spin")?, grid, &[(&x).into(), 50_000_000u64.into()])?;
+            drop(x);
+            // The whole limit is in use by a kernel that still runs.
+            let y = second.zeroed(bytes)?;
+            add(&second, &y, 3)?;
+            let read = block_on(second.read(&y, 0..y.len()))?;
+            assert!(to_numbers(&read).into_iter().all(|number| number == 3));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn limit_names_pool_numbers_and_setting() -> Result<()> {
+        let context = Context::new(config().with_memory_bytes(1 << 20))?;
+        let queue = context.queue()?;
+        let half = queue.alloc(1 << 19)?;
+        let error = queue.alloc((1 << 19) + 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "pool \"opencl:0\": 655.4 kB requested, 524.3 kB of 1.0 MB in use; \
+             raise device.memory_bytes or run fewer queries at once"
+        );
+        drop(half);
+        let _whole = queue.alloc(1 << 20)?;
+        assert_eq!((context.pool().in_use(), context.pool().peak()), (1 << 20, 1 << 20));
+        assert!(queue.alloc(1).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn reservation_holds_back_what_is_not_allocated() -> Result<()> {
+        let context = Context::new(config().with_memory_bytes(1 << 20))?;
+        let queue = context.queue()?;
+        let reservation = context.pool().reserve(3 << 18)?;
+        assert!(context.pool().reserve(1 << 19).is_err());
+        assert!(queue.alloc(1 << 19).is_err());
+        let drawing = queue.reserved(&reservation);
+        let buffer = drawing.alloc(1 << 19)?;
+        assert_eq!((context.pool().in_use(), context.pool().reserved()), (1 << 19, 1 << 18));
+        let other = queue.alloc(1 << 18)?;
+        assert!(queue.alloc(1).is_err());
+        reservation.resize(1 << 19)?;
+        assert!(queue.alloc(1).is_ok());
+        drop((reservation, other));
+        assert_eq!((context.pool().in_use(), context.pool().reserved()), (1 << 19, 0));
+        drop(buffer);
+        assert_eq!(context.pool().in_use(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn device_without_capabilities_is_refused_by_name() {
+        let plan = FaultPlan::masking(|info| (info.fp64, info.atomics64) = (false, false));
+        let error = Context::new(config().with_wrap(plan.wrap())).unwrap_err().to_string();
+        assert!(error.contains("cannot be used: it lacks double precision (cl_khr_fp64) and 64-bit atomics"), "{error}");
+    }
+
+    #[test]
+    fn arguments_beyond_the_limit_are_refused() -> Result<()> {
+        let plan = FaultPlan::masking(|info| info.max_arg_bytes = 20);
+        let context = context(&plan);
+        let queue = context.queue()?;
+        let error = add(&queue, &queue.zeroed(8)?, 1).unwrap_err();
+        assert_eq!(error.to_string(), "kernel add on opencl:0: arguments of 24 bytes exceed the limit of 20");
+        let program = block_on(queue.compile(source()))?;
+        let empty = queue.launch(&program.kernel("add")?, Grid { groups: 0, group_size: 1 }, &[]).unwrap_err();
+        assert_eq!(empty.to_string(), "kernel add on opencl:0: a grid of 0 groups of 1 items is empty");
+        Ok(())
+    }
+
+    #[test]
+    fn copied_memory_overlaps_in_pieces_and_comes_back() -> Result<()> {
+        let plan = FaultPlan::masking(|info| info.unified_memory = false);
+        let context = context(&plan);
+        let queue = context.queue()?;
+        // More than may be on its way at once.
+        let bytes = numbers(0..40 << 17);
+        let x = queue.upload(bytes.clone())?;
+        assert_eq!(x.raw().host, 0);
+        add(&queue, &x, 1)?;
+        let read = block_on(queue.read(&x, 8..x.len()))?;
+        assert!(to_numbers(&read).into_iter().eq(2..(40 << 17) + 1));
+        Ok(())
+    }
+
+    #[test]
+    fn cache_folder_serves_the_next_context() -> Result<()> {
+        let folder = tempfile::tempdir().unwrap();
+        let config = || config().with_cache_dir(folder.path().join("programs"));
+        let compile = |config: DeviceConfig| -> Result<_> {
+            let context = Context::new(config)?;
+            assert!(block_on(context.queue()?.compile(source()))?.kernel("add").is_ok());
+            let counters = context.counters();
+            Ok((counters.programs_compiled, counters.cache_hits_disk))
+        };
+        assert_eq!(compile(config())?, (1, 0));
+        assert_eq!(compile(config())?, (0, 1));
+        // Other options are another program.
+        assert_eq!(compile(config().with_compile_option("-DX=1"))?, (1, 0));
+        let files = || std::fs::read_dir(folder.path().join("programs")).unwrap().map(|file| file.unwrap().path());
+        assert_eq!(files().count(), 2);
+        // A damaged byte, a cut file and an empty one cost a compilation and are replaced.
+        type Damage = fn(&mut Vec<u8>);
+        let damages: [Damage; 3] = [|file| *file.last_mut().unwrap() ^= 1, |file| file.truncate(20), Vec::clear];
+        for damage in damages {
+            for path in files() {
+                let mut file = std::fs::read(&path).unwrap();
+                damage(&mut file);
+                std::fs::write(&path, file).unwrap();
+            }
+            assert_eq!(compile(config())?, (1, 0));
+            assert_eq!(compile(config())?, (0, 1));
+        }
+        Ok(())
+    }
+}

@@ -5,6 +5,7 @@ use cl3::device as cl;
 use cl3::error_codes::{DLOPEN_RUNTIME_LOAD_FAILED, error_text};
 use cl3::platform;
 use cl3::types::{cl_device_id, cl_device_info, cl_platform_id};
+use parking_lot::Mutex;
 
 use crate::config::host_memory_bytes;
 use crate::{DeviceEntry, DeviceInfo, DeviceKind, DriverKind, Error, Result};
@@ -35,6 +36,9 @@ pub(super) fn find(info: &DeviceInfo) -> Result<cl_device_id> {
 
 /// Handles and descriptions of all devices, in the loader's order.
 fn found() -> std::result::Result<Vec<(cl_device_id, DeviceEntry)>, String> {
+    // Drivers initialise themselves at the first call, and PoCL does so without a lock.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock();
     let none = "libOpenCL.so.1 knows no driver; for a CPU install pocl-opencl-icd";
     let platforms = platform::get_platform_ids().map_err(|code| match code {
         DLOPEN_RUNTIME_LOAD_FAILED => {
