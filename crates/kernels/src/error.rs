@@ -18,6 +18,9 @@ pub enum Error {
         /// The lowest failing row of the batch.
         row: u64,
     },
+    /// An AVG of decimals left its type when the aggregation ended. The text is DataFusion's.
+    #[error("Arithmetic Overflow in AvgAccumulator")]
+    AverageOverflow,
     /// A fault of this crate, not of its user.
     #[error("internal error in kernel generation: {0}")]
     Internal(String),

@@ -1,2 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sinks: the loops around generated rows.
+//! Sinks: the loops around generated rows, and what drives them from the host.
+//!
+//! [`Select`] filters and projects, [`Reduce`] aggregates a whole input, [`GroupBy`] aggregates by
+//! keys. The objects are pure: they hold kernel texts and no device handle, so a plan can hold them.
+//! State objects ([`ReduceState`], [`GroupByState`]) hold what lies on the device between batches.
+//! Nothing here knows DataFusion.
+
+mod accumulate;
+mod compact;
+mod group;
+mod output;
+mod primitives;
+mod program;
+mod reduce;
+mod select;
+mod source;
+
+use arrow::datatypes::SchemaRef;
+use columnar::ColumnType;
+
+pub use group::{GroupBy, GroupByState};
+pub use reduce::{Reduce, ReduceState};
+pub use select::Select;
+
+use crate::codegen::Profile;
+use crate::expr::Expr;
+
+/// What a sink reads: batches of one source, and the filter that was fused into it. Projections were
+/// substituted into the expressions already.
+#[derive(Debug, Clone)]
+pub struct Input {
+    /// Names and logical types of the source.
+    pub schema: SchemaRef,
+    /// Types and layouts of the source, one for each field.
+    pub types: Vec<ColumnType>,
+    /// Rows for which this is not true are left out.
+    pub filter: Option<Expr>,
+}
+
+/// How kernels are shaped. Part of a sink, because the text depends on it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// The shape of loops.
+    pub profile: Profile,
+    /// Items of a group in the gpu profile, a power of two of at least 64.
+    pub group_size: u32,
+    /// Rows of a tile of the compaction: a multiple of 32; in the gpu profile of `group_size`, and at
+    /// most 32 times that.
+    pub tile_rows: u32,
+    /// Bytes of arguments that one kernel may have. What needs more is split over several kernels.
+    pub max_arg_bytes: usize,
+    /// Shared memory that one group may use, in bytes.
+    pub shared_bytes: usize,
+    /// Groups for which a hash table has room at first. It grows.
+    pub initial_groups: usize,
+    /// Most groups that are indexed directly, without a hash table, where the keys' bounds are known.
+    pub dense_groups: usize,
+    /// Most bytes of private copies of grouped states in the cpu profile; beyond them, atomics.
+    pub private_bytes: usize,
+}
+
+impl Options {
+    /// The defaults of a profile. Argument bytes are those of the most modest driver.
+    pub fn new(profile: Profile) -> Options {
+        Options {
+            profile,
+            group_size: 256,
+            tile_rows: match profile {
+                Profile::Cpu => 16384,
+                Profile::Gpu => 4096,
+            },
+            max_arg_bytes: 1024,
+            shared_bytes: 32 << 10,
+            initial_groups: 1 << 14,
+            dense_groups: 1 << 16,
+            private_bytes: 256 << 20,
+        }
+    }
+}

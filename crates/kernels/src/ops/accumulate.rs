@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+//! States of aggregates as words of 64 bits: how they begin, take a value, merge and end.
+//!
+//! Several aggregates share states: `SUM(x)`, `AVG(x)` and `COUNT(x)` have one sum and one count
+//! between them. A value becomes a state of its own first ([`Kind::lift`]), so that taking a value,
+//! merging partial states and adding atomically are one thing with three faces.
+
+use arrow::datatypes::DataType;
+
+use super::source::Source;
+use crate::codegen::{CType, Params, Profile, RowWriter, Value};
+use crate::expr::{Aggregate, AggregateFunction, Expr};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+/// What one state holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// Number of values.
+    Count,
+    /// Wrapping sum of 64 bits.
+    Sum64,
+    /// Wrapping sum of 128 bits, low word first.
+    Sum128,
+    /// Sum of 192 bits.
+    Sum192,
+    /// Sum of floats.
+    SumF64,
+    /// Least and greatest of values mapped to u64 in their order.
+    Min,
+    Max,
+    /// Of 128-bit integers; not atomic.
+    Min128,
+    Max128,
+    And,
+    Or,
+    Xor,
+    /// Number, mean and sum of squared distances, as DataFusion computes them; not atomic.
+    Welford,
+    /// Sums of x and x², each as an unevaluated sum of two floats.
+    Moments,
+    /// Reference to a row or to the store of earlier winners: of strings, and of 128-bit integers
+    /// where states are atomic. Not among the words; see [`best`](super::group).
+    BestMin,
+    BestMax,
+}
+
+impl Kind {
+    /// Words of the state.
+    pub fn words(self) -> usize {
+        match self {
+            Kind::BestMin | Kind::BestMax => 0,
+            Kind::Count | Kind::Sum64 | Kind::SumF64 | Kind::Min | Kind::Max | Kind::And | Kind::Or | Kind::Xor => 1,
+            Kind::Sum128 | Kind::Min128 | Kind::Max128 => 2,
+            Kind::Sum192 | Kind::Welford => 3,
+            Kind::Moments => 4,
+        }
+    }
+
+    /// The state of no values.
+    pub fn init(self) -> &'static [u64] {
+        const ONES: u64 = u64::MAX;
+        match self {
+            Kind::Min | Kind::And => &[ONES],
+            Kind::Min128 => &[ONES, ONES >> 1],
+            Kind::Max128 => &[0, 1 << 63],
+            other => &[0; 4][..other.words()],
+        }
+    }
+
+    /// The state of one value, as C.
+    fn lift(self, value: &Value) -> Vec<String> {
+        let code = &value.code;
+        let wide = || match value.ctype {
+            CType::I128 => [format!("{code}.lo"), format!("{code}.hi")],
+            CType::U64 => [code.clone(), "(u64)0".into()],
+            _ => [format!("(u64)(i64){code}"), format!("(u64)((i64){code} >> 63)")],
+        };
+        let float = format!("(f64){code}");
+        match self {
+            Kind::Count => vec!["(u64)1".into()],
+            Kind::Sum64 | Kind::And | Kind::Or | Kind::Xor => wide()[..1].to_vec(),
+            Kind::Sum128 | Kind::Min128 | Kind::Max128 => wide().to_vec(),
+            Kind::Sum192 => {
+                let [low, high] = wide();
+                vec![low, high.clone(), format!("(u64)((i64){high} >> 63)")]
+            }
+            Kind::SumF64 => vec![format!("F64_BITS({float})")],
+            Kind::Min | Kind::Max => vec![ordered(value)],
+            Kind::Welford => vec!["(u64)1".into(), format!("F64_BITS({float})"), "(u64)0".into()],
+            Kind::Moments => vec![
+                format!("F64_BITS({float})"),
+                "(u64)0".into(),
+                format!("F64_BITS({float} * {float})"),
+                format!("F64_BITS(fma({float}, {float}, -({float} * {float})))"),
+            ],
+            Kind::BestMin | Kind::BestMax => vec![],
+        }
+    }
+
+    /// The statement that adds one value to the state in `to`.
+    pub fn take(self, to: &[String], value: &Value) -> String {
+        match self {
+            Kind::Welford => format!("welford_add(&{}, &{}, &{}, (f64){});", to[0], to[1], to[2], value.code),
+            _ => self.merge(to, &self.lift(value)),
+        }
+    }
+
+    /// The statement that adds the state in `from` to that in `to`, which nobody else touches.
+    pub fn merge(self, to: &[String], from: &[String]) -> String {
+        match self {
+            Kind::Count | Kind::Sum64 => format!("{} += {};", to[0], from[0]),
+            Kind::And => format!("{} &= {};", to[0], from[0]),
+            Kind::Or => format!("{} |= {};", to[0], from[0]),
+            Kind::Xor => format!("{} ^= {};", to[0], from[0]),
+            Kind::SumF64 => format!("{0} = F64_BITS(f64_add(BITS_F64({0}), BITS_F64({1})));", to[0], from[0]),
+            Kind::Min | Kind::Max => {
+                let below = if self == Kind::Min { "<" } else { ">" };
+                format!("{{ u64 v = {1}; {0} = v {below} {0} ? v : {0}; }}", to[0], from[0])
+            }
+            Kind::Sum128 => {
+                format!("{{ u64 v = {0} + {2}; {1} += {3} + (v < {0}); {0} = v; }}", to[0], to[1], from[0], from[1])
+            }
+            Kind::Sum192 => format!(
+                "{{ u64 v = {0} + {3}, c = v < {0}, w = {1} + c; {0} = v; c = w < c; v = w + {4}; c += v < w; {1} = v; {2} += {5} + c; }}",
+                to[0], to[1], to[2], from[0], from[1], from[2]
+            ),
+            Kind::Min128 | Kind::Max128 => {
+                let (a, b) = if self == Kind::Min128 { ("v", "w") } else { ("w", "v") };
+                format!(
+                    "{{ i128 v = i128_make({2}, {3}), w = i128_make({0}, {1}); if (i128_lt({a}, {b})) {{ {0} = v.lo; {1} = v.hi; }} }}",
+                    to[0], to[1], from[0], from[1]
+                )
+            }
+            Kind::Welford => format!(
+                "welford_merge(&{}, &{}, &{}, {}, {}, {});",
+                to[0], to[1], to[2], from[0], from[1], from[2]
+            ),
+            Kind::Moments => (0..2)
+                .map(|half| {
+                    let (hi, lo) = (&to[half * 2], &to[half * 2 + 1]);
+                    format!("twofold_add(&{hi}, &{lo}, {}, {}); ", from[half * 2], from[half * 2 + 1])
+                })
+                .collect(),
+            Kind::BestMin | Kind::BestMax => String::new(),
+        }
+    }
+
+    /// The statement that adds the state in `from` to that at the addresses `to`, to which others add
+    /// as well. `space` is `g` or `l`: where the addresses point.
+    pub fn add(self, to: &[String], from: &[String], space: char) -> Result<String> {
+        Ok(match self {
+            Kind::Count | Kind::Sum64 => format!("A_ADD64({}, {});", to[0], from[0]),
+            Kind::And => format!("A_AND64({}, {});", to[0], from[0]),
+            Kind::Or => format!("A_OR64({}, {});", to[0], from[0]),
+            Kind::Xor => format!("A_XOR64({}, {});", to[0], from[0]),
+            // Most values change nothing: look before going to the memory system's atomic unit.
+            Kind::Min => format!("{{ u64 v = {1}; if (v < *{0}) A_MIN64({0}, v); }}", to[0], from[0]),
+            Kind::Max => format!("{{ u64 v = {1}; if (v > *{0}) A_MAX64({0}, v); }}", to[0], from[0]),
+            Kind::SumF64 => format!("add_f64_{space}({}, BITS_F64({}));", to[0], from[0]),
+            Kind::Sum128 => format!(
+                "{{ u64 v = {2}, old = A_ADD64({0}, v), w = {3} + (old + v < v); if (w) A_ADD64({1}, w); }}",
+                to[0], to[1], from[0], from[1]
+            ),
+            Kind::Sum192 => format!(
+                "{{ u64 v = {3}, c = A_ADD64({0}, v) + v < v, w = {4} + c, t = {5} + (w < c), old = w ? A_ADD64({1}, w) : 0; \
+                 t += w && old + w < w; if (t) A_ADD64({2}, t); }}",
+                to[0], to[1], to[2], from[0], from[1], from[2]
+            ),
+            Kind::Moments => (0..2)
+                .map(|half| {
+                    let (hi, lo) = (&to[half * 2], &to[half * 2 + 1]);
+                    format!("twofold_atomic_{space}({hi}, {lo}, BITS_F64({}), BITS_F64({})); ", from[half * 2], from[half * 2 + 1])
+                })
+                .collect(),
+            Kind::Min128 | Kind::Max128 | Kind::Welford | Kind::BestMin | Kind::BestMax => {
+                return Err(Error::Internal(format!("{self:?} has no atomic form")));
+            }
+        })
+    }
+
+    /// [`add`](Self::add) of one value.
+    pub fn add_value(self, to: &[String], value: &Value, space: char) -> Result<String> {
+        self.add(to, &self.lift(value), space)
+    }
+
+    /// Marks the sections of the prelude that the statements need.
+    pub fn need(self, params: &mut Params) {
+        match self {
+            Kind::Sum128 | Kind::Min128 | Kind::Max128 => params.need(Section::I128),
+            Kind::Sum192 => params.need(Section::I128Div),
+            Kind::SumF64 | Kind::Welford | Kind::Moments | Kind::Min | Kind::Max => params.need(Section::Float),
+            _ => params.need(Section::Base),
+        }
+    }
+}
+
+/// A state and what feeds it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Accumulator {
+    pub kind: Kind,
+    /// Which input: 0 is the aggregation's own, others are distinct values.
+    pub feed: usize,
+    pub filter: Option<Expr>,
+    /// `None` counts rows.
+    pub argument: Option<Expr>,
+    /// First word in the state of a group.
+    pub first: usize,
+}
+
+impl Accumulator {
+    /// The words' places, each by `place`.
+    pub fn places(&self, place: impl Fn(usize) -> String) -> Vec<String> {
+        (self.first..self.first + self.kind.words()).map(place).collect()
+    }
+}
+
+/// How an aggregate comes out of the states.
+#[derive(Debug, Clone)]
+pub(super) struct Ending {
+    function: AggregateFunction,
+    data_type: DataType,
+    /// Type of the argument, logical and in C.
+    argument: Option<(DataType, CType)>,
+    bounds: Option<(i128, i128)>,
+    /// The state.
+    pub state: usize,
+    /// The count of values that went in; without one there is always a value.
+    count: Option<usize>,
+}
+
+/// All states of an aggregation.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Accumulators {
+    pub list: Vec<Accumulator>,
+    pub endings: Vec<Ending>,
+    pub words: usize,
+}
+
+/// What decides the kinds of states.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Use {
+    /// Whether several items add to one state at the same time.
+    pub atomic: bool,
+    /// Whether there is a state for each group that has rows, and for no other.
+    pub grouped: bool,
+}
+
+impl Accumulators {
+    /// Adds the states of an aggregate whose argument and filter are over `source`, the input `feed`.
+    ///
+    /// # Errors
+    /// `Unsupported` where function or argument has no device form.
+    pub fn plan(&mut self, aggregate: &Aggregate, source: &Source, feed: usize, usage: Use) -> Result<()> {
+        use AggregateFunction::*;
+        let mut params = Params::new();
+        let mut writer = source.writer(Profile::Cpu, &mut params);
+        if let Some(filter) = &aggregate.filter {
+            writer.eval(filter)?;
+        }
+        let value = match &aggregate.argument {
+            Some(argument) => Some(writer.eval(argument)?),
+            None => None,
+        };
+        let nullable = value.as_ref().is_some_and(|value| value.valid.is_some());
+        // Without NULLs every count of values counts rows.
+        let counted = if nullable { aggregate.argument.clone() } else { None };
+        let count = self.state(Kind::Count, feed, &aggregate.filter, counted.clone());
+        let (state, count) = match (aggregate.function, value.as_ref()) {
+            (Count, _) => (self.settle(count), None),
+            (_, None) => return Err(Error::Internal(format!("{:?} without an argument", aggregate.function))),
+            (function, Some(value)) => {
+                let kind = kind_of(function, aggregate, value, usage)?;
+                let needs_count = !usage.grouped || nullable || aggregate.filter.is_some() || matches!(function, Avg | VarPop | VarSamp | StddevPop | StddevSamp);
+                let count = if needs_count && kind != Kind::Welford { Some(self.settle(count)) } else { None };
+                let state = self.state(kind, feed, &aggregate.filter, aggregate.argument.clone());
+                (self.settle(state), count)
+            }
+        };
+        self.endings.push(Ending {
+            function: aggregate.function,
+            data_type: aggregate.data_type.clone(),
+            argument: value.as_ref().map(|value| (value.data_type.clone(), value.ctype)),
+            bounds: value.as_ref().and_then(|value| value.bounds),
+            state,
+            count,
+        });
+        Ok(())
+    }
+
+    /// The count of an input's rows.
+    pub fn count_rows(&mut self, feed: usize) -> usize {
+        let state = self.state(Kind::Count, feed, &None, None);
+        self.settle(state)
+    }
+
+    /// A state that is not yet one of the list.
+    fn state(&self, kind: Kind, feed: usize, filter: &Option<Expr>, argument: Option<Expr>) -> Accumulator {
+        Accumulator { kind, feed, filter: filter.clone(), argument, first: 0 }
+    }
+
+    fn settle(&mut self, mut state: Accumulator) -> usize {
+        let same = |known: &Accumulator| {
+            (known.kind, known.feed, &known.filter, &known.argument) == (state.kind, state.feed, &state.filter, &state.argument)
+        };
+        if let Some(known) = self.list.iter().position(same) {
+            return known;
+        }
+        state.first = self.words;
+        self.words += state.kind.words();
+        self.list.push(state);
+        self.list.len() - 1
+    }
+
+    /// The words of a group without rows.
+    pub fn init(&self) -> Vec<u64> {
+        self.list.iter().flat_map(|accumulator| accumulator.kind.init()).copied().collect()
+    }
+
+    /// Marks what the statements need.
+    pub fn need(&self, params: &mut Params) {
+        self.list.iter().for_each(|accumulator| accumulator.kind.need(params));
+    }
+
+    /// Appends the updates of the current row by the states of `feed`, `update` giving the statements
+    /// of each. Each filter and argument is evaluated once, and only where it is reached.
+    pub fn write(
+        &self,
+        writer: &mut RowWriter<'_>,
+        feed: usize,
+        update: &mut dyn FnMut(&mut RowWriter<'_>, usize, &Value) -> Result<()>,
+    ) -> Result<()> {
+        self.need(writer.params());
+        let own: Vec<usize> = (0..self.list.len()).filter(|index| self.list[*index].feed == feed).collect();
+        let row = Value { data_type: DataType::Null, ctype: CType::U64, code: "1".into(), valid: None, bounds: Some((1, 1)) };
+        for of_filter in classes(&own, |index| &self.list[index].filter) {
+            let mut body = |writer: &mut RowWriter<'_>| -> Result<()> {
+                for of_argument in classes(&of_filter, |index| &self.list[index].argument) {
+                    let value = match &self.list[of_argument[0]].argument {
+                        None => row.clone(),
+                        Some(argument) => writer.eval(argument)?,
+                    };
+                    let mut updates = |writer: &mut RowWriter<'_>| of_argument.iter().try_for_each(|index| update(writer, *index, &value));
+                    match &value.valid {
+                        None => updates(writer)?,
+                        Some(valid) => writer.guarded(valid, updates)?,
+                    }
+                }
+                Ok(())
+            };
+            match &self.list[of_filter[0]].filter {
+                None => body(writer)?,
+                Some(filter) => {
+                    let condition = writer.eval(filter)?.is_true();
+                    writer.guarded(&condition, body)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the statements that make an aggregate's value of its states' words, `word` naming
+    /// each; the value.
+    pub fn end(&self, writer: &mut RowWriter<'_>, ending: &Ending, word: &dyn Fn(usize) -> String) -> Result<Value> {
+        use AggregateFunction::*;
+        let state = &self.list[ending.state];
+        state.kind.need(writer.params());
+        let words = state.places(word);
+        let count = match ending.count {
+            Some(count) => self.list[count].places(word).remove(0),
+            None => "(u64)1".into(),
+        };
+        let mut valid = ending.count.map(|_| format!("({count} != 0)"));
+        let native = CType::native(&ending.data_type)
+            .ok_or_else(|| Error::Unsupported(format!("type {} has no device form", ending.data_type)))?;
+        let mut ctype = native;
+        let mut bounds = None;
+        let code = match (ending.function, state.kind) {
+            (Count, _) => format!("(i64){}", words[0]),
+            (Sum | Min | Max, Kind::Sum128 | Kind::Min128 | Kind::Max128) => format!("i128_make({}, {})", words[0], words[1]),
+            (Sum, Kind::SumF64) => format!("BITS_F64({})", words[0]),
+            (Sum, _) => format!("({}){}", native.local(), words[0]),
+            (Min | Max, _) => {
+                (ctype, bounds) = match &ending.argument {
+                    // A decimal that was narrow stays so.
+                    Some((DataType::Decimal128(_, _), ctype)) => (*ctype, ending.bounds),
+                    _ => (native, ending.bounds),
+                };
+                let from = ending.argument.as_ref().map_or(ctype, |(_, ctype)| *ctype);
+                unordered(&words[0], from)
+            }
+            (Avg, Kind::SumF64) => format!("(BITS_F64({}) / (f64){count})", words[0]),
+            (Avg, Kind::Sum64) if matches!(ending.data_type, DataType::Duration(_)) => {
+                format!("({count} ? (i64){} / (i64){count} : 0)", words[0])
+            }
+            (Avg, kind) => {
+                let value = self.average(writer, ending, kind, &words, &count)?;
+                if native == CType::I128 { value } else { format!("(({}){value}.lo)", native.local()) }
+            }
+            (BoolAnd | BoolOr, _) => format!("(i32)({} & 1)", words[0]),
+            (BitAnd | BitOr | BitXor, _) => format!("({}){}", native.local(), words[0]),
+            (VarPop | VarSamp | StddevPop | StddevSamp, kind) => {
+                let sample = matches!(ending.function, VarSamp | StddevSamp);
+                let n = if kind == Kind::Welford { words[0].clone() } else { count.clone() };
+                valid = Some(format!("({n} > {})", i32::from(sample)));
+                let distances = match kind {
+                    Kind::Welford => format!("BITS_F64({})", words[2]),
+                    _ => format!(
+                        "twofold_distances({n}, BITS_F64({}), BITS_F64({}), BITS_F64({}), BITS_F64({}))",
+                        words[0], words[1], words[2], words[3]
+                    ),
+                };
+                let divisor = if sample { format!("(f64)({n} - 1)") } else { format!("(f64){n}") };
+                let variance = format!("({n} > 1 ? {distances} / {divisor} : 0.0)");
+                match ending.function {
+                    StddevPop | StddevSamp => format!("sqrt({variance})"),
+                    _ => variance,
+                }
+            }
+        };
+        Ok(writer.store(Value { data_type: ending.data_type.clone(), ctype, code, valid, bounds }))
+    }
+
+    /// AVG of decimals: the sum, scaled up with a check, divided and truncated, and checked again.
+    fn average(&self, writer: &mut RowWriter<'_>, ending: &Ending, kind: Kind, words: &[String], count: &str) -> Result<String> {
+        let (from, to) = match (&ending.argument, &ending.data_type) {
+            (Some((from, _)), to) => (decimal(from)?, decimal(to)?),
+            _ => return Err(Error::Internal("AVG without an argument".into())),
+        };
+        let bits = match kind {
+            Kind::Sum64 => 64,
+            Kind::Sum128 => 128,
+            _ => 256,
+        };
+        let scale = 10u64.pow(u32::try_from(to.1 - from.1).map_err(|_| Error::Unsupported("AVG to a lower scale".into()))?);
+        let limit = 10i128.pow(to.0 as u32);
+        writer.params().need(Section::I128Div);
+        let sign = format!("(u64)((i64){} >> 63)", words[words.len() - 1]);
+        let word = |index: usize| words.get(index).unwrap_or(&sign);
+        let error = writer.params().error();
+        let result = writer.local(CType::I128, "i128_of(0)");
+        writer.push(&format!(
+            "if ({count} && decimal_average({}, {}, {}, {scale}u, {count}, {bits}u, i128_make({:#x}UL, {:#x}UL), &{result})) A_MIN64({error}, (u64)row);",
+            word(0),
+            word(1),
+            word(2),
+            limit as u64,
+            (limit >> 64) as u64,
+        ));
+        Ok(result)
+    }
+}
+
+/// Precision and scale.
+fn decimal(data_type: &DataType) -> Result<(u8, i8)> {
+    match data_type {
+        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) | DataType::Decimal128(precision, scale) => {
+            Ok((*precision, *scale))
+        }
+        other => Err(Error::Internal(format!("{other} is not a decimal"))),
+    }
+}
+
+/// The state of a function over an argument.
+fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, usage: Use) -> Result<Kind> {
+    use AggregateFunction::*;
+    let refuse = || Err(Error::Unsupported(format!("{function:?}({}) has no device form", value.data_type)));
+    let kind = match (function, value.ctype) {
+        (Count, _) => Kind::Count,
+        (Sum, CType::F32 | CType::F64) => Kind::SumF64,
+        (Sum, CType::Bool | CType::Str) => return refuse(),
+        (Sum, _) => match CType::native(&aggregate.data_type) {
+            Some(CType::I128) => Kind::Sum128,
+            Some(ctype) if ctype.is_integer() => Kind::Sum64,
+            Some(CType::F64) => Kind::SumF64,
+            _ => return refuse(),
+        },
+        (Min, CType::Str) => Kind::BestMin,
+        (Max, CType::Str) => Kind::BestMax,
+        (Min, CType::I128) => if usage.atomic { Kind::BestMin } else { Kind::Min128 },
+        (Max, CType::I128) => if usage.atomic { Kind::BestMax } else { Kind::Max128 },
+        (Min, _) => Kind::Min,
+        (Max, _) => Kind::Max,
+        (Avg, _) => match (&value.data_type, &aggregate.data_type) {
+            (DataType::Decimal32(precision, _) | DataType::Decimal64(precision, _) | DataType::Decimal128(precision, _), _) => {
+                // DataFusion sums in a type of 13 more digits.
+                let least = if matches!(value.data_type, DataType::Decimal128(_, _)) { 38 } else { 0 };
+                match (precision + 13).max(least) {
+                    ..=18 => Kind::Sum64,
+                    19..=38 => Kind::Sum128,
+                    _ => Kind::Sum192,
+                }
+            }
+            (DataType::Duration(_), DataType::Duration(_)) => Kind::Sum64,
+            (_, DataType::Float64) if !matches!(value.ctype, CType::Bool | CType::Str | CType::I128) => Kind::SumF64,
+            _ => return refuse(),
+        },
+        (BoolAnd, CType::Bool) => Kind::And,
+        (BoolOr, CType::Bool) => Kind::Or,
+        (BitAnd, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::And,
+        (BitOr, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::Or,
+        (BitXor, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::Xor,
+        (VarPop | VarSamp | StddevPop | StddevSamp, CType::F64 | CType::F32) => {
+            if usage.atomic { Kind::Moments } else { Kind::Welford }
+        }
+        _ => return refuse(),
+    };
+    Ok(kind)
+}
+
+/// A value as u64 in its order.
+fn ordered(value: &Value) -> String {
+    const SIGN: &str = "(u64)0x8000000000000000UL";
+    let code = &value.code;
+    match value.ctype {
+        CType::F64 => format!("((u64)f64_key({code}) ^ {SIGN})"),
+        CType::F32 => format!("((u64)(i64)f32_key({code}) ^ {SIGN})"),
+        ctype if ctype.is_signed() => format!("((u64)(i64){code} ^ {SIGN})"),
+        _ => format!("(u64){code}"),
+    }
+}
+
+/// The way back from [`ordered`].
+fn unordered(word: &str, ctype: CType) -> String {
+    let signed = format!("(i64)({word} ^ (u64)0x8000000000000000UL)");
+    match ctype {
+        CType::F64 => format!("f64_unkey({signed})"),
+        CType::F32 => format!("f32_unkey((i32){signed})"),
+        ctype if ctype.is_signed() => format!("({}){signed}", ctype.local()),
+        ctype => format!("({}){word}", ctype.local()),
+    }
+}
+
+/// Groups indices by an attribute, in the order in which it first appears.
+fn classes<'a, T: PartialEq + 'a>(indices: &[usize], of: impl Fn(usize) -> &'a T) -> Vec<Vec<usize>> {
+    let mut classes: Vec<Vec<usize>> = Vec::new();
+    for index in indices {
+        match classes.iter_mut().find(|class| of(class[0]) == of(*index)) {
+            Some(class) => class.push(*index),
+            None => classes.push(vec![*index]),
+        }
+    }
+    classes
+}

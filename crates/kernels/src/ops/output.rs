@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Columns that kernels write: how a value of a row goes to memory, and the buffers for it.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use columnar::{Carrier, ColumnType, DeviceColumn, Layout};
+use device::{Arg, Buffer, Queue};
+
+use super::primitives::LoadedPrimitives;
+use crate::codegen::{CType, RowWriter, Value};
+use crate::{Error, Result};
+
+/// How a computed column is written.
+#[derive(Debug, Clone)]
+pub(super) struct Output {
+    /// Type and layout of the finished column.
+    pub ty: Arc<ColumnType>,
+    /// C type of its values; strings write their lengths first.
+    pub ctype: CType,
+    values: String,
+    valid: String,
+}
+
+impl Output {
+    /// The column that holds `value`, of which kernels know the buffers by `name`.
+    pub fn of(value: &Value, data_type: &DataType, name: &str) -> Result<Output> {
+        let layout = match (data_type, value.ctype) {
+            (DataType::Null, _) => Layout::Null,
+            (_, CType::Bool) => Layout::Bits,
+            (DataType::FixedSizeBinary(width), _) => {
+                Layout::Bytes(u32::try_from(*width).map_err(|_| Error::Internal(format!("a width of {width}")))?)
+            }
+            (_, CType::Str) => Layout::Offsets64,
+            (_, ctype) => Layout::Fixed(carrier(ctype)?),
+        };
+        let ty = ColumnType { data_type: data_type.clone(), nullable: value.valid.is_some(), layout, bounds: value.bounds };
+        Ok(Output::new(ty, value.ctype, name))
+    }
+
+    /// The column of this type.
+    pub fn new(ty: ColumnType, ctype: CType, name: &str) -> Output {
+        Output { ty: Arc::new(ty), ctype, values: format!("o{name}"), valid: format!("v{name}") }
+    }
+
+    /// Whether the column has no buffers.
+    pub fn is_null(&self) -> bool {
+        self.ty.layout == Layout::Null
+    }
+
+    /// Whether offsets are scanned and bytes copied after the lengths are written.
+    pub fn is_str(&self) -> bool {
+        self.ty.layout == Layout::Offsets64
+    }
+
+    fn nullable(&self) -> bool {
+        self.ty.nullable && !self.is_null()
+    }
+
+    /// Appends the statements that put `value` at `place`.
+    pub fn write(&self, writer: &mut RowWriter<'_>, value: &Value, place: &str) {
+        if self.is_null() {
+            return;
+        }
+        if self.nullable() {
+            let valid = writer.params().named(&self.valid, "G u8 *RESTRICT");
+            writer.push(&format!("{valid}[{place}] = (u8)({});", value.valid_code()));
+        }
+        let known = value.valid_code();
+        let code = &value.code;
+        match &self.ty.layout {
+            Layout::Bytes(width) => {
+                let values = writer.params().named(&self.values, "G u8 *RESTRICT");
+                writer.push(&format!(
+                    "for (u32 i = 0; i < {width}u; ++i) {values}[({place}) * {width}u + i] = {known} ? {code}.p[i] : 0;"
+                ));
+            }
+            Layout::Offsets64 => {
+                let values = writer.params().named(&self.values, "G i64 *RESTRICT");
+                let length = if known == "1" { format!("(i64){code}.len") } else { format!("{known} ? (i64){code}.len : 0") };
+                writer.push(&format!("{values}[({place}) + 1] = {length};"));
+            }
+            _ => {
+                let values = writer.params().named(&self.values, &format!("G {} *RESTRICT", self.ctype.name()));
+                let cast = if self.ctype == CType::I128 { String::new() } else { format!("({})", self.ctype.name()) };
+                writer.push(&format!("{values}[{place}] = {cast}{code};"));
+            }
+        }
+    }
+
+    /// Appends the statements that copy the bytes of a string to its place in the heap.
+    pub fn write_bytes(&self, writer: &mut RowWriter<'_>, value: &Value, place: &str) -> Result<()> {
+        let offsets = writer.params().named(&self.values, "const G i64 *RESTRICT");
+        let heap = writer.params().named("heap", "G u8 *RESTRICT");
+        let code = &value.code;
+        writer.guarded(value.valid_code(), |writer| {
+            writer.push(&format!("G u8 *to = {heap} + {offsets}[{place}];"));
+            writer.push(&format!("for (u32 i = 0; i < {code}.len; ++i) to[i] = {code}.p[i];"));
+            Ok(())
+        })
+    }
+
+    /// Buffers for `n` values.
+    pub fn alloc(&self, queue: &Queue, n: usize) -> Result<Buffers> {
+        let values = match &self.ty.layout {
+            Layout::Null => None,
+            Layout::Bits => Some(queue.alloc(n)?),
+            Layout::Bytes(width) => Some(queue.alloc(n * *width as usize)?),
+            Layout::Offsets64 => {
+                let offsets = queue.alloc((n + 1) * 8)?;
+                queue.fill(&offsets, 0, 8, 0)?;
+                Some(offsets)
+            }
+            _ => Some(queue.alloc(n * self.ctype.width())?),
+        };
+        let valid = if self.nullable() { Some(queue.alloc(n)?) } else { None };
+        Ok(Buffers { values, valid, heap: None })
+    }
+
+    /// The arguments that [`write`](Self::write) declared.
+    pub fn args<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = (&'a str, Arg<'a>)> {
+        let values = buffers.values.as_ref().map(|values| (self.values.as_str(), Arg::Buffer(values)));
+        values.into_iter().chain(buffers.valid.as_ref().map(|valid| (self.valid.as_str(), Arg::Buffer(valid))))
+    }
+
+    /// The column of `n` values that were written.
+    pub fn finish(&self, queue: &Queue, primitives: &LoadedPrimitives<'_>, n: usize, buffers: Buffers) -> Result<DeviceColumn> {
+        let values = match (&self.ty.layout, buffers.values) {
+            (_, None) => vec![],
+            (Layout::Bits, Some(bytes)) => vec![primitives.pack(queue, &bytes, n)?],
+            (_, Some(values)) => vec![values],
+        };
+        let all = values.into_iter().chain(buffers.heap).collect();
+        primitives.column(queue, &self.ty, n, all, buffers.valid.as_ref(), None)
+    }
+}
+
+/// Where a column is written to.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    /// Values, bytes of Booleans, offsets.
+    pub values: Option<Buffer>,
+    /// Bytes of 0 and 1.
+    pub valid: Option<Buffer>,
+    /// Bytes of strings, once their number is known.
+    pub heap: Option<Buffer>,
+}
+
+/// The carrier whose values have a C type.
+pub(super) fn carrier(ctype: CType) -> Result<Carrier> {
+    Ok(match ctype {
+        CType::I8 => Carrier::I8,
+        CType::I16 => Carrier::I16,
+        CType::I32 => Carrier::I32,
+        CType::I64 => Carrier::I64,
+        CType::I128 => Carrier::I128,
+        CType::U8 => Carrier::U8,
+        CType::U16 => Carrier::U16,
+        CType::U32 => Carrier::U32,
+        CType::U64 => Carrier::U64,
+        CType::F32 => Carrier::F32,
+        CType::F64 => Carrier::F64,
+        CType::Bool | CType::Str => return Err(Error::Internal(format!("{} has no carrier", ctype.name()))),
+    })
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Kernels that are the same for every query: scans and the packing of bytes to bits.
+
+use std::sync::Arc;
+
+use columnar::{ColumnType, DeviceColumn};
+use device::{Arg, Buffer, Grid, Queue};
+
+use super::Options;
+use super::program::{Kernel, Loaded, Program, group_size, spread};
+use crate::codegen::{Params, Profile};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+const SCAN_COUNTS: usize = 0;
+const TILE_SUMS: usize = 1;
+const TILE_PREFIX: usize = 2;
+const PACK_BITS: usize = 3;
+
+/// Elements of a tile of a long scan.
+const SCAN_TILE: usize = 4096;
+
+/// The fixed kernels.
+#[derive(Debug, Clone)]
+pub(super) struct Primitives {
+    program: Program,
+    options: Options,
+}
+
+impl Primitives {
+    pub fn try_new(options: &Options) -> Result<Primitives> {
+        let kernel = |name: &str, named: &[(&str, &str)], cpu: &str, gpu: &str| {
+            let mut params = Params::new();
+            params.need(Section::Base);
+            for (name, c_type) in named {
+                params.named(name, c_type);
+            }
+            let body = match options.profile {
+                Profile::Cpu => cpu.to_string(),
+                Profile::Gpu => gpu.replace("WG", &options.group_size.to_string()),
+            };
+            Kernel::new(name, params, body.replace("TILE", &SCAN_TILE.to_string()))
+        };
+        let kernels = vec![
+            kernel(
+                "scan_counts",
+                &[("counts", "G u64 *RESTRICT"), ("n", "u64"), ("control", "G u64 *RESTRICT"), ("at", "u32")],
+                SCAN_COUNTS_CPU,
+                SCAN_COUNTS_GPU,
+            ),
+            kernel(
+                "tile_sums",
+                &[("values", "const G i64 *RESTRICT"), ("from", "u64"), ("n", "u64"), ("sums", "G u64 *RESTRICT")],
+                TILE_SUMS_CPU,
+                TILE_SUMS_GPU,
+            ),
+            kernel(
+                "tile_prefix",
+                &[("values", "G i64 *RESTRICT"), ("from", "u64"), ("n", "u64"), ("base", "u64"), ("starts", "const G u64 *RESTRICT")],
+                TILE_PREFIX_CPU,
+                TILE_PREFIX_GPU,
+            ),
+            kernel(
+                "pack_bits",
+                &[("bytes", "const G u8 *RESTRICT"), ("n", "u64"), ("bits", "G u32 *RESTRICT")],
+                PACK_BITS_CPU,
+                PACK_BITS_GPU,
+            ),
+        ];
+        Ok(Primitives { program: Program::try_new("primitives", options, kernels)?, options: options.clone() })
+    }
+
+    /// The program as it is compiled.
+    pub fn text(&self) -> &str {
+        self.program.text()
+    }
+
+    pub async fn load(&self, queue: &Queue) -> Result<LoadedPrimitives<'_>> {
+        Ok(LoadedPrimitives { loaded: self.program.load(queue).await?, options: &self.options })
+    }
+}
+
+/// The fixed kernels on a device.
+pub(super) struct LoadedPrimitives<'a> {
+    loaded: Loaded<'a>,
+    options: &'a Options,
+}
+
+impl LoadedPrimitives<'_> {
+    /// Makes counts of `n` tiles exclusive sums, in place; the total goes to word `at` of `control`.
+    pub fn scan_counts(&self, queue: &Queue, counts: &Buffer, n: usize, control: &Buffer, at: u32) -> Result<()> {
+        let grid = Grid { groups: 1, group_size: group_size(self.options) };
+        let named = vec![("counts", Arg::Buffer(counts)), ("n", Arg::U64(n as u64)), ("control", Arg::Buffer(control)), ("at", Arg::U32(at))];
+        self.loaded.launch(queue, SCAN_COUNTS, grid, named)
+    }
+
+    /// Makes lengths at `from + 1 ..= from + n` of an i64 array end offsets, in place: each the sum of
+    /// those up to it, and of `base`. Their sum without `base` goes to word `at` of `control`.
+    #[allow(clippy::too_many_arguments)]
+    pub fn offsets(&self, queue: &Queue, values: &Buffer, from: usize, n: usize, base: u64, control: &Buffer, at: u32) -> Result<()> {
+        let tiles = n.div_ceil(SCAN_TILE).max(1);
+        let sums = queue.alloc(tiles * 8)?;
+        let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
+        let grid = Grid { groups, group_size: group_size(self.options) };
+        let range = [("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))];
+        let mut named = vec![("values", Arg::Buffer(values)), ("sums", Arg::Buffer(&sums))];
+        named.extend(range);
+        self.loaded.launch(queue, TILE_SUMS, grid, named)?;
+        self.scan_counts(queue, &sums, tiles, control, at)?;
+        let mut named = vec![("values", Arg::Buffer(values)), ("starts", Arg::Buffer(&sums)), ("base", Arg::U64(base))];
+        named.extend([("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))]);
+        self.loaded.launch(queue, TILE_PREFIX, grid, named)
+    }
+
+    /// Packs `n` bytes of 0 or 1 to bits.
+    pub fn pack(&self, queue: &Queue, bytes: &Buffer, n: usize) -> Result<Buffer> {
+        let bits = queue.alloc(n.div_ceil(32) * 4)?;
+        if n > 0 {
+            let named = vec![("bytes", Arg::Buffer(bytes)), ("n", Arg::U64(n as u64)), ("bits", Arg::Buffer(&bits))];
+            self.loaded.launch(queue, PACK_BITS, spread(queue, self.options, n.div_ceil(32)), named)?;
+        }
+        Ok(bits)
+    }
+
+    /// A column of computed values, with its validity as bytes.
+    pub fn column(
+        &self,
+        queue: &Queue,
+        ty: &Arc<ColumnType>,
+        n: usize,
+        buffers: Vec<Buffer>,
+        valid: Option<&Buffer>,
+        dictionary: Option<Arc<DeviceColumn>>,
+    ) -> Result<DeviceColumn> {
+        let validity = match valid {
+            Some(bytes) => Some((self.pack(queue, bytes, n)?, 0)),
+            None => None,
+        };
+        Ok(DeviceColumn::try_new(ty.clone(), n, buffers, validity, None, dictionary)?)
+    }
+}
+
+const SCAN_COUNTS_CPU: &str = "\
+  u64 sum = 0;
+  for (u64 i = 0; i < n; ++i) {
+    u64 count = counts[i];
+    counts[i] = sum;
+    sum += count;
+  }
+  control[at] = sum;
+";
+
+/// One group: each item sums a run, the runs' sums are scanned, each item writes its run.
+const SCAN_COUNTS_GPU: &str = "\
+  SHARED(u64, sums, WG);
+  u32 l = LID();
+  u64 run = (n + WG - 1) / WG, begin = run * l, end = begin + run < n ? begin + run : n, sum = 0;
+  for (u64 i = begin; i < end; ++i) sum += counts[i];
+  sums[l] = sum;
+  SYNC();
+  for (u32 d = 1; d < WG; d <<= 1) {
+    u64 before = l >= d ? sums[l - d] : 0;
+    SYNC();
+    sums[l] += before;
+    SYNC();
+  }
+  u64 at_run = sums[l] - sum;
+  for (u64 i = begin; i < end; ++i) {
+    u64 count = counts[i];
+    counts[i] = at_run;
+    at_run += count;
+  }
+  if (l == WG - 1) control[at] = sums[l];
+";
+
+const TILE_SUMS_CPU: &str = "\
+  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
+  u64 sum = 0;
+  for (u64 i = begin; i < end; ++i) sum += (u64)values[from + 1 + i];
+  sums[GRP()] = sum;
+";
+
+const TILE_SUMS_GPU: &str = "\
+  SHARED(u64, part, WG);
+  u32 l = LID();
+  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n, sum = 0;
+  for (u64 i = begin + l; i < end; i += WG) sum += (u64)values[from + 1 + i];
+  part[l] = sum;
+  SYNC();
+  for (u32 d = WG / 2; d > 0; d >>= 1) {
+    if (l < d) part[l] += part[l + d];
+    SYNC();
+  }
+  if (l == 0) sums[GRP()] = part[0];
+";
+
+const TILE_PREFIX_CPU: &str = "\
+  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
+  u64 sum = base + starts[GRP()];
+  for (u64 i = begin; i < end; ++i) {
+    sum += (u64)values[from + 1 + i];
+    values[from + 1 + i] = (i64)sum;
+  }
+";
+
+const TILE_PREFIX_GPU: &str = "\
+  SHARED(u64, part, WG);
+  u32 l = LID();
+  u64 first = (u64)GRP() * TILE, last = first + TILE < n ? first + TILE : n;
+  u64 begin = first + l * (TILE / WG), end = begin + (TILE / WG) < last ? begin + (TILE / WG) : last, sum = 0;
+  for (u64 i = begin; i < end; ++i) sum += (u64)values[from + 1 + i];
+  part[l] = sum;
+  SYNC();
+  for (u32 d = 1; d < WG; d <<= 1) {
+    u64 before = l >= d ? part[l - d] : 0;
+    SYNC();
+    part[l] += before;
+    SYNC();
+  }
+  u64 at = base + starts[GRP()] + part[l] - sum;
+  for (u64 i = begin; i < end; ++i) {
+    at += (u64)values[from + 1 + i];
+    values[from + 1 + i] = (i64)at;
+  }
+";
+
+const PACK_BITS_CPU: &str = "\
+  u64 words = (n + 31) / 32, run = (words + NGRP() - 1) / NGRP();
+  u64 begin = run * GRP(), end = begin + run < words ? begin + run : words;
+  for (u64 w = begin; w < end; ++w) {
+    u32 word = 0;
+    if (w * 32 + 32 <= n) {
+      for (u32 b = 0; b < 32; ++b) word |= (u32)bytes[w * 32 + b] << b;
+    } else {
+      for (u32 b = 0; b < (u32)(n - w * 32); ++b) word |= (u32)bytes[w * 32 + b] << b;
+    }
+    bits[w] = word;
+  }
+";
+
+const PACK_BITS_GPU: &str = "\
+  u64 words = (n + 31) / 32;
+  for (u64 w = GID(); w < words; w += GSZ()) {
+    u32 word = 0, count = w * 32 + 32 <= n ? 32 : (u32)(n - w * 32);
+    for (u32 b = 0; b < count; ++b) word |= (u32)bytes[w * 32 + b] << b;
+    bits[w] = word;
+  }
+";

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Kernel texts of a sink, and their way to the device.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use columnar::DeviceBatch;
+use device::{Arg, Buffer, Grid, ProgramSource, Queue};
+
+use super::Options;
+use crate::codegen::{Bindings, Params, Profile};
+use crate::prelude::Sections;
+use crate::{Error, Result};
+
+/// One kernel: what it takes and what it does.
+#[derive(Debug, Clone)]
+pub(super) struct Kernel {
+    pub name: String,
+    pub params: Params,
+    /// Statements between the braces.
+    pub body: String,
+    /// Functions before the kernel.
+    pub functions: String,
+}
+
+impl Kernel {
+    pub fn new(name: impl Into<String>, params: Params, body: String) -> Kernel {
+        Kernel { name: name.into(), params, body, functions: String::new() }
+    }
+
+    pub fn fits(&self, options: &Options) -> bool {
+        self.params.bytes() <= options.max_arg_bytes
+    }
+
+    fn text(&self) -> String {
+        format!("{}KERNEL void {}({}) {{\n{}}}\n", self.functions, self.name, self.params.declaration(), self.body)
+    }
+}
+
+/// The kernels of one sink, compiled together.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    operator: String,
+    text: Arc<str>,
+    kernels: Vec<Kernel>,
+    nothing: DeviceBatch,
+}
+
+impl Program {
+    pub fn try_new(operator: &str, options: &Options, kernels: Vec<Kernel>) -> Result<Program> {
+        let mut sections = Sections::default();
+        for kernel in &kernels {
+            if !kernel.fits(options) {
+                return Err(Error::Unsupported(format!(
+                    "{operator} of one expression needs {} bytes of kernel arguments, the limit is {}",
+                    kernel.params.bytes(),
+                    options.max_arg_bytes
+                )));
+            }
+            sections.extend(kernel.params.sections());
+        }
+        let mut text = sections.text();
+        text.push_str(include_str!("ops.h"));
+        if kernels.iter().any(|kernel| kernel.body.contains("decimal_average(")) {
+            text.push_str(include_str!("average.h"));
+        }
+        text.extend(kernels.iter().map(Kernel::text));
+        let nothing = DeviceBatch::try_new(Arc::new(Schema::empty()), vec![], 0)?;
+        Ok(Program { operator: operator.into(), text: text.into(), kernels, nothing })
+    }
+
+    /// Names and texts, for people.
+    pub fn kernel_text(&self) -> Vec<(String, String)> {
+        self.kernels.iter().map(|kernel| (kernel.name.clone(), kernel.text())).collect()
+    }
+
+    /// The whole text, as it is compiled.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the kernel records errors.
+    pub fn can_fail(&self, kernel: usize) -> bool {
+        self.kernels[kernel].params.can_fail()
+    }
+
+    /// Compiles, or finds what was compiled before.
+    pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
+        let source = ProgramSource { text: self.text.clone(), operator: self.operator.clone(), options: vec![] };
+        let program = queue.compile(source).await?;
+        let literals = self.kernels.iter().map(|kernel| kernel.params.upload_literals(queue)).collect::<Result<_>>()?;
+        Ok(Loaded { program: self, compiled: program, literals })
+    }
+}
+
+/// A program on a device, with its literals.
+pub(super) struct Loaded<'a> {
+    program: &'a Program,
+    compiled: Arc<device::Program>,
+    literals: Vec<Option<Buffer>>,
+}
+
+impl Loaded<'_> {
+    /// Enqueues a kernel that reads no batch.
+    pub fn launch<'b>(&'b self, queue: &Queue, kernel: usize, grid: Grid, named: Vec<(&'b str, Arg<'b>)>) -> Result<()> {
+        self.launch_on(queue, kernel, grid, &self.program.nothing, None, named)
+    }
+
+    /// Enqueues a kernel over a batch.
+    pub fn launch_on<'b>(
+        &'b self,
+        queue: &Queue,
+        kernel: usize,
+        grid: Grid,
+        batch: &'b DeviceBatch,
+        error: Option<&'b Buffer>,
+        named: Vec<(&'b str, Arg<'b>)>,
+    ) -> Result<()> {
+        let text = &self.program.kernels[kernel];
+        let bindings = Bindings { literals: self.literals[kernel].as_ref(), error, named };
+        let args = text.params.bind(batch, bindings)?;
+        queue.launch(&self.compiled.kernel(&text.name)?, grid, &args)?;
+        Ok(())
+    }
+}
+
+/// Groups and items for `n` rows that the items share among themselves.
+pub(super) fn spread(queue: &Queue, options: &Options, n: usize) -> Grid {
+    let units = queue.context().info().compute_units.max(1) as usize;
+    let (rows_per_group, most) = match options.profile {
+        Profile::Cpu => (4096, units * 4),
+        Profile::Gpu => (options.group_size as usize, units * 16),
+    };
+    Grid { groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, group_size: group_size(options) }
+}
+
+/// Items of a group.
+pub(super) fn group_size(options: &Options) -> u32 {
+    match options.profile {
+        Profile::Cpu => 1,
+        Profile::Gpu => options.group_size,
+    }
+}
+
+/// The loop over `row` of `n` rows that the items of a grid of any size share: a contiguous run for
+/// each on a CPU, strided on a GPU so that neighbours read neighbours.
+pub(super) fn for_rows(profile: Profile, row: &str, n: &str, statements: &str) -> String {
+    match profile {
+        Profile::Cpu => format!(
+            "  u64 run = (({n} + NGRP() - 1) / NGRP() + 63) & ~(u64)63, begin = run * GRP();\n\
+             \x20 u64 end = begin + run < {n} ? begin + run : {n};\n\
+             \x20 for (u64 {row} = begin; {row} < end; ++{row}) {{\n{statements}  }}\n"
+        ),
+        Profile::Gpu => format!("  for (u64 {row} = GID(); {row} < {n}; {row} += GSZ()) {{\n{statements}  }}\n"),
+    }
+}
+
+/// The row that failed, if one did.
+pub(super) fn check_row(word: u64) -> Result<()> {
+    match word {
+        u64::MAX => Ok(()),
+        row => Err(Error::Row { row }),
+    }
+}
+
+/// Word `index` of what was read from the device.
+pub(super) fn word(bytes: &[u8], index: usize) -> Result<u64> {
+    let part = bytes.get(index * 8..index * 8 + 8).and_then(|part| part.try_into().ok());
+    part.map(u64::from_le_bytes).ok_or_else(|| Error::Internal("a control buffer was read short".into()))
+}

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Aggregation of a whole input to one row.
+//!
+//! Each item keeps its states in registers over its rows; a second kernel folds the groups' partial
+//! states into the state that lies on the device between batches, always in the same order, so that
+//! float sums repeat. Strings and DISTINCT need a table: they go to [`GroupBy`] without keys.
+
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use columnar::{ColumnType, DeviceBatch};
+use device::{Arg, Buffer, Grid, Queue};
+use std::sync::Arc;
+
+use super::accumulate::{Accumulators, Kind, Use};
+use super::group::{GroupBy, GroupByState};
+use super::output::Output;
+use super::primitives::Primitives;
+use super::program::{Kernel, Program, check_row, group_size, spread, word};
+use super::source::Source;
+use super::{Input, Options};
+use crate::codegen::{CType, Params, Profile, RowWriter, Value};
+use crate::expr::Aggregate;
+use crate::{Error, Result};
+
+const REDUCE: usize = 0;
+const FOLD: usize = 1;
+const FINISH: usize = 2;
+
+/// Rows after which the cpu profile adds its 64-bit partial sums to wider ones.
+const BLOCK_BITS: u32 = 12;
+
+/// Aggregation without keys: one row, whatever comes in.
+#[derive(Debug, Clone)]
+pub struct Reduce {
+    form: Form,
+}
+
+#[derive(Debug, Clone)]
+enum Form {
+    Registers(Box<Registers>),
+    Table(Box<GroupBy>),
+}
+
+/// What has been aggregated so far.
+#[derive(Debug)]
+pub struct ReduceState {
+    form: StateForm,
+}
+
+#[derive(Debug)]
+enum StateForm {
+    Registers { words: Option<Buffer> },
+    Table(Box<GroupByState>),
+}
+
+#[derive(Debug, Clone)]
+struct Registers {
+    source: Source,
+    schema: SchemaRef,
+    accumulators: Accumulators,
+    outputs: Vec<Output>,
+    types: Vec<ColumnType>,
+    options: Options,
+    primitives: Primitives,
+    program: Program,
+    /// First of the kernels that aggregate, and how many they are, each with its states.
+    parts: Vec<Vec<usize>>,
+}
+
+impl Reduce {
+    /// Aggregates the rows that pass the input's filter.
+    ///
+    /// # Errors
+    /// `Unsupported` where an expression or aggregate has no device form.
+    pub fn try_new(input: Input, aggregates: Vec<(Aggregate, Field)>, options: Options) -> Result<Reduce> {
+        let source = Source::try_new(input.clone())?;
+        let mut accumulators = Accumulators::default();
+        for (aggregate, _) in &aggregates {
+            accumulators.plan(aggregate, &source, 0, Use { atomic: false, grouped: false })?;
+        }
+        let best = accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax));
+        if best || aggregates.iter().any(|(aggregate, _)| aggregate.distinct) {
+            return Ok(Reduce { form: Form::Table(Box::new(GroupBy::try_new(input, vec![], aggregates, options)?)) });
+        }
+        let fields = aggregates.into_iter().map(|(_, field)| field).collect();
+        Ok(Reduce { form: Form::Registers(Box::new(Registers::try_new(source, fields, accumulators, options)?)) })
+    }
+
+    /// Names and types of the result.
+    pub fn schema(&self) -> &SchemaRef {
+        match &self.form {
+            Form::Registers(registers) => &registers.schema,
+            Form::Table(table) => table.schema(),
+        }
+    }
+
+    /// Types and layouts of the result.
+    pub fn output_types(&self) -> &[ColumnType] {
+        match &self.form {
+            Form::Registers(registers) => &registers.types,
+            Form::Table(table) => table.output_types(),
+        }
+    }
+
+    /// Names and texts of the kernels.
+    pub fn kernel_text(&self) -> Vec<(String, String)> {
+        match &self.form {
+            Form::Registers(registers) => registers.program.kernel_text(),
+            Form::Table(table) => table.kernel_text(),
+        }
+    }
+
+    /// The programs as they are compiled.
+    pub fn programs(&self) -> Vec<String> {
+        match &self.form {
+            Form::Registers(registers) => vec![registers.primitives.text().into(), registers.program.text().into()],
+            Form::Table(table) => table.programs(),
+        }
+    }
+
+    /// Nothing aggregated yet.
+    pub fn start(&self) -> ReduceState {
+        let form = match &self.form {
+            Form::Registers(_) => StateForm::Registers { words: None },
+            Form::Table(table) => StateForm::Table(Box::new(table.start())),
+        };
+        ReduceState { form }
+    }
+
+    /// Aggregates a batch. Returns once queued, unless a checked operation may fail.
+    ///
+    /// # Errors
+    /// `Row` with the lowest failing row. The state is useless afterwards.
+    pub async fn push(&self, queue: &Queue, state: &mut ReduceState, batch: &DeviceBatch) -> Result<()> {
+        match (&self.form, &mut state.form) {
+            (Form::Registers(registers), StateForm::Registers { words }) => registers.push(queue, words, batch).await,
+            (Form::Table(table), StateForm::Table(state)) => table.push(queue, state, batch).await,
+            _ => Err(Error::Internal("a state of another aggregation".into())),
+        }
+    }
+
+    /// The result: one row.
+    pub async fn finish(&self, queue: &Queue, state: ReduceState) -> Result<DeviceBatch> {
+        match (&self.form, state.form) {
+            (Form::Registers(registers), StateForm::Registers { words }) => registers.finish(queue, words).await,
+            (Form::Table(table), StateForm::Table(state)) => {
+                let mut batches = table.finish(queue, *state).await?;
+                batches.pop().ok_or_else(|| Error::Internal("an aggregation without keys gave no row".into()))
+            }
+            _ => Err(Error::Internal("a state of another aggregation".into())),
+        }
+    }
+}
+
+impl Registers {
+    fn try_new(source: Source, fields: Vec<Field>, accumulators: Accumulators, options: Options) -> Result<Registers> {
+        // All states in one kernel where its arguments fit, else in as many as needed.
+        let mut kernels = Vec::new();
+        let mut parts = Vec::new();
+        let mut pending = vec![(0..accumulators.list.len()).collect::<Vec<_>>()];
+        while let Some(part) = pending.pop() {
+            let kernel = reduce_kernel(&source, &accumulators, &part, parts.len(), &options)?;
+            if !kernel.fits(&options) && part.len() > 1 {
+                let (first, second) = part.split_at(part.len() / 2);
+                pending.extend([second.to_vec(), first.to_vec()]);
+                continue;
+            }
+            parts.push(part);
+            kernels.push(kernel);
+        }
+        // The first part keeps its place before the fixed two, the others go behind them.
+        let rest = kernels.split_off(1);
+        kernels.push(fold_kernel(&accumulators, &options));
+        let (finish, outputs) = finish_kernel(&accumulators, &fields)?;
+        kernels.push(finish);
+        kernels.extend(rest);
+        let types = outputs.iter().map(|output| (*output.ty).clone()).collect();
+        Ok(Registers {
+            primitives: Primitives::try_new(&options)?,
+            program: Program::try_new("Reduce", &options, kernels)?,
+            schema: Arc::new(Schema::new(fields)),
+            source,
+            accumulators,
+            outputs,
+            types,
+            options,
+            parts,
+        })
+    }
+
+    fn kernel(&self, part: usize) -> usize {
+        if part == 0 { REDUCE } else { FINISH + part }
+    }
+
+    fn words(&self) -> usize {
+        self.accumulators.words.max(1)
+    }
+
+    fn fresh(&self, queue: &Queue) -> Result<Buffer> {
+        let mut init: Vec<u8> = self.accumulators.init().iter().flat_map(|word| word.to_le_bytes()).collect();
+        init.resize(self.words() * 8, 0);
+        let words = queue.alloc(init.len())?;
+        queue.write(&words, 0, &init)?;
+        Ok(words)
+    }
+
+    async fn push(&self, queue: &Queue, state: &mut Option<Buffer>, batch: &DeviceBatch) -> Result<()> {
+        let n = batch.num_rows();
+        if n == 0 {
+            return Ok(());
+        }
+        let bound = self.source.bind(batch)?;
+        let loaded = self.program.load(queue).await?;
+        let words = match state.take() {
+            Some(words) => words,
+            None => self.fresh(queue)?,
+        };
+        let grid = spread(queue, &self.options, n);
+        let partials = queue.alloc(grid.groups as usize * self.words() * 8)?;
+        let fails = (0..self.parts.len()).any(|part| self.program.can_fail(self.kernel(part)));
+        let error = if fails { Some(queue.filled(8, 0xff)?) } else { None };
+        for part in 0..self.parts.len() {
+            let named = vec![("n", Arg::U64(n as u64)), ("partials", Arg::Buffer(&partials))];
+            loaded.launch_on(queue, self.kernel(part), grid, &bound, error.as_ref(), named)?;
+        }
+        let one = Grid { groups: 1, group_size: group_size(&self.options) };
+        let named = vec![("state", Arg::Buffer(&words)), ("partials", Arg::Buffer(&partials)), ("n", Arg::U64(u64::from(grid.groups)))];
+        loaded.launch(queue, FOLD, one, named)?;
+        *state = Some(words);
+        if let Some(error) = &error {
+            check_row(word(&queue.read(error, 0..8).await?, 0)?)?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, queue: &Queue, state: Option<Buffer>) -> Result<DeviceBatch> {
+        let loaded = self.program.load(queue).await?;
+        let primitives = self.primitives.load(queue).await?;
+        let words = match state {
+            Some(words) => words,
+            None => self.fresh(queue)?,
+        };
+        let buffers = self.outputs.iter().map(|output| output.alloc(queue, 1)).collect::<Result<Vec<_>>>()?;
+        let error = queue.filled(8, 0xff)?;
+        let mut named = vec![("state", Arg::Buffer(&words))];
+        for (output, buffers) in self.outputs.iter().zip(&buffers) {
+            named.extend(output.args(buffers));
+        }
+        let one = Grid { groups: 1, group_size: 1 };
+        loaded.launch_on(queue, FINISH, one, &DeviceBatch::try_new(Arc::new(Schema::empty()), vec![], 0)?, Some(&error), named)?;
+        if self.program.can_fail(FINISH) && word(&queue.read(&error, 0..8).await?, 0)? != u64::MAX {
+            return Err(Error::AverageOverflow);
+        }
+        let mut columns = Vec::with_capacity(self.outputs.len());
+        for (output, buffers) in self.outputs.iter().zip(buffers) {
+            columns.push(output.finish(queue, &primitives, 1, buffers)?);
+        }
+        Ok(DeviceBatch::try_new(self.schema.clone(), columns, 1)?)
+    }
+}
+
+/// The kernel that aggregates rows to a partial state for each group of items.
+fn reduce_kernel(source: &Source, accumulators: &Accumulators, part: &[usize], number: usize, options: &Options) -> Result<Kernel> {
+    let mut own = accumulators.clone();
+    // States of other parts are somebody else's.
+    own.list.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
+    let profile = options.profile;
+    let mut params = Params::new();
+    let n = params.named("n", "u64");
+    let partials = params.named("partials", "G u64 *RESTRICT");
+    let mut blocks = Vec::new();
+    let mut writer = source.writer(profile, &mut params);
+    let mut rows = |writer: &mut RowWriter<'_>| {
+        own.write(writer, 0, &mut |writer, index, value| {
+            let state = &own.list[index];
+            let places = state.places(|word| format!("s{word}"));
+            match (state.kind, narrow_sum(profile, value)) {
+                (Kind::Sum128, Some(Narrow::Whole)) => {
+                    writer.push(&format!("b{} += (i64){};", state.first, value.code));
+                    blocks.push((index, Narrow::Whole));
+                }
+                (Kind::Sum128, Some(Narrow::Halves)) => {
+                    writer.push(&format!("b{0} += (i64)((u64)(i64){1} & 0xffffffffu); h{0} += (i64){1} >> 32;", state.first, value.code));
+                    blocks.push((index, Narrow::Halves));
+                }
+                _ => writer.push(&state.kind.take(&places, value)),
+            }
+            Ok(())
+        })
+    };
+    match &source.filter {
+        None => rows(&mut writer)?,
+        Some(filter) => {
+            let condition = writer.eval(filter)?.is_true();
+            writer.guarded(&condition, rows)?;
+        }
+    }
+    let statements = writer.statements();
+
+    let mut body = String::new();
+    for index in part {
+        let state = &own.list[*index];
+        for (place, init) in state.places(|word| format!("s{word}")).iter().zip(state.kind.init()) {
+            body.push_str(&format!("  u64 {place} = (u64){init:#x}UL;\n"));
+        }
+    }
+    body.push_str(&match (profile, blocks.is_empty()) {
+        (Profile::Cpu, false) => {
+            let (mut open, mut close) = (String::new(), String::new());
+            for (index, narrow) in &blocks {
+                let state = &own.list[*index];
+                let first = state.first;
+                let places = state.places(|word| format!("s{word}"));
+                open.push_str(&format!("    i64 b{first} = 0;\n"));
+                let low = [format!("(u64)b{first}"), format!("(u64)(b{first} >> 63)")];
+                close.push_str(&format!("    {}\n", state.kind.merge(&places, &low)));
+                if *narrow == Narrow::Halves {
+                    open.push_str(&format!("    i64 h{first} = 0;\n"));
+                    let high = [format!("(u64)h{first} << 32"), format!("(u64)(h{first} >> 32)")];
+                    close.push_str(&format!("    {}\n", state.kind.merge(&places, &high)));
+                }
+            }
+            format!(
+                "  u64 run = (({n} + NGRP() - 1) / NGRP() + 63) & ~(u64)63, begin = run * GRP();\n\
+                 \x20 u64 end = begin + run < {n} ? begin + run : {n};\n\
+                 \x20 for (u64 first = begin; first < end; first += {block}) {{\n\
+                 \x20   u64 last = first + {block} < end ? first + {block} : end;\n\
+                 {open}    for (u64 row = first; row < last; ++row) {{\n{statements}    }}\n{close}  }}\n",
+                block = 1 << BLOCK_BITS,
+            )
+        }
+        _ => super::program::for_rows(profile, "row", &n, &statements),
+    });
+    if profile == Profile::Gpu {
+        body.push_str(&group_tree(&own, part, options));
+    }
+    body.push_str(if profile == Profile::Gpu { "  if (l == 0) {\n" } else { "  {\n" });
+    for index in part {
+        for word in own.list[*index].first..own.list[*index].first + own.list[*index].kind.words() {
+            body.push_str(&format!("    {partials}[(u64)GRP() * {} + {word}] = s{word};\n", accumulators.words.max(1)));
+        }
+    }
+    body.push_str("  }\n");
+    Ok(Kernel::new(format!("reduce{number}"), params, body))
+}
+
+/// How a sum of 128 bits gathers values of at most 64 bits over a block of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Narrow {
+    /// The block's sum fits 64 bits.
+    Whole,
+    /// The sums of the values' halves do.
+    Halves,
+}
+
+fn narrow_sum(profile: Profile, value: &Value) -> Option<Narrow> {
+    if profile == Profile::Gpu || value.ctype == CType::I128 || value.ctype == CType::U64 {
+        return None;
+    }
+    let most = 1i128 << (63 - BLOCK_BITS);
+    Some(match value.range() {
+        Some((low, high)) if -most < low && high < most => Narrow::Whole,
+        _ => Narrow::Halves,
+    })
+}
+
+/// Folds the items' states to item 0's, one state after the other through one shared array. Declares
+/// the item's number `l`.
+fn group_tree(accumulators: &Accumulators, part: &[usize], options: &Options) -> String {
+    let size = options.group_size;
+    let widest = part.iter().map(|index| accumulators.list[*index].kind.words()).max().unwrap_or(1).max(1);
+    let mut text = format!("  u32 l = LID();\n  SHARED(u64, tree, {});\n", size as usize * widest);
+    for index in part {
+        let state = &accumulators.list[*index];
+        let count = state.kind.words();
+        let places = state.places(|word| format!("s{word}"));
+        let store: String = (0..count).map(|word| format!("tree[l * {count} + {word}] = {}; ", places[word])).collect();
+        let from: Vec<String> = (0..count).map(|word| format!("tree[(l + d) * {count} + {word}]")).collect();
+        text.push_str(&format!(
+            "  {store}\n  SYNC();\n  for (u32 d = {}; d > 0; d >>= 1) {{\n    if (l < d) {{\n      {}\n      {store}\n    }}\n    SYNC();\n  }}\n",
+            size / 2,
+            state.kind.merge(&places, &from),
+        ));
+    }
+    text
+}
+
+/// The kernel of one group that adds partial states to the state, in their order.
+fn fold_kernel(accumulators: &Accumulators, options: &Options) -> Kernel {
+    let mut params = Params::new();
+    accumulators.need(&mut params);
+    let state = params.named("state", "G u64 *RESTRICT");
+    let partials = params.named("partials", "const G u64 *RESTRICT");
+    let n = params.named("n", "u64");
+    let words = accumulators.words.max(1);
+    let mut body = String::new();
+    let mut merges = String::new();
+    for accumulator in &accumulators.list {
+        let places = accumulator.places(|word| format!("s{word}"));
+        for (place, init) in places.iter().zip(accumulator.kind.init()) {
+            body.push_str(&format!("  u64 {place} = (u64){init:#x}UL;\n"));
+        }
+        let from = accumulator.places(|word| format!("{partials}[i * {words} + {word}]"));
+        merges.push_str(&format!("    {}\n", accumulator.kind.merge(&places, &from)));
+    }
+    body.push_str(&format!("  for (u64 i = LID(); i < {n}; i += LSZ()) {{\n{merges}  }}\n"));
+    if options.profile == Profile::Gpu {
+        let all: Vec<usize> = (0..accumulators.list.len()).collect();
+        body.push_str(&group_tree(accumulators, &all, options));
+        body.push_str("  if (l == 0) {\n");
+    } else {
+        body.push_str("  {\n");
+    }
+    for accumulator in &accumulators.list {
+        let to = accumulator.places(|word| format!("{state}[{word}]"));
+        body.push_str(&format!("    {}\n", accumulator.kind.merge(&to, &accumulator.places(|word| format!("s{word}")))));
+    }
+    body.push_str("  }\n");
+    Kernel::new("reduce_fold", params, body)
+}
+
+/// The kernel of one item that makes the row.
+fn finish_kernel(accumulators: &Accumulators, fields: &[Field]) -> Result<(Kernel, Vec<Output>)> {
+    let mut params = Params::new();
+    let state = params.named("state", "const G u64 *RESTRICT");
+    let mut writer = RowWriter::new(&[], Profile::Cpu, &mut params);
+    writer.push("u64 row = 0;");
+    let mut outputs = Vec::with_capacity(fields.len());
+    for (index, (ending, field)) in accumulators.endings.iter().zip(fields).enumerate() {
+        let value = accumulators.end(&mut writer, ending, &|word| format!("{state}[{word}]"))?;
+        let output = Output::of(&value, field.data_type(), &index.to_string())?;
+        output.write(&mut writer, &value, "row");
+        outputs.push(output);
+    }
+    let body = writer.statements();
+    Ok((Kernel::new("reduce_finish", params, body), outputs))
+}

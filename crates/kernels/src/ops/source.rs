@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A sink's input as kernels read it: the source's columns, and aliases that read the same buffers
+//! as something plainer.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
+
+use super::Input;
+use crate::codegen::{Params, Profile, RowWriter};
+use crate::expr::Expr;
+use crate::{Error, Result};
+
+/// The columns of an input, with aliases after them.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    pub schema: SchemaRef,
+    pub types: Vec<ColumnType>,
+    pub filter: Option<Expr>,
+    columns: usize,
+    aliases: Vec<usize>,
+}
+
+impl Source {
+    pub fn try_new(input: Input) -> Result<Source> {
+        let Input { schema, types, filter } = input;
+        if schema.fields().len() != types.len() {
+            return Err(Error::Internal(format!("{} types for {} columns", types.len(), schema.fields().len())));
+        }
+        Ok(Source { schema, columns: types.len(), types, filter, aliases: vec![] })
+    }
+
+    /// A writer of rows.
+    pub fn writer<'a>(&'a self, profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
+        RowWriter::new(&self.types, profile, params)
+    }
+
+    /// A column that is passed on as it is, by position.
+    pub fn plain(&self, expr: &Expr) -> Option<(usize, &ColumnType)> {
+        match expr {
+            Expr::Column(index) => self.types.get(*index).map(|ty| (*index, ty)),
+            _ => None,
+        }
+    }
+
+    /// The codes of a dictionary column, as integers.
+    pub fn codes(&mut self, column: usize) -> Result<Expr> {
+        let Some(Layout::Dictionary { codes, .. }) = self.types.get(column).map(|ty| &ty.layout) else {
+            return Err(Error::Internal(format!("column {column} has no codes")));
+        };
+        let codes = *codes;
+        self.alias(column, codes, integer(codes)?)
+    }
+
+    /// The views of a string column, as 128-bit integers.
+    pub fn views(&mut self, column: usize) -> Result<Expr> {
+        self.alias(column, Carrier::I128, DataType::Decimal128(38, 0))
+    }
+
+    /// A batch of the source with the aliases.
+    pub fn bind(&self, batch: &DeviceBatch) -> Result<DeviceBatch> {
+        if self.aliases.is_empty() {
+            return Ok(batch.clone());
+        }
+        let mut columns = batch.columns().to_vec();
+        for (alias, ty) in self.aliases.iter().zip(&self.types[self.columns..]) {
+            let column = batch.columns().get(*alias).ok_or_else(|| Error::Internal(format!("a batch without column {alias}")))?;
+            let validity = column.validity().map(|(bits, offset)| (bits.clone(), offset));
+            let values = column.buffers().iter().take(1).cloned().collect();
+            // The offset comes last: a column of `len` values at it is what is checked.
+            let whole = DeviceColumn::try_new(Arc::new(ty.clone()), column.len(), values, validity, column.null_count(), None)?;
+            columns.push(whole.with_offset(column.offset())?);
+        }
+        Ok(DeviceBatch::try_new(self.schema.clone(), columns, batch.num_rows())?)
+    }
+
+    fn alias(&mut self, column: usize, carrier: Carrier, data_type: DataType) -> Result<Expr> {
+        let known = self.aliases.iter().position(|alias| *alias == column);
+        let index = known.unwrap_or(self.aliases.len());
+        if known.is_none() {
+            let from = self.types[column].clone();
+            let bounds = if matches!(from.layout, Layout::Dictionary { .. }) { from.bounds } else { None };
+            self.aliases.push(column);
+            self.types.push(ColumnType { data_type: data_type.clone(), nullable: from.nullable, layout: Layout::Fixed(carrier), bounds });
+            let mut fields = self.schema.fields().to_vec();
+            fields.push(Arc::new(Field::new(format!("alias of {column}"), data_type, from.nullable)));
+            self.schema = Arc::new(Schema::new(fields));
+        }
+        Ok(Expr::Column(self.columns + index))
+    }
+}
+
+/// The logical type of a carrier of integers.
+pub(super) fn integer(carrier: Carrier) -> Result<DataType> {
+    Ok(match carrier {
+        Carrier::I8 => DataType::Int8,
+        Carrier::I16 => DataType::Int16,
+        Carrier::I32 => DataType::Int32,
+        Carrier::I64 => DataType::Int64,
+        Carrier::U8 => DataType::UInt8,
+        Carrier::U16 => DataType::UInt16,
+        Carrier::U32 => DataType::UInt32,
+        Carrier::U64 => DataType::UInt64,
+        Carrier::I128 | Carrier::F32 | Carrier::F64 => return Err(Error::Internal(format!("{carrier:?} codes"))),
+    })
+}
