@@ -7,7 +7,7 @@ use arrow::datatypes::Schema;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
-use kernels::{Aggregate, AggregateFunction};
+use kernels::expr::{Aggregate, AggregateFunction};
 
 use crate::expr::{Reason, lower};
 
@@ -53,6 +53,6 @@ pub(crate) fn lower_aggregate(
         distinct: aggregate.is_distinct(),
         data_type: aggregate.field().data_type().clone(),
     };
-    kernels::supports_aggregate(&lowered, schema)?;
+    kernels::support::supports_aggregate(&lowered, schema)?;
     Ok(lowered)
 }

@@ -12,7 +12,7 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, NegativeExpr,
     NotExpr, TryCastExpr,
 };
-use kernels::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
+use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 
 /// Why something has no device form, in a user's words.
 pub(crate) type Reason = String;
@@ -20,7 +20,7 @@ pub(crate) type Reason = String;
 /// Lowers an expression over a schema and checks that it has a device form.
 pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let lowered = translate(expr, schema)?;
-    kernels::supports(&lowered, schema)?;
+    kernels::support::supports(&lowered, schema)?;
     Ok(lowered)
 }
 

@@ -14,7 +14,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::Profile;
+use kernels::codegen::Profile;
 use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
 
 use crate::aggregate::lower_aggregate;
@@ -173,14 +173,14 @@ impl Pipeline {
         let mut predicates = Vec::new();
         for predicate in &self.predicates {
             match lowered(predicate, schema)? {
-                kernels::Expr::And(operands) => predicates.extend(operands),
+                kernels::expr::Expr::And(operands) => predicates.extend(operands),
                 other => predicates.push(other),
             }
         }
         let filter = match predicates.len() {
             0 => None,
             1 => predicates.pop(),
-            _ => Some(kernels::Expr::And(predicates)),
+            _ => Some(kernels::expr::Expr::And(predicates)),
         };
         Ok(Input { schema: Arc::clone(schema), types: self.source.types.clone(), filter })
     }
@@ -268,11 +268,11 @@ fn lower_over(
     arguments: &[Arc<dyn PhysicalExpr>],
     filter: Option<&Arc<dyn PhysicalExpr>>,
     schema: &Schema,
-) -> Result<kernels::Aggregate> {
+) -> Result<kernels::expr::Aggregate> {
     lower_aggregate(function, arguments, filter, schema).map_err(|reason| internal_datafusion_err!("{}: {reason}", function.name()))
 }
 
-fn lowered(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::Expr> {
+fn lowered(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::expr::Expr> {
     lower_expr(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
 }
 

@@ -11,7 +11,7 @@ use datafusion::common::runtime::JoinSet;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use device::{DeviceKind, Queue};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -94,7 +94,7 @@ pub(crate) fn execute_host(
     let run = Run::start(task)?;
     let batches = open(stage, partition, &run)?;
     let queue = run.metered(metrics, partition);
-    let baseline = BaselineMetrics::new(metrics, partition);
+    let output_rows = MetricBuilder::new(metrics).output_rows(partition);
     let host_batch_rows = task.session_config().batch_size().max(1);
     let downloaded = batches
         .and_then(move |batch| {
@@ -103,7 +103,7 @@ pub(crate) fn execute_host(
         })
         .map_ok(move |batch| stream::iter(slices(batch, host_batch_rows).map(Ok)))
         .try_flatten()
-        .inspect_ok(move |batch| baseline.output_rows().add(batch.num_rows()));
+        .inspect_ok(move |batch| output_rows.add(batch.num_rows()));
     let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, downloaded.chain(end))))
 }
@@ -115,7 +115,7 @@ fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> 
 
 fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
     let queue = run.metered(&stage.metrics, partition);
-    let baseline = BaselineMetrics::new(&stage.metrics, partition);
+    let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
     let batches = match &stage.kind {
         StageKind::Upload { input } => upload(input.execute(partition, Arc::clone(&run.host_task))?, stage, run, queue),
         StageKind::Scan { snapshot, columns } => {
@@ -133,7 +133,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             aggregate(merge(input, run)?, Arc::clone(stage), queue)
         }
     };
-    Ok(batches.inspect_ok(move |batch| baseline.output_rows().add(batch.num_rows())).boxed())
+    Ok(batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed())
 }
 
 /// Gathers host batches to `run.batch_rows` and uploads them.

@@ -8,7 +8,7 @@ use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::execution::context::SessionConfig;
 use datafusion::execution::TaskContext;
 use device::{Context, DeviceConfig, DeviceKind};
-use kernels::Profile;
+use kernels::codegen::Profile;
 use parking_lot::Mutex;
 
 use crate::options::{DeviceOptions, ProfileSetting};

@@ -15,7 +15,7 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
 };
-use kernels::Profile;
+use kernels::codegen::Profile;
 
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};

@@ -16,14 +16,14 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
 };
-use kernels::Profile;
+use kernels::codegen::Profile;
 
 use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceLimitExec, DeviceProjectionExec, DeviceUploadExec,
     is_device,
 };
 use crate::options::DeviceOptions;
-use crate::planner::support::{aggregate_form, device_form, is_tiny, is_trivial, island_input, origin};
+use crate::planner::support::{aggregate_form, computes, device_form, is_tiny, is_trivial, island_input, origin};
 
 pub(crate) struct Placer<'a> {
     pub options: &'a DeviceOptions,
@@ -120,10 +120,10 @@ impl Placer<'_> {
                 restored.push(child);
                 continue;
             }
-            let reason = device_form(plan).err().map_or_else(
-                || plan.name().to_string(),
-                |reason| format!("{}: {reason}", plan.name()),
-            );
+            let reason = match device_form(plan) {
+                Err(reason) if computes(plan) => format!("{}: {reason}", plan.name()),
+                _ => plan.name().to_string(),
+            };
             let island = self.island(child, reason)?;
             restored.push(restore(original, island, plan.name(), required.child_distribution(index))?);
         }
