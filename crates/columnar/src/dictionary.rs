@@ -133,12 +133,12 @@ fn placeholder(value_type: &DataType) -> Result<ArrayRef> {
 }
 
 /// Dictionary keys; those that no dictionary can have (below NULLs) as [`NULL`].
-fn keys(keys: &dyn Array, pieces: &Pieces<'_>) -> Result<Vec<u32>> {
+pub(crate) fn keys(keys: &dyn Array, pieces: &Pieces<'_>) -> Result<Vec<u32>> {
     let Some(Layout::Fixed(carrier)) = ColumnType::of(keys.data_type(), true).map(|ty| ty.layout) else {
         return Err(Error::Unsupported { column: pieces.name.into(), data_type: pieces.ty.data_type.clone() });
     };
     let bytes = aligned(&fixed_bytes(keys, carrier.width()), carrier.width());
-    #[allow(clippy::unnecessary_fallible_conversions)] // u8 and u16
+    #[allow(clippy::unnecessary_fallible_conversions, clippy::useless_conversion)] // narrow unsigned keys
     let keys = with_integer!(
         carrier,
         Key => bytes.typed_data::<Key>().iter().map(|&key| u32::try_from(key).unwrap_or(NULL)).collect(),

@@ -78,7 +78,7 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
             async move {
                 let ((offsets, nulls), heap) = (try_join!(offsets, nulls)?, heap);
                 let strings = reader.strings::<i32>(offsets, heap).await?;
-                reader.from_strings(strings, nulls)
+                reader.decode_strings(strings, nulls)
             }
             .boxed()
         }
@@ -87,7 +87,7 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
             async move {
                 let ((offsets, nulls), heap) = (try_join!(offsets, nulls)?, heap);
                 let strings = reader.strings::<i64>(offsets, heap).await?;
-                reader.from_strings(strings, nulls)
+                reader.decode_strings(strings, nulls)
             }
             .boxed()
         }
@@ -101,7 +101,7 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
                     Ok(heap) => (views, heap.await?, bases),
                     Err(heap) => reader.used_part(views, &heap, bases, nulls.as_ref()).await?,
                 };
-                reader.from_views(views, &heap, &bases, nulls)
+                reader.decode_views(views, &heap, &bases, nulls)
             }
             .boxed()
         }
@@ -110,7 +110,7 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
             let values = reader.column.dictionary().map(|values| download_column(queue, name, values));
             async move {
                 let values = OptionFuture::from(values).await.unwrap_or_else(|| reader.malformed("codes without a dictionary"));
-                reader.from_codes(carrier, codes.await?, values?, nulls.await?)
+                reader.decode_codes(carrier, codes.await?, values?, nulls.await?)
             }
             .boxed()
         }
@@ -227,7 +227,7 @@ impl Reader {
         Ok(out.into())
     }
 
-    fn from_codes(&self, carrier: Carrier, codes: HostBuffer, values: ArrayRef, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    fn decode_codes(&self, carrier: Carrier, codes: HostBuffer, values: ArrayRef, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         if let DataType::Dictionary(key, _) = self.data_type() {
             let Some(Layout::Fixed(natural)) = ColumnType::of(key, true).map(|ty| ty.layout) else {
                 return self.malformed("keys that are no integers");
@@ -282,7 +282,7 @@ impl Reader {
     }
 
     /// The array of the logical type.
-    fn from_strings<O: OffsetSizeTrait>(&self, strings: Strings<O>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    fn decode_strings<O: OffsetSizeTrait>(&self, strings: Strings<O>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         let Strings { offsets, heap } = strings;
         match self.data_type() {
             DataType::LargeUtf8 | DataType::LargeBinary => self.build(vec![offsets_as::<O, i64>(offsets), heap], nulls),
@@ -297,7 +297,7 @@ impl Reader {
     }
 
     /// The array of the logical type over views, one buffer for each base.
-    fn from_views(
+    fn decode_views(
         &self,
         views: HostBuffer,
         heap: &HostBuffer,

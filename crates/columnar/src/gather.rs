@@ -2,13 +2,12 @@
 //! Host bytes to device buffers with as few copies as the device allows.
 //!
 //! One piece goes to [`Queue::upload`] as it is: no copy where the device shares the host's memory.
-//! Several pieces become one buffer: there by one copy on the host, elsewhere by writing each piece
-//! straight into device memory.
+//! Several pieces are written one after another into a buffer of the pool.
 
 use std::borrow::Borrow;
 
 use arrow::array::BooleanBufferBuilder;
-use arrow::buffer::{BooleanBuffer, Buffer as HostBuffer, MutableBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer as HostBuffer};
 use bytes::Bytes;
 use device::{Buffer, Queue};
 use parking_lot::Mutex;
@@ -38,13 +37,7 @@ pub(crate) fn gather(queue: &Queue, pieces: &[HostBuffer]) -> Result<Buffer> {
     if let [piece] = pieces {
         return place(queue, piece.clone());
     }
-    let total = pieces.iter().map(|piece| piece.len()).sum();
-    if queue.context().info().unified_memory {
-        let mut host = MutableBuffer::with_capacity(total);
-        pieces.iter().for_each(|piece| host.extend_from_slice(piece));
-        return place(queue, host);
-    }
-    let buffer = queue.alloc(total)?;
+    let buffer = queue.alloc(pieces.iter().map(|piece| piece.len()).sum())?;
     let mut at = 0;
     for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
         queue.write(&buffer, at, piece)?;

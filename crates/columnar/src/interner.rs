@@ -40,6 +40,7 @@ impl Interner {
     }
 
     /// The string with this number.
+    #[cfg(test)]
     pub(crate) fn get(&self, number: u32) -> &[u8] {
         let number = number as usize;
         &self.heap[self.offsets[number]..self.offsets[number + 1]]

@@ -17,6 +17,8 @@ mod gather;
 mod interner;
 mod layout;
 mod narrow;
+mod resident;
+mod statistics;
 mod strings;
 mod upload;
 
@@ -26,4 +28,6 @@ pub use download::download;
 pub use error::{Error, Result};
 pub use gather::ones;
 pub use layout::{Carrier, ColumnType, Layout, natural_types};
+pub use resident::{Resident, ResidentBuilder};
+pub use statistics::ColumnStatistics;
 pub use upload::upload;

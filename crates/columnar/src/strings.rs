@@ -64,7 +64,7 @@ impl Pieces<'_> {
     pub(crate) fn views(&self) -> Result<Vec<Buffer>> {
         let form = if is_text(&self.ty.data_type) { DataType::Utf8View } else { DataType::BinaryView };
         let arrays = self.arrays.iter().map(|array| cast(array, &form)).collect::<Result<Vec<_>, _>>()?;
-        let parts: Vec<_> = arrays.iter().map(|array| ViewParts::of(array)).collect();
+        let parts: Vec<_> = arrays.iter().map(ViewParts::of).collect();
 
         // Batches cut from one share its buffers: each goes up once.
         let (mut numbers, mut heaps) = (HashMap::new(), Vec::new());

@@ -66,13 +66,7 @@ impl<'a> Uploader<'a> {
     /// Uploads the pieces of one column.
     pub(crate) fn column(&self, name: &str, ty: &Arc<ColumnType>, mut arrays: Vec<&ArrayRef>) -> Result<DeviceColumn> {
         for array in &arrays {
-            if *array.data_type() != ty.data_type {
-                return Err(Error::Type {
-                    column: name.into(),
-                    expected: ty.data_type.clone(),
-                    actual: array.data_type().clone(),
-                });
-            }
+            self.check_type(name, ty, array)?;
         }
         arrays.retain(|array| !array.is_empty());
         let pieces = Pieces { queue: self.queue, name, ty, arrays: &arrays, rows: self.rows };
@@ -83,6 +77,14 @@ impl<'a> Uploader<'a> {
         let (validity, null_count) = self.validity(name, ty, &nulls)?;
         let (buffers, offset) = pieces.buffers()?;
         DeviceColumn::try_new(Arc::clone(ty), self.rows, buffers, validity, Some(null_count), None)?.with_offset(offset)
+    }
+
+    /// Refuses an array of another type than the column's.
+    pub(crate) fn check_type(&self, name: &str, ty: &ColumnType, array: &dyn Array) -> Result<()> {
+        if *array.data_type() == ty.data_type {
+            return Ok(());
+        }
+        Err(Error::Type { column: name.into(), expected: ty.data_type.clone(), actual: array.data_type().clone() })
     }
 
     /// Uploads a column of dictionary codes.
