@@ -23,8 +23,7 @@ pub(super) fn mask_body(params: &mut Params, options: &Options, statements: &str
     let tile = options.tile_rows;
     match options.profile {
         Profile::Cpu => format!(
-            "\
-  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
+            "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
   for (u64 first = begin; first < end; first += 32) {{
     u32 word = 0, width = end - first < 32 ? (u32)(end - first) : 32;
     for (u32 bit = 0; bit < width; ++bit) {{
@@ -40,8 +39,7 @@ pub(super) fn mask_body(params: &mut Params, options: &Options, statements: &str
         Profile::Gpu => {
             let (words, group) = (tile / 32, options.group_size);
             format!(
-                "\
-  SHARED(u32, words, {words});
+                "  SHARED(u32, words, {words});
   SHARED(u32, total, 1);
   u32 l = LID();
   u64 base = (u64)GRP() * {tile};
@@ -77,8 +75,7 @@ pub(super) fn write_body(params: &mut Params, options: &Options, statements: &st
     let tile = options.tile_rows;
     match options.profile {
         Profile::Cpu => format!(
-            "\
-  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, o = {starts}[GRP()];
+            "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, o = {starts}[GRP()];
   for (u64 first = begin; first < end; first += 32) {{
     for (u32 word = {mask}[first >> 5]; word; word &= word - 1) {{
       u64 row = first + CTZ32(word);
@@ -90,8 +87,7 @@ pub(super) fn write_body(params: &mut Params, options: &Options, statements: &st
         Profile::Gpu => {
             let (words, group) = (tile / 32, options.group_size);
             format!(
-                "\
-  SHARED(u32, words, {words});
+                "  SHARED(u32, words, {words});
   SHARED(u32, ranks, {words} + 1);
   u32 l = LID(), own = 0;
   u64 base = (u64)GRP() * {tile};
@@ -103,7 +99,7 @@ pub(super) fn write_body(params: &mut Params, options: &Options, statements: &st
   if (l == 0) ranks[0] = 0;
   SYNC();
   for (u32 d = 1; d < {words}; d <<= 1) {{
-    u32 before = (l < {words}) & (l >= d) ? ranks[l + 1 - d] : 0;
+    u32 before = l < {words} && l >= d ? ranks[l + 1 - d] : 0;
     SYNC();
     if (l < {words}) ranks[l + 1] += before;
     SYNC();

@@ -13,7 +13,7 @@ FN u32 nth_bit(u32 word, u32 k) {
 /* Sets bit i of an array of words in shared memory, zeroed before, where keep is 1. Item i of a group, or i plus a multiple
    of the group's size; every item takes part. */
 #ifdef __OPENCL_VERSION__
-#define VOTE(words, i, keep) if (keep) A_OR32(&(words)[(i) >> 5], 1u << ((i) & 31))
+#define VOTE(words, i, keep) if (keep) A_OR32(&(words)[(i) >> 5], 1u << ((i) & 31));
 #else
 #define VOTE(words, i, keep) { u32 vote = __ballot_sync(0xffffffffu, (keep)); if (((i) & 31) == 0) (words)[(i) >> 5] = vote; }
 #endif

@@ -140,8 +140,7 @@ impl LoadedPrimitives<'_> {
     }
 }
 
-const SCAN_COUNTS_CPU: &str = "\
-  u64 sum = 0;
+const SCAN_COUNTS_CPU: &str = "  u64 sum = 0;
   for (u64 i = 0; i < n; ++i) {
     u64 count = counts[i];
     counts[i] = sum;
@@ -151,8 +150,7 @@ const SCAN_COUNTS_CPU: &str = "\
 ";
 
 /// One group: each item sums a run, the runs' sums are scanned, each item writes its run.
-const SCAN_COUNTS_GPU: &str = "\
-  SHARED(u64, sums, WG);
+const SCAN_COUNTS_GPU: &str = "  SHARED(u64, sums, WG);
   u32 l = LID();
   u64 run = (n + WG - 1) / WG, begin = run * l, end = begin + run < n ? begin + run : n, sum = 0;
   for (u64 i = begin; i < end; ++i) sum += counts[i];
@@ -173,15 +171,13 @@ const SCAN_COUNTS_GPU: &str = "\
   if (l == WG - 1) control[at] = sums[l];
 ";
 
-const TILE_SUMS_CPU: &str = "\
-  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
+const TILE_SUMS_CPU: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
   u64 sum = 0;
   for (u64 i = begin; i < end; ++i) sum += (u64)values[from + 1 + i];
   sums[GRP()] = sum;
 ";
 
-const TILE_SUMS_GPU: &str = "\
-  SHARED(u64, part, WG);
+const TILE_SUMS_GPU: &str = "  SHARED(u64, part, WG);
   u32 l = LID();
   u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n, sum = 0;
   for (u64 i = begin + l; i < end; i += WG) sum += (u64)values[from + 1 + i];
@@ -194,8 +190,7 @@ const TILE_SUMS_GPU: &str = "\
   if (l == 0) sums[GRP()] = part[0];
 ";
 
-const TILE_PREFIX_CPU: &str = "\
-  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
+const TILE_PREFIX_CPU: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
   u64 sum = base + starts[GRP()];
   for (u64 i = begin; i < end; ++i) {
     sum += (u64)values[from + 1 + i];
@@ -203,8 +198,7 @@ const TILE_PREFIX_CPU: &str = "\
   }
 ";
 
-const TILE_PREFIX_GPU: &str = "\
-  SHARED(u64, part, WG);
+const TILE_PREFIX_GPU: &str = "  SHARED(u64, part, WG);
   u32 l = LID();
   u64 first = (u64)GRP() * TILE, last = first + TILE < n ? first + TILE : n;
   u64 begin = first + l * (TILE / WG), end = begin + (TILE / WG) < last ? begin + (TILE / WG) : last, sum = 0;
@@ -224,8 +218,7 @@ const TILE_PREFIX_GPU: &str = "\
   }
 ";
 
-const PACK_BITS_CPU: &str = "\
-  u64 words = (n + 31) / 32, run = (words + NGRP() - 1) / NGRP();
+const PACK_BITS_CPU: &str = "  u64 words = (n + 31) / 32, run = (words + NGRP() - 1) / NGRP();
   u64 begin = run * GRP(), end = begin + run < words ? begin + run : words;
   for (u64 w = begin; w < end; ++w) {
     u32 word = 0;
@@ -238,8 +231,7 @@ const PACK_BITS_CPU: &str = "\
   }
 ";
 
-const PACK_BITS_GPU: &str = "\
-  u64 words = (n + 31) / 32;
+const PACK_BITS_GPU: &str = "  u64 words = (n + 31) / 32;
   for (u64 w = GID(); w < words; w += GSZ()) {
     u32 word = 0, count = w * 32 + 32 <= n ? 32 : (u32)(n - w * 32);
     for (u32 b = 0; b < count; ++b) word |= (u32)bytes[w * 32 + b] << b;

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Filter and projection against plain Rust, in both profiles.
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray, StringViewArray, UInt8Array,
+};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{DataType, Field, Int8Type};
+use kernels::Error;
+use kernels::expr::{ArithmeticOp, CompareOp, Expr};
+use support::*;
+
+/// A batch of `n` rows: plain, nullable, strings in three layouts, a dictionary, bits.
+fn data(n: usize) -> RecordBatch {
+    let long = "x".repeat(5000);
+    let text = |i: usize| match random(i, 7) % 50 {
+        0 => long.clone(),
+        1..10 => String::new(),
+        other => format!("wörd {other} {}", "y".repeat((other % 20) as usize)),
+    };
+    let null = |i: usize, salt: u64| random(i, salt).is_multiple_of(5);
+    let strings: Vec<Option<String>> = (0..n).map(|i| (!null(i, 1)).then(|| text(i))).collect();
+    let words = ["red", "green", "a longer colour than twelve bytes"];
+    let dictionary: DictionaryArray<Int8Type> =
+        (0..n).map(|i| (!null(i, 2)).then(|| words[(random(i, 3) % 3) as usize])).collect();
+    let fixed: Vec<Option<Vec<u8>>> = (0..n).map(|i| (!null(i, 9)).then(|| random(i, 10).to_le_bytes()[..5].to_vec())).collect();
+    batch(vec![
+        ("key", Arc::new(Int32Array::from_iter_values((0..n).map(|i| (random(i, 4) % 100) as i32))) as ArrayRef, false),
+        ("big", Arc::new((0..n).map(|i| (!null(i, 5)).then(|| random(i, 5) as i64)).collect::<Int64Array>()), true),
+        ("float", Arc::new((0..n).map(|i| if i % 17 == 0 { f64::NAN } else { random(i, 6) as f64 }).map(Some).collect::<Float64Array>()), true),
+        ("flag", Arc::new((0..n).map(|i| (!null(i, 8)).then(|| random(i, 8) % 3 == 0)).collect::<BooleanArray>()), true),
+        ("text", Arc::new(StringArray::from(strings.clone())), true),
+        ("view", Arc::new(StringViewArray::from_iter(strings)), true),
+        ("colour", Arc::new(dictionary), true),
+        (
+            "price",
+            Arc::new(Decimal128Array::from_iter_values((0..n).map(|i| i128::from(random(i, 11) as i64) << 40)).with_precision_and_scale(38, 2).unwrap()),
+            false,
+        ),
+        ("fixed", Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(fixed.into_iter(), 5).unwrap()), true),
+        ("byte", Arc::new(UInt8Array::from_iter_values((0..n).map(|i| random(i, 12) as u8))), false),
+    ])
+}
+
+fn everything(batch: &RecordBatch) -> Vec<(Expr, Field)> {
+    batch.schema().fields().iter().enumerate().map(|(index, field)| (col(index), (**field).clone())).collect()
+}
+
+#[track_caller]
+fn check_filter(batch: &RecordBatch, filter: Expr, keep: impl Fn(usize) -> bool) {
+    let mask: BooleanArray = (0..batch.num_rows()).map(|row| Some(keep(row))).collect();
+    let expected = filter_record_batch(batch, &mask).unwrap();
+    for options in profiles() {
+        let actual = select(batch, Some(filter.clone()), &everything(batch), &options);
+        assert_eq!(actual.num_rows(), expected.num_rows(), "{:?}", options.profile);
+        assert_eq!(rows(&actual), rows(&expected), "{:?}", options.profile);
+    }
+}
+
+fn keys(batch: &RecordBatch) -> Vec<i32> {
+    batch.column(0).as_any().downcast_ref::<Int32Array>().unwrap().values().to_vec()
+}
+
+#[test]
+fn all_types_survive_a_filter() {
+    for n in SIZES {
+        let batch = data(n);
+        let keys = keys(&batch);
+        for bound in [0, 1, 15, 60, 100] {
+            if n > 1000 && bound != 15 {
+                continue;
+            }
+            check_filter(&batch, compare(CompareOp::Lt, col(0), int(bound, DataType::Int32)), |row| i128::from(keys[row]) < bound);
+        }
+    }
+}
+
+#[test]
+fn slices_with_odd_offsets() {
+    let whole = data(400);
+    for (offset, len) in [(1, 300), (7, 33), (31, 100), (33, 0), (64, 1)] {
+        let batch = whole.slice(offset, len);
+        let keys = keys(&whole);
+        check_filter(&batch, compare(CompareOp::GtEq, col(0), int(50, DataType::Int32)), |row| keys[row + offset] >= 50);
+    }
+}
+
+#[test]
+fn filter_on_nulls_keeps_true_alone() {
+    let batch = data(1000);
+    let flags = batch.column(3).as_any().downcast_ref::<BooleanArray>().unwrap().clone();
+    check_filter(&batch, col(3), |row| flags.is_valid(row) && flags.value(row));
+}
+
+#[test]
+fn alternating_rows_survive() {
+    let n = 40_000;
+    let batch = batch(vec![("i", Arc::new(Int64Array::from_iter_values(0..n)) as ArrayRef, false)]);
+    let odd = arithmetic(ArithmeticOp::BitAnd, col(0), int(1, DataType::Int64), DataType::Int64);
+    check_filter(&batch, compare(CompareOp::Eq, odd, int(1, DataType::Int64)), |row| row % 2 == 1);
+}
+
+#[test]
+fn without_a_filter_columns_pass_and_expressions_are_computed() {
+    for n in SIZES {
+        let batch = data(n);
+        for options in profiles() {
+            let mut outputs = everything(&batch);
+            outputs.push((arithmetic(ArithmeticOp::Add, col(1), col(1), DataType::Int64), Field::new("twice", DataType::Int64, true)));
+            outputs.push((compare(CompareOp::Lt, col(4), col(5)), Field::new("never", DataType::Boolean, true)));
+            let coalesced = Expr::Coalesce(vec![col(5), Expr::Cast { expr: Box::new(col(6)), to: DataType::Utf8View, checked: true }]);
+            outputs.push((coalesced, Field::new("text", DataType::Utf8View, true)));
+            let actual = select(&batch, None, &outputs, &options);
+            assert_eq!(rows(&actual.project(&(0..10).collect::<Vec<_>>()).unwrap()), rows(&batch));
+            let big = batch.column(1).as_any().downcast_ref::<Int64Array>().unwrap();
+            let twice: Int64Array = big.iter().map(|value| value.map(|value| value.wrapping_add(value))).collect();
+            assert_eq!(actual.column(10).as_ref(), &twice as &dyn Array);
+            let view = batch.column(5).as_any().downcast_ref::<StringViewArray>().unwrap();
+            let never: BooleanArray = (0..n).map(|row| view.is_valid(row).then_some(false)).collect();
+            assert_eq!(actual.column(11).as_ref(), &never as &dyn Array);
+            let colour = arrow::compute::cast(batch.column(6), &DataType::Utf8View).unwrap();
+            let colour = colour.as_any().downcast_ref::<StringViewArray>().unwrap();
+            let text: StringViewArray = (0..n).map(|row| if view.is_valid(row) { Some(view.value(row)) } else { colour.is_valid(row).then(|| colour.value(row)) }).collect();
+            assert_eq!(actual.column(12).as_ref(), &text as &dyn Array);
+        }
+    }
+}
+
+#[test]
+fn the_lowest_failing_row_is_named_and_filtered_rows_do_not_fail() {
+    let batch = batch(vec![
+        ("a", Arc::new(Int64Array::from_iter_values(0..100_000)) as ArrayRef, false),
+        ("b", Arc::new(Int64Array::from_iter_values((0..100_000).map(|i| i64::from(i < 50_000 || i % 1000 != 7)))), false),
+    ]);
+    let quotient = (arithmetic(ArithmeticOp::Divide, col(0), col(1), DataType::Int64), Field::new("q", DataType::Int64, false));
+    for options in profiles() {
+        let outputs = [quotient.clone()];
+        assert!(matches!(try_select(&batch, None, &outputs, &options), Err(Error::Row { row: 50_007 })));
+        let below = |bound| Some(compare(CompareOp::Lt, col(0), int(bound, DataType::Int64)));
+        assert_eq!(try_select(&batch, below(50_007), &outputs, &options).unwrap().num_rows(), 50_007);
+        assert!(matches!(try_select(&batch, below(60_000), &outputs, &options), Err(Error::Row { row: 50_007 })));
+        let failing = compare(CompareOp::Gt, quotient.0.clone(), int(1, DataType::Int64));
+        assert!(matches!(try_select(&batch, Some(failing), &[], &options), Err(Error::Row { row: 50_007 })));
+    }
+}
+
+#[test]
+fn many_outputs_are_split_over_kernels() {
+    let n = 3000;
+    let columns: Vec<(String, ArrayRef)> =
+        (0..60).map(|c| (format!("c{c}"), Arc::new((0..n).map(|i| (random(i, c) % 4 > 0).then(|| random(i, c) as i64)).collect::<Int64Array>()) as ArrayRef)).collect();
+    let batch = batch(columns.iter().map(|(name, array)| (name.as_str(), array.clone(), true)).collect());
+    let first = batch.column(0).clone();
+    let first = first.as_any().downcast_ref::<Int64Array>().unwrap().clone();
+    check_filter(&batch, compare(CompareOp::Gt, col(0), int(0, DataType::Int64)), |row| first.is_valid(row) && first.value(row) > 0);
+}
