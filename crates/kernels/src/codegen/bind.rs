@@ -46,13 +46,6 @@ impl Params {
                 Param::ValidityOffset { column: index } => Arg::U64(validity(column(*index)?, *index)?.1 as u64),
                 Param::DictData { column, buffer } => data(dictionary(*column)?, *buffer)?,
                 Param::DictOffset { column } => Arg::U64(dictionary(*column)?.offset() as u64),
-                Param::DictValidity { column: index } => match dictionary(*index)?.validity() {
-                    Some((bits, _)) => Arg::Buffer(bits),
-                    None => data(column(*index)?, 0)?,
-                },
-                Param::DictValidityOffset { column } => {
-                    Arg::U64(dictionary(*column)?.validity().map_or(u64::MAX, |(_, offset)| offset as u64))
-                }
                 Param::Literal { index, part } => self.literal_arg(*index, *part)?,
                 Param::LiteralHeap => Arg::Buffer(bindings.literals.ok_or_else(|| unbound("literals"))?),
                 Param::Error => Arg::Buffer(bindings.error.ok_or_else(|| unbound("the error word"))?),

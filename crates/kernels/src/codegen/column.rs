@@ -25,14 +25,7 @@ impl RowWriter<'_> {
         let row = self.row.clone();
         let offset = self.params.add(Param::Offset { column }, "u64");
         let place = format!("{row} + {offset}");
-        let valid = match ty.nullable {
-            false => None,
-            true => {
-                let bits = self.params.add(Param::Validity { column }, "const G u8 *RESTRICT");
-                let first = self.params.add(Param::ValidityOffset { column }, "u64");
-                Some(self.flag(&format!("BIT({bits}, {row} + {first})")))
-            }
-        };
+        let valid = self.validity(column, ty.nullable);
         let mut value = match &ty.layout {
             Layout::Dictionary { codes, values } => self.dictionary(column, &place, valid, *codes, values, &data_type)?,
             layout => {
@@ -68,7 +61,7 @@ impl RowWriter<'_> {
     }
 
     /// Loads the current row's code into the dictionary of a column with that layout; the column's
-    /// bounds are the code's. A NULL in the dictionary makes the code NULL.
+    /// bounds are the code's. Different codes mean different values.
     pub fn code(&mut self, column: usize) -> Result<Value> {
         let types = self.types;
         let Some(ty) = types.get(column) else {
@@ -82,16 +75,7 @@ impl RowWriter<'_> {
         let load = self.load(&Layout::Fixed(*codes), |buffer| Param::Data { column, buffer }, &format!("{row} + {offset}"))?;
         let ctype = CType::of_carrier(*codes);
         let code = self.local(ctype, &load);
-        let mut valid = None;
-        if ty.nullable {
-            let bits = self.params.add(Param::Validity { column }, "const G u8 *RESTRICT");
-            let first = self.params.add(Param::ValidityOffset { column }, "u64");
-            let values = self.params.add(Param::DictValidity { column }, "const G u8 *RESTRICT");
-            let first_value = self.params.add(Param::DictValidityOffset { column }, "u64");
-            let known = self.flag(&format!("BIT({bits}, {row} + {first})"));
-            self.push(&format!("if ({first_value} != NO_ROW && {known}) {known} = BIT({values}, (u64){code} + {first_value});"));
-            valid = Some(known);
-        }
+        let valid = self.validity(column, ty.nullable);
         let key = match &ty.data_type {
             DataType::Dictionary(key, _) => (**key).clone(),
             _ => DataType::UInt16,
@@ -116,24 +100,19 @@ impl RowWriter<'_> {
         let first = self.params.add(Param::DictOffset { column }, "u64");
         let place = self.fresh();
         let load = self.load(values, |buffer| Param::DictData { column, buffer }, &place)?;
-        let at = format!("u64 {place} = (u64){codes} + {first};");
-        let Some(valid) = valid else {
-            self.push(&at);
-            let code = self.local(ctype, &load);
-            return Ok(Value { data_type: data_type.clone(), ctype, code, valid: None, bounds: None });
-        };
-        // Under a NULL a code may point anywhere, and a dictionary's value may be NULL itself.
-        let bits = self.params.add(Param::DictValidity { column }, "const G u8 *RESTRICT");
-        let first_bit = self.params.add(Param::DictValidityOffset { column }, "u64");
-        let code = self.local(ctype, ctype.zero());
-        let known = self.flag(&valid);
-        self.costly();
-        self.push(&format!("if ({known}) {{"));
-        self.push(&format!("  {at}"));
-        self.push(&format!("  if ({first_bit} != NO_ROW) {known} = BIT({bits}, {place} - {first} + {first_bit});"));
-        self.push(&format!("  if ({known}) {code} = {load};"));
-        self.push("}");
-        Ok(Value { data_type: data_type.clone(), ctype, code, valid: Some(known), bounds: None })
+        // Codes below NULLs lie in the dictionary too, and no value in it is NULL.
+        self.push(&format!("u64 {place} = (u64){codes} + {first};"));
+        let code = self.local(ctype, &load);
+        Ok(Value { data_type: data_type.clone(), ctype, code, valid, bounds: None })
+    }
+
+    fn validity(&mut self, column: usize, nullable: bool) -> Option<String> {
+        nullable.then(|| {
+            let bits = self.params.add(Param::Validity { column }, "const G u8 *RESTRICT");
+            let first = self.params.add(Param::ValidityOffset { column }, "u64");
+            let row = self.row.clone();
+            self.flag(&format!("BIT({bits}, {row} + {first})"))
+        })
     }
 
     /// C that loads an element of a layout other than a dictionary.

@@ -46,16 +46,6 @@ pub enum Param {
         /// Position of the column in the batch.
         column: usize,
     },
-    /// Validity bits of a column's dictionary; any buffer where it has none.
-    DictValidity {
-        /// Position of the column in the batch.
-        column: usize,
-    },
-    /// First bit in them; all ones where the dictionary has no validity bits.
-    DictValidityOffset {
-        /// Position of the column in the batch.
-        column: usize,
-    },
     /// A word of a literal.
     Literal {
         /// Position among the kernel's literals.
@@ -350,8 +340,6 @@ fn name(param: &Param) -> String {
         Param::ValidityOffset { column } => format!("c{column}_voff"),
         Param::DictData { column, buffer } => format!("d{column}_{buffer}"),
         Param::DictOffset { column } => format!("d{column}_off"),
-        Param::DictValidity { column } => format!("d{column}_v"),
-        Param::DictValidityOffset { column } => format!("d{column}_voff"),
         Param::Literal { index, part: LiteralPart::Value } => format!("l{index}"),
         Param::Literal { index, part: LiteralPart::High } => format!("l{index}_hi"),
         Param::Literal { index, part: LiteralPart::At } => format!("l{index}_at"),

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Expressions on a device against arrow-rs on the host, on PoCL, in both profiles.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod casts;
+mod columns;
+mod data;
+mod harness;
+mod host;
+mod operators;
+mod random;
+mod wide;
