@@ -155,6 +155,19 @@ impl Context {
         first
     }
 
+    /// Whether a fault has cost this context its device, so that only a new one can work. Asks the driver;
+    /// meant for after an error.
+    pub fn is_lost(&self) -> bool {
+        match self.0.driver.create_queue() {
+            Ok(queue) => {
+                // SAFETY: made just now; no work is in it.
+                unsafe { self.0.driver.destroy_queue(queue) };
+                false
+            }
+            Err(error) => error.is_device_lost(),
+        }
+    }
+
     /// Gives up what is only kept for later: free memory and programs that nobody holds.
     pub fn trim(&self) {
         self.0.compiler.trim();

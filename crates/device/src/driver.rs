@@ -120,7 +120,15 @@ pub trait Driver: Debug + Send + Sync {
     ///
     /// # Safety
     /// See the trait; the ranges lie inside the buffers and do not overlap.
-    unsafe fn copy(&self, queue: RawQueue, from: Memory, from_offset: usize, to: Memory, to_offset: usize, bytes: usize) -> Result<()>;
+    unsafe fn copy(
+        &self,
+        queue: RawQueue,
+        from: Memory,
+        from_offset: usize,
+        to: Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()>;
     /// Enqueues setting `bytes` at `offset` to the byte `value`.
     ///
     /// # Safety
@@ -130,7 +138,14 @@ pub trait Driver: Debug + Send + Sync {
     ///
     /// # Safety
     /// See the trait; `args` match the kernel's parameters in number, order and width.
-    unsafe fn launch(&self, queue: RawQueue, kernel: RawKernel, grid: Grid, args: &[RawArg<'_>], timed: bool) -> Result<Option<Timer>>;
+    unsafe fn launch(
+        &self,
+        queue: RawQueue,
+        kernel: RawKernel,
+        grid: Grid,
+        args: &[RawArg<'_>],
+        timed: bool,
+    ) -> Result<Option<Timer>>;
 
     /// Marks the current end of the queue.
     ///

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{DriverKind, Selector};
+use crate::{DriverKind, Selector, cuda};
 
 /// Result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,10 +37,7 @@ pub enum Error {
         reason: String,
     },
     /// The memory limit, or the device's memory itself, is exhausted.
-    #[error(
-        "pool \"{pool}\": {} requested, {} of {} in use; raise {setting} or run fewer queries at once",
-        human(*requested), human(*in_use), human(*limit)
-    )]
+    #[error("{}", out_of_memory(pool, *requested, *in_use, *limit, setting))]
     OutOfMemory {
         /// The pool, named after its device.
         pool: String,
@@ -97,6 +94,16 @@ pub enum Error {
         /// What does not fit, with the limit.
         reason: String,
     },
+    /// A buffer, kernel or event of another context.
+    #[error("{call}: a {what} of another context cannot be used on {device}")]
+    Foreign {
+        /// Name of the device that was asked.
+        device: String,
+        /// The operation.
+        call: &'static str,
+        /// What was given.
+        what: &'static str,
+    },
     /// A range that leaves its buffer.
     #[error("{call}: bytes {start}..{end} leave a buffer of {len} bytes")]
     Range {
@@ -130,6 +137,12 @@ impl Error {
         matches!(self, Self::OutOfMemory { .. } | Self::TooLarge { .. })
     }
 
+    /// Whether the device is lost to its context: every later call fails, and memory and programs are gone.
+    /// Work can go on in a new context at best.
+    pub fn is_device_lost(&self) -> bool {
+        matches!(self, Self::Driver { device, code, .. } if device.starts_with("cuda:") && cuda::is_sticky(*code))
+    }
+
     /// A failed driver call.
     pub(crate) fn driver(device: impl Into<String>, call: &'static str, code: i32, name: impl Into<String>) -> Self {
         Self::Driver { device: device.into(), call, code, name: name.into() }
@@ -153,7 +166,38 @@ pub(crate) fn human(bytes: usize) -> String {
     }
 }
 
+/// Tells whether the pool's limit or the memory behind it is exhausted: the remedies differ.
+fn out_of_memory(pool: &str, requested: usize, in_use: usize, limit: usize, setting: &str) -> String {
+    let (asked, used) = (human(requested), human(in_use));
+    if in_use.saturating_add(requested) > limit && limit > 0 {
+        let limit = human(limit);
+        format!("pool \"{pool}\": {asked} requested, {used} of {limit} in use; raise {setting} or run fewer queries at once")
+    } else {
+        format!(
+            "pool \"{pool}\": {asked} requested, {used} in use, and the driver has no more; lower {setting} or run fewer queries at once"
+        )
+    }
+}
+
 /// Why no driver could be opened, in one line.
 pub(crate) fn join_problems<'a>(problems: impl Iterator<Item = (DriverKind, &'a str)>) -> String {
     problems.map(|(driver, problem)| format!("{driver}: {problem}")).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_told_in_a_fitting_unit() {
+        assert_eq!([999, 1_000, 11_200_000_000].map(human), ["999 bytes", "1.0 kB", "11.2 GB"]);
+    }
+
+    #[test]
+    fn only_faults_of_a_cuda_context_lose_the_device() {
+        const ILLEGAL_ADDRESS: i32 = 700;
+        assert!(Error::driver("cuda:0", "cuStreamSynchronize", ILLEGAL_ADDRESS, "").is_device_lost());
+        assert!(!Error::driver("cuda:0", "cuStreamSynchronize", 1, "").is_device_lost());
+        assert!(!Error::driver("opencl:0", "clFlush", ILLEGAL_ADDRESS, "").is_device_lost());
+    }
 }

@@ -228,9 +228,7 @@ impl Selector {
         matching.sort_by_key(|(info, problem)| (problem.is_some(), info.kind == DeviceKind::Cpu));
         match matching.first() {
             Some((info, None)) => Ok((*info).clone()),
-            Some((info, Some(problem))) => {
-                Err(Error::Unusable { device: info.name.clone(), reason: (*problem).to_owned() })
-            }
+            Some((info, Some(problem))) => Err(Error::Unusable { device: info.name.clone(), reason: (*problem).to_owned() }),
             None => Err(self.none_of(entries, platform)),
         }
     }
@@ -307,9 +305,6 @@ mod tests {
         let error = Selector::Name("nope".into()).choose(&some()[1..2], None).unwrap_err();
         assert_eq!(error.to_string(), "device nope: no such device; there is #1 \"host\" (platform \"Some platform\")");
         let error = Selector::Auto.choose(&[DeviceEntry::absent(DriverKind::Cuda, "libcuda.so.1 is missing")], None);
-        assert_eq!(
-            error.unwrap_err().to_string(),
-            "device auto: no driver could be opened: cuda: libcuda.so.1 is missing"
-        );
+        assert_eq!(error.unwrap_err().to_string(), "device auto: no driver could be opened: cuda: libcuda.so.1 is missing");
     }
 }

@@ -106,9 +106,11 @@ impl Drop for Lane {
             queue.closed = true;
             self.jobs.changed.notify_all();
         }
-        let State { timers, kept, mark, .. } = std::mem::take(self.state.get_mut());
+        let State { timers, kept, .. } = std::mem::take(self.state.get_mut());
         timers.into_iter().for_each(|timed| self.destroy_timer(timed.timer));
-        drop((kept, mark));
+        // Things are left only where the driver refused to mark the end of their use. Who knows whether it
+        // still uses them: they are lost rather than freed under its hands.
+        std::mem::forget(kept);
         // SAFETY: nobody refers to the lane, pending work included: a mark's job holds it.
         unsafe { self.driver.destroy_queue(self.raw) };
     }
@@ -160,6 +162,11 @@ impl Lane {
             }
         }
         Ok(number)
+    }
+
+    /// Whether it is a queue of this driver object.
+    pub(crate) fn is_of(&self, driver: &Arc<dyn Driver>) -> bool {
+        Arc::ptr_eq(&self.driver, driver)
     }
 
     /// Whether the work up to `number` is known to have completed.

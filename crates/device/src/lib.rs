@@ -1,5 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices behind one small trait: discovery, queues, memory, programs and profiling.
+//!
+//! A [`Context`] is one opened device with its configuration. Its [`Queue`]s take everything that happens
+//! on the device, in order: allocations, copies, launches of [`Kernel`]s out of [`Program`]s that are compiled at
+//! run time. Nothing here knows Arrow or SQL; the crates above generate the kernels and give bytes a meaning.
+//!
+//! ```
+//! use device::{Context, DeviceConfig, Grid, ProgramSource};
+//!
+//! # let run = async {
+//! // No device is an error like any other.
+//! let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
+//! # if context.info().driver == device::DriverKind::Cuda { return Ok(()) }
+//! let queue = context.queue()?;
+//! let text = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
+//! let program = queue.compile(ProgramSource::new(text, "example")).await?;
+//!
+//! let buffer = queue.alloc(4 * 4)?;
+//! queue.write(&buffer, 0, &[1u32, 2, 3, 4].map(u32::to_ne_bytes).concat())?;
+//! queue.launch(&program.kernel("twice")?, Grid { groups: 2, group_size: 2 }, &[(&buffer).into()])?;
+//! let bytes = queue.read(&buffer, 0..16).await?;
+//! assert_eq!(bytes[..], [2u32, 4, 6, 8].map(u32::to_ne_bytes).concat());
+//! # Ok::<(), device::Error>(())
+//! # };
+//! # futures::executor::block_on(run)?;
+//! # Ok::<(), device::Error>(())
+//! ```
+//!
+//! # Who waits
+//! Whatever enqueues returns at once; futures are woken by a thread that each queue has for waiting; dropping
+//! never waits. Four things may block their caller for the length of a launch: an allocation at the memory limit
+//! while all that could be freed is in use, an upload behind 128 MiB of others, [`Context::synchronize`], and
+//! the opening of a context.
+//!
+//! # Layers
+//! [`driver::Driver`] is what OpenCL and CUDA have in common, and the whole of what a further driver has to
+//! write. A *lane* is a driver's queue with the numbers, marks and timers that tell when its work is done;
+//! queues, buffers, the [`Pool`] and the programs are built on it and know no driver. [`testing`] puts a
+//! driver in between that fails on demand.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod buffer;

@@ -187,7 +187,7 @@ impl Pool {
         loop {
             let mut state = self.0.state.lock();
             if !state.fits(class, claim, self.0.limit) {
-                return Err(self.out_of_memory(&state, class));
+                return Err(self.out_of_memory(state.in_use + state.reserved, class));
             }
             if let Some(block) = state.take(class, SEARCHED, |block| block.is_ready_for(Some(lane))) {
                 state.count(class, claim);
@@ -225,7 +225,8 @@ impl Pool {
         }
         self.trim();
         self.0.driver.alloc(class).map(block).map_err(|error| match error {
-            Error::OutOfMemory { .. } => self.out_of_memory(&self.0.state.lock(), class),
+            // The caller has counted this very allocation as in use.
+            Error::OutOfMemory { .. } => self.out_of_memory(self.in_use() - class, class),
             other => other,
         })
     }
@@ -253,14 +254,8 @@ impl Pool {
         freed
     }
 
-    fn out_of_memory(&self, state: &State, requested: usize) -> Error {
-        Error::OutOfMemory {
-            pool: self.0.name.clone(),
-            requested,
-            in_use: state.in_use + state.reserved,
-            limit: self.0.limit,
-            setting: MEMORY_SETTING,
-        }
+    fn out_of_memory(&self, in_use: usize, requested: usize) -> Error {
+        Error::OutOfMemory { pool: self.0.name.clone(), requested, in_use, limit: self.0.limit, setting: MEMORY_SETTING }
     }
 }
 
@@ -355,7 +350,7 @@ impl Reservation {
         let mut state = self.pool.0.state.lock();
         let drawn = self.claim.lock().drawn;
         if !state.fits(bytes.saturating_sub(drawn), Some(&self.claim), self.pool.0.limit) {
-            return Err(self.pool.out_of_memory(&state, bytes));
+            return Err(self.pool.out_of_memory(state.in_use + state.reserved, bytes));
         }
         state.change(Some(&self.claim), |claim| claim.bytes = bytes);
         Ok(())

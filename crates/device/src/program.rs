@@ -141,6 +141,11 @@ impl Kernel {
         &self.entry.totals
     }
 
+    /// Whether it is a kernel of this driver object.
+    pub(crate) fn is_of(&self, driver: &Arc<dyn Driver>) -> bool {
+        Arc::ptr_eq(&self.program.driver, driver)
+    }
+
     /// Notes a launch, so that the program stays loaded until it has completed.
     pub(crate) fn used(&self, lane: &Arc<Lane>, number: u64) {
         self.program.uses.note(lane, number);

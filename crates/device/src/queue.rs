@@ -258,9 +258,8 @@ impl Queue {
             unsafe { copy_bytes(piece.as_ptr() as usize, pinned.host(), piece.len()) };
             let offset = offset + index * PIECE;
             // SAFETY: the handles are alive; `pinned` and the buffer stay so until the copy has completed.
-            let number = self.lane().enqueue(|raw| unsafe {
-                self.driver().upload(raw, pinned.host(), to.raw(), offset, piece.len())
-            })?;
+            let number =
+                self.lane().enqueue(|raw| unsafe { self.driver().upload(raw, pinned.host(), to.raw(), offset, piece.len()) })?;
             to.uses().note(self.lane(), number);
             self.lane().keep(number, Box::new(pinned));
         }
@@ -284,9 +283,8 @@ impl Queue {
         self.follow(from)?;
         self.follow(to)?;
         // SAFETY: the handles are alive and stay so, the ranges were checked.
-        let number = self.lane().enqueue(|raw| unsafe {
-            self.driver().copy(raw, from.raw(), from_offset, to.raw(), to_offset, bytes)
-        })?;
+        let number =
+            self.lane().enqueue(|raw| unsafe { self.driver().copy(raw, from.raw(), from_offset, to.raw(), to_offset, bytes) })?;
         from.uses().note(self.lane(), number);
         to.uses().note(self.lane(), number);
         Ok(())
@@ -353,9 +351,8 @@ impl Queue {
             None => Landing::heap(bytes),
         });
         // SAFETY: the handles are alive; target and buffer stay so until the copy has completed.
-        let number = self.lane().enqueue(|raw| unsafe {
-            self.driver().download(raw, from.raw(), range.start, target.host, bytes)
-        })?;
+        let number =
+            self.lane().enqueue(|raw| unsafe { self.driver().download(raw, from.raw(), range.start, target.host, bytes) })?;
         from.uses().note(self.lane(), number);
         self.lane().keep(number, Box::new(Arc::clone(&target)));
         Ok((Some(self.lane().finished()?), ReadTarget::Copy(target)))
@@ -396,9 +393,10 @@ impl Queue {
 
     fn check_launch(&self, kernel: &Kernel, grid: Grid, arg_bytes: usize) -> Result<()> {
         let info = self.context().info();
-        let refuse = |reason: String| {
-            Err(Error::Launch { device: info.label(), kernel: kernel.name().to_owned(), reason })
-        };
+        let refuse = |reason: String| Err(Error::Launch { device: info.label(), kernel: kernel.name().to_owned(), reason });
+        if !kernel.is_of(self.driver()) {
+            return Err(self.foreign("launch", "kernel"));
+        }
         if grid.groups == 0 || grid.group_size == 0 {
             return refuse(format!("a grid of {} groups of {} items is empty", grid.groups, grid.group_size));
         }
@@ -436,6 +434,9 @@ impl Queue {
         if Arc::ptr_eq(&event.lane, self.lane()) || event.lane.is_complete(event.mark.number()) {
             return Ok(());
         }
+        if !event.lane.is_of(self.driver()) {
+            return Err(self.foreign("wait", "event"));
+        }
         self.lane().wait_on(&event.mark)
     }
 
@@ -453,6 +454,9 @@ impl Queue {
         if Arc::ptr_eq(buffer.home(), self.lane()) {
             return Ok(());
         }
+        if !buffer.home().is_of(self.driver()) {
+            return Err(self.foreign("use", "buffer"));
+        }
         match buffer.uses().pending_in(buffer.home()) {
             Some(number) => self.order_after(buffer.home(), number),
             None => Ok(()),
@@ -468,6 +472,10 @@ impl Queue {
             Some(mark) => self.lane().wait_on(&mark),
             None => Ok(()),
         }
+    }
+
+    fn foreign(&self, call: &'static str, what: &'static str) -> Error {
+        Error::Foreign { device: self.context().info().label(), call, what }
     }
 
     fn count_up(&self, bytes: usize) {

@@ -15,7 +15,7 @@
 //! assert!(queue.alloc(8).is_ok());
 //! drop((queue, context));
 //! plan.wait_until_nothing_is_alive(std::time::Duration::from_secs(10))?;
-//! # Ok::<(), String>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use std::fmt;
@@ -334,7 +334,15 @@ impl Driver for Faulty {
         unsafe { self.driver.download(queue, from, offset, to, bytes) }
     }
 
-    unsafe fn copy(&self, queue: RawQueue, from: Memory, from_offset: usize, to: Memory, to_offset: usize, bytes: usize) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        queue: RawQueue,
+        from: Memory,
+        from_offset: usize,
+        to: Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
         self.copying("copy")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.copy(queue, from, from_offset, to, to_offset, bytes) }
@@ -346,7 +354,14 @@ impl Driver for Faulty {
         unsafe { self.driver.fill(queue, to, offset, bytes, value) }
     }
 
-    unsafe fn launch(&self, queue: RawQueue, kernel: RawKernel, grid: Grid, args: &[RawArg<'_>], timed: bool) -> Result<Option<Timer>> {
+    unsafe fn launch(
+        &self,
+        queue: RawQueue,
+        kernel: RawKernel,
+        grid: Grid,
+        args: &[RawArg<'_>],
+        timed: bool,
+    ) -> Result<Option<Timer>> {
         if self.plan.launches.fails() {
             return Err(self.injected("launch"));
         }

@@ -191,6 +191,23 @@ fn second_request_compiles_nothing() -> Result<()> {
 }
 
 #[test]
+fn wrong_arguments_and_foreign_things_are_refused() -> Result<()> {
+    let (mine, other) = (context().queue()?, context().queue()?);
+    let program = block_on(mine.compile(source()))?;
+    let (kernel, grid) = (program.kernel("add")?, Grid { groups: 1, group_size: 1 });
+    let (x, foreign) = (mine.zeroed(8)?, other.zeroed(8)?);
+    mine.launch(&kernel, grid, &[(&x).into(), 1u64.into(), 1u64.into()])?;
+    let fewer = mine.launch(&kernel, grid, &[(&x).into(), 1u64.into()]).unwrap_err();
+    assert!(fewer.to_string().contains("2 arguments given, the kernel has 3"), "{fewer}");
+    assert!(mine.launch(&kernel, grid, &[(&x).into(), 1u8.into(), 1u64.into()]).is_err());
+    let error = mine.copy(&foreign, 0, &x, 0, 8).unwrap_err();
+    assert_eq!(error.to_string(), "use: a buffer of another context cannot be used on opencl:0");
+    assert!(matches!(other.launch(&kernel, grid, &[]), Err(Error::Foreign { .. })));
+    assert_eq!(to_numbers(&block_on(mine.read(&x, 0..8))?), [1]);
+    Ok(())
+}
+
+#[test]
 fn event_orders_two_queues() -> Result<()> {
     let context = context();
     let (first, second) = (context.queue()?, context.queue()?);
@@ -259,6 +276,41 @@ fn queues_and_threads_at_once_give_right_answers() -> Result<()> {
     assert_eq!(context.counters().launches, 8 * 20 * 3);
     assert_eq!(context.pool().in_use(), 0);
     Ok(())
+}
+
+/// Runs the test `name` in a process of its own with a variable set; in that process, answers `true`.
+fn alone_with(name: &str, variable: &str, value: &std::path::Path) -> bool {
+    const MARK: &str = "DEVICE_TEST_ALONE";
+    if std::env::var(MARK).is_ok_and(|alone| alone == name) {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", name]).env(MARK, name).env(variable, value).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    false
+}
+
+#[test]
+fn machine_without_a_platform_says_so() {
+    let nowhere = tempfile::tempdir().unwrap();
+    if alone_with("tests::machine_without_a_platform_says_so", "OCL_ICD_VENDORS", nowhere.path()) {
+        let error = Context::new(config()).unwrap_err().to_string();
+        assert!(error.starts_with("device opencl: no driver could be opened: "), "{error}");
+        assert!(error.contains("opencl: libOpenCL.so.1 knows no driver; for a CPU install pocl-opencl-icd"), "{error}");
+    }
+}
+
+#[test]
+fn machine_without_the_library_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    // The loader finds this first, and it is no library.
+    std::fs::write(folder.path().join("libOpenCL.so.1"), "").unwrap();
+    if alone_with("tests::machine_without_the_library_says_so", "LD_LIBRARY_PATH", folder.path()) {
+        let problems: Vec<_> = crate::devices().into_iter().filter_map(|entry| entry.problem).collect();
+        assert!(problems.iter().any(|problem| problem.starts_with("libOpenCL.so.1 cannot be opened")), "{problems:?}");
+        assert!(matches!(Context::new(DeviceConfig::default()), Err(Error::NoDriver { .. })));
+    }
 }
 
 mod faults {
@@ -383,6 +435,15 @@ mod faults {
              raise device.memory_bytes or run fewer queries at once"
         );
         drop(half);
+        let plan = FaultPlan::new();
+        let other = self::context(&plan);
+        plan.fail_all_from(Fault::Alloc, 1);
+        let error = other.queue()?.alloc(1000).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "pool \"opencl:0\": 1.0 kB requested, 0 bytes in use, and the driver has no more; \
+             lower device.memory_bytes or run fewer queries at once"
+        );
         let _whole = queue.alloc(1 << 20)?;
         assert_eq!((context.pool().in_use(), context.pool().peak()), (1 << 20, 1 << 20));
         assert!(queue.alloc(1).is_err());

@@ -27,9 +27,8 @@ pub(crate) fn entries() -> Vec<DeviceEntry> {
 pub(super) fn find(info: &DeviceInfo) -> Result<cl_device_id> {
     let gone = |reason: &str| Error::Unusable { device: info.name.clone(), reason: reason.to_owned() };
     let devices = found().map_err(|problem| gone(&problem))?;
-    let is_it = |entry: &DeviceEntry| {
-        entry.info.as_ref().is_some_and(|known| known.ordinal == info.ordinal && known.name == info.name)
-    };
+    let is_it =
+        |entry: &DeviceEntry| entry.info.as_ref().is_some_and(|known| known.ordinal == info.ordinal && known.name == info.name);
     let device = devices.into_iter().find(|(_, entry)| is_it(entry));
     device.map(|(device, _)| device).ok_or_else(|| gone("it is gone"))
 }
@@ -43,7 +42,7 @@ fn found() -> std::result::Result<Vec<(cl_device_id, DeviceEntry)>, String> {
     let platforms = platform::get_platform_ids().map_err(|code| match code {
         DLOPEN_RUNTIME_LOAD_FAILED => {
             "libOpenCL.so.1 cannot be opened; install ocl-icd-libopencl1 and a driver, for a CPU pocl-opencl-icd".to_owned()
-        },
+        }
         CL_PLATFORM_NOT_FOUND_KHR => none.to_owned(),
         code => format!("clGetPlatformIDs: {} ({code})", error_text(code)),
     })?;

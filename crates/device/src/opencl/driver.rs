@@ -203,8 +203,7 @@ impl Driver for OpenClDriver {
         if let Some(buffer) = self.pinned.lock().remove(&host) {
             // SAFETY: the map says that this address is that buffer's. Releasing waits for the unmapping.
             unsafe {
-                let unmapped =
-                    queue::enqueue_unmap_mem_object(self.service, buffer as cl_mem, host as *mut _, 0, ptr::null());
+                let unmapped = queue::enqueue_unmap_mem_object(self.service, buffer as cl_mem, host as *mut _, 0, ptr::null());
                 let _ = self.enqueued("clEnqueueUnmapMemObject", unmapped);
                 let _ = memory::release_mem_object(buffer as cl_mem);
             }
@@ -245,7 +244,15 @@ impl Driver for OpenClDriver {
         self.enqueued("clEnqueueReadBuffer", event)
     }
 
-    unsafe fn copy(&self, queue: RawQueue, from: Memory, from_offset: usize, to: Memory, to_offset: usize, bytes: usize) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        queue: RawQueue,
+        from: Memory,
+        from_offset: usize,
+        to: Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
         // SAFETY: the caller promises handles of ours and ranges inside the buffers.
         let event = unsafe {
             let (from, to) = (from.handle as cl_mem, to.handle as cl_mem);
@@ -267,9 +274,20 @@ impl Driver for OpenClDriver {
         self.enqueued("clEnqueueFillBuffer", event)
     }
 
-    unsafe fn launch(&self, queue: RawQueue, kernel: RawKernel, grid: Grid, args: &[RawArg<'_>], timed: bool) -> Result<Option<Timer>> {
+    unsafe fn launch(
+        &self,
+        queue: RawQueue,
+        kernel: RawKernel,
+        grid: Grid,
+        args: &[RawArg<'_>],
+        timed: bool,
+    ) -> Result<Option<Timer>> {
         // SAFETY: the caller promises a handle that `kernel` gave and whose program is loaded.
         let kernel = unsafe { &*(kernel.0 as *const Kernel) };
+        if args.len() != kernel.parameters {
+            let name = format!("{} arguments given, the kernel has {}", args.len(), kernel.parameters);
+            return Err(Error::driver(&self.label, "clSetKernelArg", cl3::error_codes::CL_INVALID_KERNEL_ARGS, name));
+        }
         let _guard = kernel.lock.lock();
         for (index, arg) in args.iter().enumerate() {
             let buffer;

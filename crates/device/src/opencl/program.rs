@@ -31,6 +31,8 @@ unsafe impl Sync for Program {}
 /// A kernel, with the lock that setting its arguments and enqueueing it need.
 pub(super) struct Kernel {
     pub(super) raw: cl_kernel,
+    /// Parameters in its text. OpenCL itself would take what an earlier launch gave for missing ones.
+    pub(super) parameters: usize,
     pub(super) lock: Mutex<()>,
 }
 
@@ -102,7 +104,10 @@ impl Program {
         let missing = |code| Error::driver(label, "clCreateKernel", code, format!("no kernel named {name}"));
         let c_name = CString::new(name).map_err(|_| missing(0))?;
         let raw = kernel::create_kernel(self.raw, &c_name).map_err(missing)?;
-        let kernel = kernels.entry(name.to_owned()).or_insert(Box::new(Kernel { raw, lock: Mutex::new(()) }));
+        let parameters = kernel::get_kernel_data(raw, kernel::CL_KERNEL_NUM_ARGS).unwrap_or_default();
+        let parameters = parameters.try_into().map_or(0, u32::from_ne_bytes) as usize;
+        let kernel = Box::new(Kernel { raw, parameters, lock: Mutex::new(()) });
+        let kernel = kernels.entry(name.to_owned()).or_insert(kernel);
         Ok(std::ptr::from_ref(kernel.as_ref()))
     }
 }
