@@ -31,8 +31,8 @@ use crate::{DeviceInfo, Error, Result};
 
 /// What a context under test shall not manage, and what it has. A handle: clones share the plan.
 ///
-/// Counts run over the context, from 1. `fail_…(n)` lets the nth call from now on fail, once; with
-/// [`fail_all_from`](Self::fail_all_from) the nth and all after it.
+/// Calls of the driver are counted, from 1 and over all contexts of the plan: what a pool or a cache has
+/// already is not asked of the driver again.
 #[derive(Clone, Default)]
 pub struct FaultPlan(Arc<Plan>);
 
@@ -49,30 +49,28 @@ struct Plan {
     live: LiveCounts,
 }
 
-/// Counts calls of one kind and says which of them fails.
+/// Counts calls of one kind and says which of them fail.
 #[derive(Default)]
 struct Countdown {
     calls: AtomicU64,
-    /// Calls left up to the one that fails; not positive once that is over.
-    left: AtomicI64,
-    /// Not 0 where all after it fail too.
-    lasting: AtomicU64,
+    /// Calls up to the first that fails, and how many fail from then on.
+    armed: Mutex<(u64, u64)>,
 }
 
 impl Countdown {
-    fn arm(&self, n: u64, lasting: bool) {
-        self.lasting.store(u64::from(lasting), SeqCst);
-        self.left.store(i64::try_from(n).unwrap_or(i64::MAX), SeqCst);
+    /// Lets `times` calls fail from the nth on.
+    fn arm(&self, n: u64, times: u64) {
+        *self.armed.lock() = (n, if n == 0 { 0 } else { times });
     }
 
     /// Counts a call; whether it fails.
     fn fails(&self) -> bool {
         self.calls.fetch_add(1, SeqCst);
-        match self.left.load(SeqCst) {
-            0 => false,
-            1 if self.lasting.load(SeqCst) != 0 => true,
-            _ => self.left.fetch_sub(1, SeqCst) == 1,
-        }
+        let (left, times) = &mut *self.armed.lock();
+        let fails = *left <= 1 && *times > 0;
+        *left = left.saturating_sub(1);
+        *times -= u64::from(fails);
+        fails
     }
 }
 
@@ -149,35 +147,35 @@ impl FaultPlan {
         })
     }
 
-    /// The nth allocation from now on fails; 0 for none.
+    /// The nth allocation from now on fails, also when the pool asks a second time; 0 for none.
     pub fn fail_alloc(&self, n: u64) {
-        self.0.allocs.arm(n, false);
+        self.fail(Fault::Alloc, n, 2);
     }
 
     /// The nth launch from now on fails; 0 for none.
     pub fn fail_launch(&self, n: u64) {
-        self.0.launches.arm(n, false);
+        self.fail(Fault::Launch, n, 1);
     }
 
     /// The nth compilation from now on fails; 0 for none.
     pub fn fail_compile(&self, n: u64) {
-        self.0.compiles.arm(n, false);
+        self.fail(Fault::Compile, n, 1);
     }
 
     /// The nth copy or fill from now on fails; 0 for none.
     pub fn fail_copy(&self, n: u64) {
-        self.0.copies.arm(n, false);
+        self.fail(Fault::Copy, n, 1);
     }
 
-    /// The nth call of a kind from now on fails, and all after it.
-    pub fn fail_all_from(&self, fault: Fault, n: u64) {
-        self.countdown(fault).arm(n, true);
+    /// `times` calls of a kind fail, from the nth from now on; `u64::MAX` for all.
+    pub fn fail(&self, fault: Fault, n: u64, times: u64) {
+        self.countdown(fault).arm(n, times);
     }
 
     /// Nothing fails any more.
     pub fn heal(&self) {
         for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy] {
-            self.countdown(fault).arm(0, false);
+            self.fail(fault, 0, 0);
         }
     }
 

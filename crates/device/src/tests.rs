@@ -346,7 +346,7 @@ mod faults {
                 assert!(calls > 0);
                 for n in 1..=calls {
                     let context = context(&plan);
-                    plan.fail_all_from(fault, n);
+                    plan.fail(fault, n, u64::MAX);
                     let error = query(&context).unwrap_err();
                     assert_eq!(fault == Fault::Alloc, error.is_out_of_memory(), "{error}");
                     if fault == Fault::Alloc {
@@ -369,7 +369,7 @@ mod faults {
         let queue = context.queue()?;
         drop(queue.alloc(1 << 20)?);
         assert_eq!(context.pool().cached(), 1 << 20);
-        plan.fail_alloc(1);
+        plan.fail(Fault::Alloc, 1, 1);
         let buffer = queue.alloc(4096)?;
         assert_eq!((context.pool().cached(), context.pool().in_use(), buffer.len()), (0, 4096, 4096));
         Ok(())
@@ -437,7 +437,7 @@ mod faults {
         drop(half);
         let plan = FaultPlan::new();
         let other = self::context(&plan);
-        plan.fail_all_from(Fault::Alloc, 1);
+        plan.fail_alloc(1);
         let error = other.queue()?.alloc(1000).unwrap_err();
         assert_eq!(
             error.to_string(),
