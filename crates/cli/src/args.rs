@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line: the options of `datafusion-cli`, and ours.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreMode;
+use datafusion_cli::object_storage::is_stdin_location;
+use datafusion_cli::pool_type::PoolType;
+use datafusion_cli::print_format::PrintFormat;
+use datafusion_cli::print_options::MaxRows;
+
+/// SQL on a device: a GPU through CUDA or OpenCL, or a CPU through an OpenCL driver.
+///
+/// Without -c and -f, statements are read from the terminal or from standard input. Exits with a
+/// status other than 0 when a statement failed.
+#[derive(Debug, Parser)]
+#[command(name = "devicefusion", version, args_conflicts_with_subcommands = true)]
+pub struct Args {
+    /// What to do instead of running statements.
+    #[command(subcommand)]
+    pub subcommand: Option<Subcommand>,
+
+    /// Device that queries run on: auto (GPUs first), none, opencl, cuda, #k as numbered by
+    /// `devicefusion devices`, or a part of its name [default: auto]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// Fail a query of which an operator would run on the host
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Folder that relative paths start from [default: the current one]
+    #[arg(short = 'p', long, value_parser = folder)]
+    pub data_path: Option<PathBuf>,
+
+    /// Rows in a batch of host operators [default: DataFusion's]
+    #[arg(short = 'b', long, value_parser = batch_size)]
+    pub batch_size: Option<usize>,
+
+    /// Execute the given statement(s), then exit; stops at the first that fails
+    #[arg(short = 'c', long, num_args = 1.., value_parser = statement)]
+    pub command: Vec<String>,
+
+    /// Limit of the host memory pool, such as '10g' [default: none]
+    #[arg(short = 'm', long, value_parser = bytes)]
+    pub memory_limit: Option<usize>,
+
+    /// Execute the statements of file(s), then exit; goes on after one that fails
+    #[arg(short = 'f', long, num_args = 1.., value_parser = file)]
+    pub file: Vec<String>,
+
+    /// Run these files first instead of ~/.datafusionrc
+    #[arg(short = 'r', long, num_args = 0.., value_parser = file, conflicts_with = "file")]
+    pub rc: Option<Vec<String>>,
+
+    /// How results are printed
+    #[arg(long, value_enum, default_value_t = PrintFormat::Automatic)]
+    pub format: PrintFormat,
+
+    /// Print results only
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+
+    /// Kind of the host memory pool: 'greedy' or 'fair'
+    #[arg(long, default_value_t = PoolType::Greedy)]
+    pub mem_pool_type: PoolType,
+
+    /// Consumers that are named when host memory runs out; 0 tracks none
+    #[arg(long, default_value_t = 3)]
+    pub top_memory_consumers: usize,
+
+    /// Rows that the format 'table' shows; 'inf' for all
+    #[arg(long, default_value = "40")]
+    pub maxrows: MaxRows,
+
+    /// Highlight syntax on the terminal
+    #[arg(long)]
+    pub color: bool,
+
+    /// Disk space for spilling, such as '10g' [default: DataFusion's]
+    #[arg(short = 'd', long, value_parser = bytes)]
+    pub disk_limit: Option<usize>,
+
+    /// Report requests to object stores: disabled, summary or trace
+    #[arg(long, default_value_t = InstrumentedObjectStoreMode::Disabled)]
+    pub object_store_profiling: InstrumentedObjectStoreMode,
+}
+
+/// What the shell does besides running statements.
+#[derive(Debug, Clone, Copy, clap::Subcommand)]
+pub enum Subcommand {
+    /// List every device of every driver, and why one cannot be used
+    Devices,
+}
+
+impl Args {
+    /// Whether statements come from the terminal or from standard input.
+    pub fn reads_statements_from_stdin(&self) -> bool {
+        let none_given = self.command.is_empty() && self.file.is_empty();
+        none_given || self.file.iter().any(|file| is_stdin_location(file))
+    }
+}
+
+fn folder(path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    if path.is_dir() { Ok(path) } else { Err("there is no such folder".to_string()) }
+}
+
+/// A file that exists; standard input by one of its names counts.
+fn file(path: &str) -> Result<String, String> {
+    let found = is_stdin_location(path) || PathBuf::from(path).is_file();
+    if found { Ok(path.to_string()) } else { Err("there is no such file".to_string()) }
+}
+
+fn statement(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("the statement is empty".to_string()) } else { Ok(text.to_string()) }
+}
+
+fn batch_size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rows) if rows > 0 => Ok(rows),
+        _ => Err("must be a whole number above 0".to_string()),
+    }
+}
+
+/// Bytes as a whole number with one of the units b, k, kb, m, mb, g, gb, t, tb.
+fn bytes(text: &str) -> Result<usize, String> {
+    let lower = text.to_lowercase();
+    let digits = lower.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = lower.split_at(digits);
+    let shift = match unit {
+        "" | "b" => 0,
+        "k" | "kb" => 10,
+        "m" | "mb" => 20,
+        "g" | "gb" => 30,
+        "t" | "tb" => 40,
+        _ => return Err("must be a whole number and one of the units b, k, m, g, t".to_string()),
+    };
+    let number: usize = number.parse().map_err(|_| "must begin with a whole number".to_string())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "is too large".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn bytes_take_units() {
+        assert_eq!(bytes("5"), Ok(5));
+        assert_eq!(bytes("4K"), Ok(4096));
+        assert_eq!(bytes("20mb"), Ok(20 << 20));
+        assert_eq!(bytes("3t"), Ok(3 << 40));
+        assert!(bytes("").is_err());
+        assert!(bytes("-1m").is_err());
+        assert!(bytes("4kbx").is_err());
+        assert!(bytes("99999999999t").is_err());
+    }
+
+    #[test]
+    fn statements_come_from_stdin_unless_given() {
+        let args = |list: &[&str]| Args::try_parse_from(std::iter::once(&"devicefusion").chain(list));
+        assert!(args(&[]).is_ok_and(|args| args.reads_statements_from_stdin()));
+        assert!(args(&["-c", "select 1"]).is_ok_and(|args| !args.reads_statements_from_stdin()));
+        assert!(args(&["-f", "/dev/stdin"]).is_ok_and(|args| args.reads_statements_from_stdin()));
+        assert!(args(&["devices"]).is_ok_and(|args| args.subcommand.is_some()));
+        assert!(args(&["-f", "/nowhere.sql"]).is_err());
+        assert!(args(&["-c", " "]).is_err());
+    }
+}

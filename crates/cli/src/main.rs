@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `devicefusion`: a SQL shell whose queries run on a device.
+//!
+//! The shell stands on the library of `datafusion-cli`, which brings the interactive editor, the
+//! output formats, the backslash commands and object stores by URL. This crate adds what that
+//! library leaves to its binary (arguments, reading of files, exit codes) and what a device needs:
+//! choosing one, listing them, and streaming `CREATE TABLE device.t AS SELECT …`.
+
+mod args;
+mod devices;
+mod run;
+mod session;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use mimalloc::MiMalloc;
+
+use crate::args::{Args, Subcommand};
+use crate::run::Outcome;
+
+#[global_allocator]
+static GLOBAL: MiMalloc = MiMalloc;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    env_logger::init();
+    let args = Args::parse();
+    if let Some(Subcommand::Devices) = args.subcommand {
+        print!("{}", devices::table(&device::devices()));
+        return ExitCode::SUCCESS;
+    }
+    match run::run(args).await {
+        Ok(Outcome::AllStatementsSucceeded) => ExitCode::SUCCESS,
+        Ok(Outcome::StatementsFailed) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("Error: {}", error.strip_backtrace());
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs the statements of commands, files, standard input or the terminal, and remembers failures.
+//!
+//! Each statement goes through `datafusion-cli`'s own executor, which plans, runs and prints it.
+//! Its loops over files print an error and forget it, so the loops here are ours.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::sync::Arc;
+
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
+use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+use datafusion_cli::DATAFUSION_CLI_VERSION;
+use datafusion_cli::cli_context::CliSessionContext;
+use datafusion_cli::command::{Command, OutputFormat};
+use datafusion_cli::exec;
+use datafusion_cli::print_options::PrintOptions;
+
+use crate::args::Args;
+use crate::session::Session;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing failed.
+    AllStatementsSucceeded,
+    /// At least one statement failed; its error is printed.
+    StatementsFailed,
+}
+
+/// Opens the session that the arguments describe and runs what they name.
+///
+/// # Errors
+/// If the session cannot be opened, a file cannot be read, or a statement of `-c` fails.
+pub async fn run(args: Args) -> Result<Outcome> {
+    if let Some(folder) = &args.data_path {
+        std::env::set_current_dir(folder)?;
+    }
+    let (session, registry) = Session::open(&args).await?;
+    if !args.quiet {
+        eprintln!("{}", session.device_note());
+    }
+
+    let print = PrintOptions {
+        format: args.format,
+        quiet: args.quiet,
+        maxrows: args.maxrows,
+        color: args.color,
+        instrumented_registry: Arc::clone(&registry),
+    };
+    let mut statements = Statements { session: &session, print, outcome: Outcome::AllStatementsSucceeded };
+
+    for path in &args.file {
+        statements.run_file(path).await?;
+    }
+    for command in &args.command {
+        statements.run_command(command).await?;
+    }
+    if args.file.is_empty() && args.command.is_empty() {
+        for path in args.rc.unwrap_or_else(startup_files) {
+            statements.run_file(&path).await?;
+        }
+        if std::io::stdin().is_terminal() {
+            statements.run_terminal().await?;
+        } else {
+            statements.run_lines(std::io::stdin().lock()).await?;
+        }
+    }
+    Ok(statements.outcome)
+}
+
+fn startup_files() -> Vec<String> {
+    let file = dirs::home_dir().map(|home| home.join(".datafusionrc")).filter(|file| file.exists());
+    file.and_then(|file| file.into_os_string().into_string().ok()).into_iter().collect()
+}
+
+/// Whether the lines that follow still have a reader.
+#[derive(PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Quit,
+}
+
+struct Statements<'a> {
+    session: &'a Session,
+    print: PrintOptions,
+    outcome: Outcome,
+}
+
+impl Statements<'_> {
+    /// Runs the text of one `-c`: statements or a backslash command. The first failure is returned.
+    async fn run_command(&mut self, text: &str) -> Result<()> {
+        if text.trim_start().starts_with('\\') {
+            return self.run_backslash(text.trim()).await.map(|_| ());
+        }
+        self.run_sql(text.to_string()).await
+    }
+
+    async fn run_file(&mut self, path: &str) -> Result<()> {
+        let file = File::open(path).map_err(|error| exec_datafusion_err!("cannot open {path}: {error}"))?;
+        self.run_lines(BufReader::new(file)).await
+    }
+
+    /// Runs the statements of a text, each of which ends where a line ends with ';'. One that fails
+    /// is reported and remembered, and the next one runs.
+    async fn run_lines(&mut self, reader: impl BufRead) -> Result<()> {
+        let mut pending = String::new();
+        for (number, line) in reader.lines().enumerate() {
+            let line = line?;
+            if number == 0 && line.starts_with("#!") {
+                continue;
+            }
+            if pending.trim().is_empty() && line.starts_with('\\') {
+                let next = Box::pin(self.run_backslash(line.trim_end())).await;
+                match next {
+                    Ok(Next::GoOn) => {}
+                    Ok(Next::Quit) => return Ok(()),
+                    Err(error) => self.report(&error),
+                }
+                continue;
+            }
+            pending.push_str(&line);
+            pending.push('\n');
+            if line.trim_end().ends_with(';') && self.is_complete(&pending) {
+                self.run_reported(std::mem::take(&mut pending)).await;
+            }
+        }
+        if !pending.trim().is_empty() {
+            self.run_reported(pending).await;
+        }
+        Ok(())
+    }
+
+    async fn run_terminal(&mut self) -> Result<()> {
+        if !self.print.quiet {
+            println!("DeviceFusion {} on DataFusion {DATAFUSION_CLI_VERSION}", env!("CARGO_PKG_VERSION"));
+        }
+        let result = exec::exec_from_repl(self.session, &mut self.print).await;
+        result.map_err(|error| DataFusionError::External(Box::new(error)))
+    }
+
+    async fn run_reported(&mut self, sql: String) {
+        if let Err(error) = self.run_sql(sql).await {
+            self.report(&error);
+        }
+    }
+
+    fn report(&mut self, error: &DataFusionError) {
+        eprintln!("Error: {}", error.strip_backtrace());
+        self.outcome = Outcome::StatementsFailed;
+    }
+
+    async fn run_sql(&self, sql: String) -> Result<()> {
+        exec::exec_from_commands(self.session, vec![sql], &self.print).await
+    }
+
+    async fn run_backslash(&mut self, line: &str) -> Result<Next> {
+        let text = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        match text.trim_start_matches('\\').parse::<Command>() {
+            Ok(Command::Quit) => return Ok(Next::Quit),
+            Ok(Command::Include(Some(path))) => Box::pin(self.run_file(&path)).await?,
+            Ok(Command::OutputFormat(None)) => println!("Output format is {:?}.", self.print.format),
+            Ok(Command::OutputFormat(Some(setting))) => match setting.parse::<OutputFormat>() {
+                Ok(format) => format.execute(&mut self.print)?,
+                Err(()) => return exec_err!("'{line}' is not a command; \\? lists them"),
+            },
+            Ok(command) => command.execute(self.session, &mut self.print).await?,
+            Err(()) => return exec_err!("'{line}' is not a command; \\? lists them"),
+        }
+        Ok(Next::GoOn)
+    }
+
+    /// Whether a text that ends with ';' ends there, and not within a string or a comment.
+    fn is_complete(&self, sql: &str) -> bool {
+        let task = self.session.task_ctx();
+        let dialect = dialect_from_str(task.session_config().options().sql_parser.dialect);
+        let dialect = dialect.unwrap_or_else(|| Box::new(GenericDialect));
+        Tokenizer::new(dialect.as_ref(), sql).tokenize().is_ok()
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The session behind the shell: a context with the device plugged in and `datafusion-cli`'s
+//! catalogs, table functions and object stores around it.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::common::config::ConfigNonZeroUsize;
+use datafusion::common::{Result, config_err, exec_err};
+use datafusion::config::ConfigOptions;
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::TaskContext;
+use datafusion::execution::context::SessionState;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, ExplainFormat, LogicalPlan};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion_cli::catalog::DynamicObjectStoreCatalog;
+use datafusion_cli::cli_context::CliSessionContext;
+use datafusion_cli::functions::{ListFilesCacheFunc, MetadataCacheFunc, ParquetMetadataFunc, StatisticsCacheFunc};
+use datafusion_cli::object_storage::StdinCarriesCommands;
+use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
+use datafusion_cli::pool_type::PoolType;
+use device::{DeviceConfig, DeviceInfo, Selector};
+use devicefusion::{DeviceOptions, DeviceTable};
+use object_store::ObjectStore;
+use url::Url;
+
+use crate::args::Args;
+
+/// Schema whose tables are resident on the device.
+const DEVICE_SCHEMA: &str = "device";
+
+/// A session of the shell.
+pub struct Session {
+    context: SessionContext,
+    device: Option<DeviceInfo>,
+    /// Why there is no device.
+    problem: Option<String>,
+}
+
+impl Session {
+    /// Opens the session that the arguments and the environment (`DATAFUSION_*`) describe.
+    ///
+    /// # Errors
+    /// If a setting is wrong, or if there is no such device as the arguments ask for: with `auto`
+    /// queries run on the host then, unless the arguments are strict.
+    pub async fn open(args: &Args) -> Result<(Self, Arc<InstrumentedObjectStoreRegistry>)> {
+        let registry = Arc::new(InstrumentedObjectStoreRegistry::new().with_profile_mode(args.object_store_profiling));
+        let config = session_config(args)?;
+        let (device, problem) = match chosen_device(&config, args.strict)? {
+            Ok(info) => (Some(info), None),
+            Err(problem) => (None, Some(problem)),
+        };
+
+        let context = devicefusion::session_with(config, runtime(args, &registry)?)?;
+        let context = context.enable_url_table();
+        context.refresh_catalogs().await?;
+        register_catalogs_and_functions(&context);
+        Ok((Session { context, device, problem }, registry))
+    }
+
+    /// One line that says where queries run.
+    pub fn device_note(&self) -> String {
+        match (&self.device, &self.problem) {
+            (Some(info), _) => {
+                format!("Device #{} {} ({}, {} compute units)", info.index, info.name, info.driver, info.compute_units)
+            }
+            (None, Some(problem)) => format!("No device, queries run on the host: {problem}"),
+            (None, None) => "No device, queries run on the host".to_string(),
+        }
+    }
+
+    /// `CREATE TABLE device.t AS SELECT …`: the rows stream to the device, where DataFusion's own
+    /// form would collect them on the host first.
+    async fn create_device_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
+        let CreateMemoryTable { name, input, if_not_exists, or_replace, .. } = create;
+        let empty = || self.context.read_empty();
+        match (self.context.table_exist(name.clone())?, if_not_exists, or_replace) {
+            (_, true, true) => return exec_err!("'IF NOT EXISTS' cannot coexist with 'REPLACE'"),
+            (true, true, false) => return empty(),
+            (true, false, false) => return exec_err!("Table '{name}' already exists"),
+            _ => {}
+        }
+        let rows = DataFrame::new(self.context.state(), Arc::unwrap_or_clone(input));
+        let table = DeviceTable::load(&self.context, rows).await?;
+        if or_replace {
+            self.context.deregister_table(name.clone())?;
+        }
+        self.context.register_table(name, table)?;
+        empty()
+    }
+
+    /// Whether a table belongs to the device's schema and needs nothing that only tables on the
+    /// host have.
+    fn streams_to_device(&self, create: &CreateMemoryTable) -> bool {
+        let state = self.context.state();
+        let catalog = &state.config().options().catalog;
+        let name = create.name.clone().resolve(&catalog.default_catalog, &catalog.default_schema);
+        self.device.is_some()
+            && name.schema.as_ref() == DEVICE_SCHEMA
+            && create.constraints.is_empty()
+            && create.column_defaults.is_empty()
+            && !create.temporary
+    }
+}
+
+#[async_trait]
+impl CliSessionContext for Session {
+    fn task_ctx(&self) -> Arc<TaskContext> {
+        self.context.task_ctx()
+    }
+
+    fn session_state(&self) -> SessionState {
+        self.context.state()
+    }
+
+    fn register_object_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
+        self.context.register_object_store(url, store)
+    }
+
+    fn register_table_options_extension_from_scheme(&self, scheme: &str) {
+        CliSessionContext::register_table_options_extension_from_scheme(&self.context, scheme);
+    }
+
+    async fn execute_logical_plan(&self, plan: LogicalPlan) -> Result<DataFrame> {
+        match plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) if self.streams_to_device(&create) => {
+                self.create_device_table(create).await
+            }
+            plan => self.context.execute_logical_plan(plan).await,
+        }
+    }
+}
+
+/// The device that the session will open with its first query; the inner error says why there is
+/// none, where the host may do the work.
+fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Result<DeviceInfo, String>> {
+    let options = config.options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
+    let Some(selector) = options.selector.filter(|_| options.enabled) else {
+        if strict {
+            return config_err!("--strict needs a device, and device.selector is 'none'");
+        }
+        return Ok(Err("device.selector is 'none'".to_string()));
+    };
+    let may_do_without = !strict && selector == Selector::Auto;
+    let mut config = DeviceConfig::default().with_selector(selector);
+    if !options.platform.is_empty() {
+        config = config.with_platform(options.platform);
+    }
+    match device::Context::new(config) {
+        Ok(context) => Ok(Ok(context.info().clone())),
+        Err(error) if may_do_without => Ok(Err(error.to_string())),
+        Err(error) => exec_err!("{error}"),
+    }
+}
+
+fn session_config(args: &Args) -> Result<SessionConfig> {
+    let mut options = ConfigOptions::from_env()?;
+    if let Some(rows) = args.batch_size {
+        options.execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;
+    }
+    // Trees read best on a terminal, and NULL should not look like an empty string.
+    if std::env::var_os("DATAFUSION_EXPLAIN_FORMAT").is_none() {
+        options.explain.format = ExplainFormat::Tree;
+    }
+    if std::env::var_os("DATAFUSION_FORMAT_NULL").is_none() {
+        options.format.null = "NULL".to_string();
+    }
+    options.extensions.insert(DeviceOptions::default());
+    if let Some(device) = &args.device {
+        options.set("device.selector", device)?;
+    }
+    if args.strict {
+        options.set("device.fallback", "error")?;
+    }
+
+    let config = SessionConfig::from(options).with_information_schema(true);
+    if args.reads_statements_from_stdin() {
+        return Ok(config.with_extension(Arc::new(StdinCarriesCommands)));
+    }
+    Ok(config)
+}
+
+fn runtime(args: &Args, registry: &Arc<InstrumentedObjectStoreRegistry>) -> Result<Arc<RuntimeEnv>> {
+    let mut builder = RuntimeEnvBuilder::new().with_object_store_registry(Arc::clone(registry) as _);
+    if let Some(limit) = args.memory_limit {
+        builder = builder.with_memory_pool(memory_pool(limit, &args.mem_pool_type, args.top_memory_consumers));
+    }
+    if let Some(limit) = args.disk_limit {
+        builder = builder.with_disk_manager_builder(
+            DiskManagerBuilder::default().with_mode(DiskManagerMode::OsTmpDirectory).with_max_temp_directory_size(limit as u64),
+        );
+    }
+    builder.build_arc()
+}
+
+fn memory_pool(limit: usize, kind: &PoolType, top_consumers: usize) -> Arc<dyn MemoryPool> {
+    match (kind, NonZeroUsize::new(top_consumers)) {
+        (PoolType::Fair, None) => Arc::new(FairSpillPool::new(limit)),
+        (PoolType::Fair, Some(top)) => Arc::new(TrackConsumersPool::new(FairSpillPool::new(limit), top)),
+        (PoolType::Greedy, None) => Arc::new(GreedyMemoryPool::new(limit)),
+        (PoolType::Greedy, Some(top)) => Arc::new(TrackConsumersPool::new(GreedyMemoryPool::new(limit), top)),
+    }
+}
+
+/// What makes `SELECT … FROM 's3://…'` and the functions about caches and files work.
+fn register_catalogs_and_functions(context: &SessionContext) {
+    context.register_catalog_list(Arc::new(DynamicObjectStoreCatalog::new(
+        Arc::clone(context.state().catalog_list()),
+        context.state_weak_ref(),
+    )));
+    let caches = || Arc::clone(&context.task_ctx().runtime_env().cache_manager);
+    context.register_udtf("parquet_metadata", Arc::new(ParquetMetadataFunc {}));
+    context.register_udtf("metadata_cache", Arc::new(MetadataCacheFunc::new(caches())));
+    context.register_udtf("statistics_cache", Arc::new(StatisticsCacheFunc::new(caches())));
+    context.register_udtf("list_files_cache", Arc::new(ListFilesCacheFunc::new(caches())));
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finds the files to run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion_sqllogictest::read_dir_recursive;
+
+/// Name of the folder that DataFusion's files expect to lie in.
+pub const TEST_FILES: &str = "test_files";
+
+/// A file to run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SltFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its name within the folder that was asked for; it decides what a session is set up with.
+    pub name: PathBuf,
+}
+
+/// The files that `paths` name, themselves or by a folder that holds them, each once and in order.
+///
+/// # Errors
+/// If a path does not exist or a folder cannot be read.
+pub fn find(paths: &[String]) -> Result<Vec<SltFile>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let path = Path::new(path);
+        if path.is_dir() {
+            for found in read_dir_recursive(path)?.into_iter().filter(|found| is_slt(found)) {
+                let name = name_within(path, &found);
+                files.push(SltFile { path: found, name });
+            }
+        } else if path.is_file() {
+            files.push(SltFile { name: name_within(path.parent().unwrap_or(Path::new("")), path), path: path.into() });
+        } else {
+            return exec_err!("there is no file or folder {}", path.display());
+        }
+    }
+    files.sort();
+    files.dedup_by(|a, b| a.path == b.path);
+    Ok(files)
+}
+
+/// Where cargo keeps the `test_files` of the crate `datafusion-sqllogictest` that this runner is
+/// built with.
+///
+/// # Errors
+/// If cargo cannot tell, as on a machine without it.
+pub fn datafusion_test_files() -> Result<PathBuf> {
+    let help = "name the folder with --suite-folder";
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version=1", "--locked", "--manifest-path"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .output()
+        .map_err(|error| exec_datafusion_err!("cargo metadata: {error}; {help}"))?;
+    if !output.status.success() {
+        return exec_err!("cargo metadata: {}; {help}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| exec_datafusion_err!("cargo metadata: {error}; {help}"))?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let manifest = packages
+        .filter(|package| package["name"] == "datafusion-sqllogictest")
+        .find_map(|package| package["manifest_path"].as_str());
+    match manifest.and_then(|manifest| Path::new(manifest).parent()) {
+        Some(folder) => Ok(folder.join(TEST_FILES)),
+        None => exec_err!("cargo metadata names no package datafusion-sqllogictest; {help}"),
+    }
+}
+
+fn is_slt(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "slt")
+}
+
+/// The part of `path` below a folder `test_files`, else below `folder`.
+fn name_within(folder: &Path, path: &Path) -> PathBuf {
+    let components: Vec<_> = path.components().collect();
+    if let Some(position) = components.iter().rposition(|part| part.as_os_str() == TEST_FILES) {
+        return components[position + 1..].iter().collect();
+    }
+    path.strip_prefix(folder).unwrap_or(path).to_path_buf()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_start_below_test_files_or_the_folder() {
+        let name = |folder: &str, path: &str| name_within(Path::new(folder), Path::new(path));
+        assert_eq!(name("a", "a/test_files/spark/x.slt"), Path::new("spark/x.slt"));
+        assert_eq!(name("a/test_files/spark", "a/test_files/spark/x.slt"), Path::new("spark/x.slt"));
+        assert_eq!(name("sql-tests", "sql-tests/casts/x.slt"), Path::new("casts/x.slt"));
+    }
+
+    #[test]
+    fn a_missing_path_is_named() {
+        let error = find(&["nowhere.slt".to_string()]).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|error| error.contains("nowhere.slt")));
+    }
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs a published suite with and without the plugin and compares the two, record by record.
+//!
+//! The oracle is DataFusion itself in the same set-up: a record counts if plain DataFusion passes
+//! it. Part of the suite's data is not published with it, so many records pass on neither side.
+//! EXPLAIN shows plans, which the plugin changes on purpose: those records run, but are counted
+//! apart.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion_sqllogictest::read_dir_recursive;
+use futures::StreamExt;
+
+use crate::engine::{Setup, Side};
+use crate::files::{self, SltFile, TEST_FILES};
+use crate::run::{FileResult, RecordResult, flatten, progress, run_file};
+use crate::tally::SharedTally;
+
+/// Both sides of one file.
+struct FilePair {
+    plain: FileResult,
+    device: FileResult,
+}
+
+/// How many records fell into which class.
+#[derive(Debug, Default)]
+struct Comparison {
+    compared: usize,
+    equal: usize,
+    excepted: usize,
+    explain: usize,
+    explain_differs: usize,
+    not_passed_by_plain: usize,
+    passed_by_device_only: usize,
+    failures: usize,
+}
+
+/// Runs the files below `folder` whose names contain one of `filters`, all without filters, and
+/// says whether every record that plain DataFusion passes passes with the plugin too.
+///
+/// # Errors
+/// If the files or the exceptions cannot be read.
+pub async fn run(folder: &Path, filters: &[String], exceptions: Option<&Path>, setup: Setup, jobs: usize) -> Result<bool> {
+    let exceptions = exceptions.map(Exceptions::read).transpose()?.unwrap_or_default();
+    let workplace = Workplace::new(folder)?;
+    let mut suite = files::find(&[TEST_FILES.to_string()])?;
+    suite.retain(|file| filters.is_empty() || filters.iter().any(|filter| file.name.to_string_lossy().contains(filter)));
+    if suite.is_empty() {
+        return exec_err!("no file of the suite is named like {}", filters.join(", "));
+    }
+
+    let setup = setup.with_shared_device();
+    let tally = SharedTally::default();
+    let progress = progress(suite.len());
+    let mut running = futures::stream::iter(suite.into_iter().map(|file| {
+        let (setup, tally) = (setup.clone(), Arc::clone(&tally));
+        async move {
+            let name = file.name.display().to_string();
+            let task = SpawnedTask::spawn(async move { run_pair(&file, &setup, &tally).await });
+            (name, flatten(task.join().await))
+        }
+    }))
+    .buffer_unordered(jobs.max(1));
+
+    let mut comparison = Comparison::default();
+    let mut unused = exceptions.clone();
+    while let Some((name, result)) = running.next().await {
+        progress.inc(1);
+        progress.set_message(name.clone());
+        match result {
+            Ok(Some(pair)) => {
+                tally.lock().files += 1;
+                for (plain, device) in pair.plain.records.iter().zip(&pair.device.records) {
+                    let excepted = exceptions.contains(&name, device.line);
+                    if comparison.count(plain, device, excepted) {
+                        unused.remove(&name, device.line);
+                    }
+                    if let (true, Some(error)) = (is_failure(plain, device) && !excepted, &device.error) {
+                        progress.suspend(|| println!("{name}:{}: {error}", device.line));
+                    }
+                }
+                let mut tally = tally.lock();
+                tally.records += pair.device.records.len();
+                // The device is shared: its count never falls.
+                tally.launches = tally.launches.max(pair.device.launches);
+            }
+            Ok(None) => tally.lock().skipped_files += 1,
+            Err(error) => {
+                comparison.failures += 1;
+                progress.suspend(|| println!("{name}: {}\n", error.strip_backtrace()));
+            }
+        }
+    }
+    progress.finish_and_clear();
+    drop(workplace);
+
+    let mut tally = tally.lock();
+    tally.failed = comparison.failures;
+    print!("{tally}");
+    comparison.print();
+    if filters.is_empty() {
+        unused.print();
+    }
+    if tally.is_idle_device() {
+        println!("queries were planned for the device, but it launched no kernel");
+    }
+    Ok(comparison.failures == 0 && !tally.is_idle_device())
+}
+
+/// Runs a file plain, then with the plugin: one after the other, because both write to the same
+/// scratch folder. `None` if the file cannot run on either side.
+async fn run_pair(file: &SltFile, setup: &Setup, tally: &SharedTally) -> Result<Option<FilePair>> {
+    // A file that cannot even run plain, for want of its data or a feature, proves nothing.
+    let side = |side| {
+        let (file, setup, tally) = (file.clone(), setup.clone(), Arc::clone(tally));
+        SpawnedTask::spawn(async move { run_file(&file, side, &setup, &tally).await })
+    };
+    let Ok(Some(plain)) = flatten(side(Side::Plain).join().await) else {
+        return Ok(None);
+    };
+    match flatten(side(Side::Device).join().await)? {
+        Some(device) => Ok(Some(FilePair { plain, device })),
+        None => exec_err!("runs plain only"),
+    }
+}
+
+/// Whether a record passes plain, and fails with the plugin although it shows no plan.
+fn is_failure(plain: &RecordResult, device: &RecordResult) -> bool {
+    !is_explain(&plain.text) && plain.error.is_none() && device.error.is_some()
+}
+
+/// Whether a statement shows a plan, after any comments.
+fn is_explain(sql: &str) -> bool {
+    let first = sql.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("--"));
+    let word = first.unwrap_or_default().split(char::is_whitespace).next().unwrap_or_default();
+    word.eq_ignore_ascii_case("explain")
+}
+
+impl Comparison {
+    /// Counts a record; true if it needed its exception.
+    fn count(&mut self, plain: &RecordResult, device: &RecordResult, excepted: bool) -> bool {
+        match (plain.error.is_none(), device.error.is_none()) {
+            (passes, passes_too) if is_explain(&plain.text) => {
+                self.explain += 1;
+                self.explain_differs += usize::from(passes != passes_too);
+            }
+            (false, passes) => {
+                self.not_passed_by_plain += 1;
+                self.passed_by_device_only += usize::from(passes);
+            }
+            (true, true) => {
+                self.compared += 1;
+                self.equal += 1;
+            }
+            (true, false) => {
+                self.compared += 1;
+                self.excepted += usize::from(excepted);
+                self.failures += usize::from(!excepted);
+                return excepted;
+            }
+        }
+        false
+    }
+
+    fn print(&self) {
+        let lines = [
+            ("compared with plain", self.compared),
+            ("  pass on both sides", self.equal),
+            ("  named exceptions", self.excepted),
+            ("  fail on the device", self.failures),
+            ("EXPLAIN, apart", self.explain),
+            ("  differ as they should", self.explain_differs),
+            ("fail plain, left out", self.not_passed_by_plain),
+            ("  pass on the device", self.passed_by_device_only),
+        ];
+        for (name, count) in lines {
+            println!("{name:<24}{count:>8}");
+        }
+    }
+}
+
+/// Records that may fail with the plugin only: `FILE:LINE reason`, one a line.
+#[derive(Debug, Default, Clone)]
+struct Exceptions(BTreeMap<(String, u32), String>);
+
+impl Exceptions {
+    fn read(path: &Path) -> Result<Self> {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| exec_datafusion_err!("cannot read {}: {error}", path.display()))?;
+        Self::parse(&text).map_err(|error| error.context(path.display().to_string()))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut exceptions = BTreeMap::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (place, reason) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let place = place.rsplit_once(':').and_then(|(file, line)| Some((file.to_string(), line.parse().ok()?)));
+            match place {
+                Some(place) if !reason.trim().is_empty() => exceptions.insert(place, reason.trim().to_string()),
+                _ => return exec_err!("expected FILE:LINE and a reason, got: {line}"),
+            };
+        }
+        Ok(Exceptions(exceptions))
+    }
+
+    fn contains(&self, file: &str, line: u32) -> bool {
+        self.0.contains_key(&(file.to_string(), line))
+    }
+
+    fn remove(&mut self, file: &str, line: u32) {
+        self.0.remove(&(file.to_string(), line));
+    }
+
+    /// Says which exceptions no record needed.
+    fn print(&self) {
+        for ((file, line), reason) in &self.0 {
+            println!("exception not needed: {file}:{line} {reason}");
+        }
+    }
+}
+
+/// A copy of the suite in a temporary folder, which becomes the current one: files name their data
+/// from there, and write beside it.
+struct Workplace {
+    _folder: tempfile::TempDir,
+    previous: PathBuf,
+}
+
+impl Workplace {
+    fn new(test_files: &Path) -> Result<Self> {
+        let test_files = test_files
+            .canonicalize()
+            .map_err(|error| exec_datafusion_err!("cannot find the suite in {}: {error}", test_files.display()))?;
+        let folder = tempfile::tempdir()?;
+        // The place of the suite within DataFusion's repository.
+        let home = folder.path().join("datafusion").join("sqllogictest");
+        for part in [TEST_FILES, "data"] {
+            copy_folder(&test_files.with_file_name(part), &home.join(part))?;
+        }
+        let previous = std::env::current_dir()?;
+        std::env::set_current_dir(&home)?;
+        Ok(Workplace { _folder: folder, previous })
+    }
+}
+
+impl Drop for Workplace {
+    fn drop(&mut self) {
+        // Only so that the folder can be removed; nothing depends on it.
+        let _ = std::env::set_current_dir(&self.previous);
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_dir() {
+        return Ok(());
+    }
+    for path in read_dir_recursive(from)? {
+        let Ok(name) = path.strip_prefix(from) else { continue };
+        let target = to.join(name);
+        if let Some(folder) = target.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::copy(&path, &target)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(text: &str, passes: bool) -> RecordResult {
+        RecordResult { line: 1, text: text.to_string(), error: (!passes).then(|| "wrong".to_string()) }
+    }
+
+    #[test]
+    fn a_record_counts_if_plain_passes_it() {
+        let mut comparison = Comparison::default();
+        assert!(!comparison.count(&record("select 1", true), &record("select 1", true), false));
+        assert!(!comparison.count(&record("select 2", true), &record("select 2", false), false));
+        assert!(comparison.count(&record("show all", true), &record("show all", false), true));
+        assert!(!comparison.count(&record("select 3", false), &record("select 3", false), false));
+        assert!(!comparison.count(&record("explain select 1", true), &record("explain select 1", false), false));
+        assert_eq!((comparison.compared, comparison.equal), (3, 1));
+        assert_eq!((comparison.excepted, comparison.failures), (1, 1));
+        assert_eq!((comparison.not_passed_by_plain, comparison.explain), (1, 1));
+    }
+
+    #[test]
+    fn explain_is_known_behind_comments() {
+        assert!(is_explain("-- plan\n  EXPLAIN ANALYZE select 1"));
+        assert!(!is_explain("select 'explain'"));
+        assert!(!is_explain("-- nothing"));
+    }
+
+    #[test]
+    fn exceptions_need_a_place_and_a_reason() {
+        let read = Exceptions::parse("# why\n\nset_variable.slt:12 SHOW ALL lists device.* too\n");
+        assert!(read.is_ok_and(|read| read.contains("set_variable.slt", 12)));
+        assert!(Exceptions::parse("set_variable.slt:12").is_err());
+        assert!(Exceptions::parse("set_variable.slt reason").is_err());
+    }
+}

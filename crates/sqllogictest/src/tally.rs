@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counts of a run: records, where queries ran, and why operators stayed on the host.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
+
+use devicefusion::{Placement, PlacementKind};
+use parking_lot::Mutex;
+
+/// A tally that all files of a run count into.
+pub type SharedTally = Arc<Mutex<Tally>>;
+
+/// What a run did.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Files that ran.
+    pub files: usize,
+    /// Files that need a feature that is not built in.
+    pub skipped_files: usize,
+    /// Statements and queries that ran.
+    pub records: usize,
+    /// Those that did not do what their file says.
+    pub failed: usize,
+    /// Kernels that devices launched.
+    pub launches: u64,
+    whole: usize,
+    partly: usize,
+    host: usize,
+    scan_only: usize,
+    /// Operators on the host, by name and reason.
+    reasons: BTreeMap<String, usize>,
+}
+
+impl Tally {
+    /// Counts a planned query.
+    pub fn count_query(&mut self, placement: &Placement) {
+        let count = match placement.kind() {
+            PlacementKind::Whole => &mut self.whole,
+            PlacementKind::Partly => &mut self.partly,
+            PlacementKind::Host => &mut self.host,
+            PlacementKind::ScanOnly => &mut self.scan_only,
+        };
+        *count += 1;
+        for operator in &placement.host_operators {
+            *self.reasons.entry(format!("{}: {}", operator.operator, operator.reason)).or_default() += 1;
+        }
+    }
+
+    /// Whether queries were planned for a device that then did nothing: nothing was tested.
+    pub fn is_idle_device(&self) -> bool {
+        self.whole + self.partly > 0 && self.launches == 0
+    }
+}
+
+impl Display for Tally {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let queries = self.whole + self.partly + self.host + self.scan_only;
+        let lines = [
+            ("files", self.files),
+            ("  skipped", self.skipped_files),
+            ("records", self.records),
+            ("queries", queries),
+            ("  wholly on the device", self.whole),
+            ("  partly on the device", self.partly),
+            ("  on the host", self.host),
+            ("  scan-only", self.scan_only),
+            ("failed", self.failed),
+            ("kernel launches", usize::try_from(self.launches).unwrap_or(usize::MAX)),
+        ];
+        for (name, count) in lines {
+            writeln!(f, "{name:<24}{count:>8}")?;
+        }
+        if self.reasons.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "operators on the host, by reason")?;
+        let mut reasons: Vec<(&String, &usize)> = self.reasons.iter().collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        for (reason, count) in reasons {
+            writeln!(f, "{count:>8}  {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use devicefusion::HostOperator;
+
+    use super::*;
+
+    fn placement(device_operators: usize, reasons: &[&str]) -> Placement {
+        let operator = |reason: &&str| HostOperator { operator: "SortExec".to_string(), reason: reason.to_string() };
+        Placement { device_operators, host_operators: reasons.iter().map(operator).collect(), scans: 1 }
+    }
+
+    #[test]
+    fn queries_count_by_place_and_reasons_by_frequency() {
+        let mut tally = Tally::default();
+        tally.count_query(&placement(2, &[]));
+        tally.count_query(&placement(1, &["rare"]));
+        tally.count_query(&placement(0, &["often"]));
+        tally.count_query(&placement(0, &["often"]));
+        tally.count_query(&placement(0, &[]));
+        let text = tally.to_string();
+        assert_eq!((tally.whole, tally.partly, tally.host, tally.scan_only), (1, 1, 2, 1));
+        assert!(text.find("SortExec: often") < text.find("SortExec: rare"), "{text}");
+    }
+}
