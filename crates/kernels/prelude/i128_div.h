@@ -6,8 +6,8 @@ FN u64 u128_div64(u64 hi, u64 lo, u64 d, u64 *rem) {
   u64 n = s ? (hi << s) | (lo >> (64 - s)) : hi;
   lo <<= s;
   u64 d1 = d >> 32, d0 = d & 0xffffffffu, q = 0;
-  for (u32 half = 0; half < 2; ++half) {
-    u64 next = half ? lo & 0xffffffffu : lo >> 32;
+  for (u32 step = 0; step < 2; ++step) {
+    u64 next = step ? lo & 0xffffffffu : lo >> 32;
     u64 g = n / d1, r = n - g * d1;
     while ((g >> 32) || g * d0 > ((r << 32) | next)) {
       --g;
@@ -57,8 +57,8 @@ FN i128 i128_rem(i128 a, i128 b) { i128 r; i128_divmod(a, b, &r); return r; }
 /* Quotient by a positive even divisor, rounded half away from zero. */
 FN i128 i128_div_half_up(i128 a, i128 b) {
   i128 r, q = u128_divmod(i128_abs(a), b, &r);
-  i128 half = i128_make((b.lo >> 1) | (b.hi << 63), b.hi >> 1);
-  i32 up = (r.hi > half.hi) | ((r.hi == half.hi) & (r.lo >= half.lo));
+  i128 limit = i128_make((b.lo >> 1) | (b.hi << 63), b.hi >> 1);
+  i32 up = (r.hi > limit.hi) | ((r.hi == limit.hi) & (r.lo >= limit.lo));
   q = i128_add(q, i128_of_u64((u64)up));
   return i128_is_neg(a) ? i128_neg(q) : q;
 }
