@@ -50,12 +50,12 @@ impl DeviceTable {
     ///
     /// # Errors
     /// If a column's type has no device form, or device memory runs out.
-    pub fn try_new(context: &Context, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Self> {
+    pub async fn try_new(context: &Context, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Self> {
         let mut builder = SnapshotBuilder::new(context, &schema)?;
         for batch in batches {
             builder.push(batch)?;
         }
-        Ok(Self::of(builder.finish()?))
+        Ok(Self::of(builder.finish().await?))
     }
 
     /// A table of host batches, on the session's device.
@@ -63,7 +63,7 @@ impl DeviceTable {
     /// # Errors
     /// As [`try_new`](Self::try_new), or if the session has no device.
     pub async fn try_from_batches(ctx: &SessionContext, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self::try_new(&device_of(ctx)?, schema, batches)?))
+        Ok(Arc::new(Self::try_new(&device_of(ctx)?, schema, batches).await?))
     }
 
     /// A table of a stream's rows, on the session's device; one batch at a time is on the host.
@@ -75,7 +75,7 @@ impl DeviceTable {
         while let Some(batch) = rows.next().await {
             builder.push(batch?)?;
         }
-        Ok(Arc::new(Self::of(builder.finish()?)))
+        Ok(Arc::new(Self::of(builder.finish().await?)))
     }
 
     /// A table of a query's rows, streamed to the session's device.

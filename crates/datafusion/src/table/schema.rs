@@ -83,7 +83,10 @@ impl SchemaProvider for DeviceSchema {
                         Err(_) => return exec_err!("table {name} is being written while it is registered"),
                     }
                 }
-                Arc::new(DeviceTable::try_new(&self.context()?, host.schema(), batches)?)
+                // The trait's method is not async. What is waited for is the device's own thread, not this runtime.
+                let context = self.context()?;
+                let table = DeviceTable::try_new(&context, host.schema(), batches);
+                Arc::new(futures::executor::block_on(table)?)
             }
             None if table.is::<DeviceTable>() => table,
             None => return exec_err!("device.{name}: only tables of rows can be resident, create it with CREATE TABLE … AS SELECT"),

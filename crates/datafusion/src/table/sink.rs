@@ -46,17 +46,20 @@ impl DataSink for TableSink {
     }
 
     async fn write_all(&self, mut rows: SendableRecordBatchStream, _task: &Arc<TaskContext>) -> Result<u64> {
-        let context = self.state.current().context().clone();
-        let mut builder = SnapshotBuilder::new(&context, &self.schema)?;
-        while let Some(batch) = rows.next().await {
-            builder.push(batch?)?;
-        }
-        let added = builder.finish()?;
-        let written = added.num_rows() as u64;
-        // One insert at a time publishes: each must see the other's rows.
+        // One insert at a time: each must see the rows of the one before.
         let _publishing = self.state.publishing.lock().await;
-        let published = if self.overwrite { added } else { self.state.current().append(added).await? };
-        self.state.publish(published);
+        let current = self.state.current();
+        let mut builder = match self.overwrite {
+            true => SnapshotBuilder::new(current.context(), &self.schema)?,
+            false => SnapshotBuilder::extending(&current)?,
+        };
+        let mut written = 0;
+        while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            written += batch.num_rows() as u64;
+            builder.push(batch)?;
+        }
+        self.state.publish(builder.finish().await?);
         Ok(written)
     }
 }
