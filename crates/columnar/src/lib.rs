@@ -31,3 +31,6 @@ pub use layout::{Carrier, ColumnType, Layout, natural_types};
 pub use resident::{Resident, ResidentBuilder};
 pub use statistics::ColumnStatistics;
 pub use upload::upload;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Columns to a real device and back: OpenCL on the host's processor, with and without the memory
+//! that the two share.
+
+mod data;
+mod faults;
+mod layouts;
+mod resident;
+mod round_trip;
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use device::testing::FaultPlan;
+use device::{Context, DeviceConfig, Queue, Selector};
+use futures::executor::block_on;
+
+use crate::{DeviceBatch, Result, download, natural_types, upload};
+
+fn config() -> DeviceConfig {
+    DeviceConfig::default().with_selector(Selector::OpenCl)
+}
+
+/// A queue of the host's processor, which shares its memory.
+fn shared() -> Queue {
+    let context = Context::new(config()).expect("the tests need an OpenCL driver; install pocl-opencl-icd");
+    context.queue().unwrap()
+}
+
+/// A queue of a device that claims to have memory of its own.
+fn apart() -> Queue {
+    let plan = FaultPlan::masking(|info| info.unified_memory = false);
+    Context::new(config().with_wrap(plan.wrap())).unwrap().queue().unwrap()
+}
+
+fn schema_of(array: &ArrayRef) -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("x", array.data_type().clone(), true)]))
+}
+
+fn batch_of(array: &ArrayRef) -> RecordBatch {
+    RecordBatch::try_new(schema_of(array), vec![Arc::clone(array)]).unwrap()
+}
+
+/// Uploads arrays as one column of the natural type.
+fn up(queue: &Queue, arrays: &[ArrayRef]) -> Result<DeviceBatch> {
+    let schema = schema_of(&arrays[0]);
+    let batches: Vec<_> = arrays.iter().map(batch_of).collect();
+    upload(queue, &schema, &natural_types(&schema)?, &batches)
+}
+
+/// Downloads a batch's only column.
+fn down(queue: &Queue, batch: &DeviceBatch) -> Result<ArrayRef> {
+    let batch = block_on(download(queue, batch))?;
+    assert_eq!(batch.num_columns(), 1);
+    Ok(Arc::clone(batch.column(0)))
+}
+
+/// Asserts that two arrays have one type and the same values. Dictionaries may number them differently.
+#[track_caller]
+fn assert_same(actual: &ArrayRef, expected: &ArrayRef, case: impl std::fmt::Display) {
+    assert_eq!(actual.data_type(), expected.data_type(), "{case}");
+    assert_eq!(actual.len(), expected.len(), "{case}");
+    let plain = |array: &ArrayRef| match array.data_type() {
+        DataType::Dictionary(_, value) => cast(array, value).unwrap(),
+        _ => Arc::clone(array),
+    };
+    let (actual, expected) = (plain(actual), plain(expected));
+    if actual.to_data() == expected.to_data() {
+        return;
+    }
+    let row = (0..actual.len()).find(|&row| actual.slice(row, 1).to_data() != expected.slice(row, 1).to_data());
+    let row = row.unwrap();
+    panic!("{case}: row {row} is {:?}, expected {:?}", actual.slice(row, 1), expected.slice(row, 1));
+}
