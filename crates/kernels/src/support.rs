@@ -4,11 +4,14 @@
 //! The generator itself decides: an expression is supported if its text can be written. So planner,
 //! documentation and kernels cannot drift apart.
 
+use std::sync::Arc;
+
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::ColumnType;
 
 use crate::codegen::{Params, Profile, RowWriter};
-use crate::expr::Expr;
+use crate::expr::{Aggregate, Expr};
+use crate::ops::{Input, Options, Reduce};
 use crate::{Error, Result};
 
 /// Whether the expression can be computed on a device over a source of this schema, and why not.
@@ -52,4 +55,16 @@ pub fn supports_cast(from: &DataType, to: &DataType) -> Result<(), String> {
     supports_type(to)?;
     let schema = Schema::new(vec![Field::new("x", from.clone(), true)]);
     supports(&Expr::Cast { expr: Box::new(Expr::Column(0)), to: to.clone(), checked: true }, &schema)
+}
+
+/// Whether an aggregate has a device form over a source of this schema, and why not.
+pub fn supports_aggregate(aggregate: &Aggregate, schema: &Schema) -> Result<(), String> {
+    let types = columnar::natural_types(schema).map_err(|error| error.to_string())?;
+    let input = Input { schema: Arc::new(schema.clone()), types, filter: None };
+    let field = Field::new("aggregate", aggregate.data_type.clone(), true);
+    match Reduce::try_new(input, vec![(aggregate.clone(), field)], Options::new(Profile::Gpu)) {
+        Ok(_) => Ok(()),
+        Err(Error::Unsupported(reason)) => Err(reason),
+        Err(other) => Err(other.to_string()),
+    }
 }
