@@ -387,16 +387,14 @@ mod faults {
             let y = queue.alloc(80_000)?;
             let grid = Grid { groups: 1, group_size: 1 };
             queue.copy(&x, 0, &y, 0, 80_000)?;
-            queue.launch(&program.kernel("spin")?, grid, &[(&y).into(), 100_000_000u64.into()])?;
+            queue.launch(&program.kernel("spin")?, grid, &[(&y).into(), 300_000_000u64.into()])?;
             add(&queue, &y, 1)?;
             let read = queue.read(&y, 0..80_000);
             let finish = queue.finish();
-            let start = Instant::now();
             drop((read, finish, x, y, queue, program));
-            assert!(start.elapsed() < Duration::from_millis(50), "dropping took {:?}", start.elapsed());
             assert_eq!(context.pool().in_use(), 0);
             drop(context);
-            assert_ne!(plan.live(), Live::default(), "the kernel should still be running");
+            assert_ne!(plan.live(), Live::default(), "nobody has waited: the kernel is still running");
             plan.wait_until_nothing_is_alive(PATIENCE).unwrap();
             // The upload's bytes have been let go as well.
             assert!(host.try_into_mut().is_ok());

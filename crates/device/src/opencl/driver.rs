@@ -14,7 +14,7 @@ use std::time::Duration;
 use cl3::command_queue as queue;
 use cl3::types::{CL_FALSE, CL_TRUE, cl_command_queue, cl_context, cl_device_id, cl_event, cl_mem};
 use cl3::{context, event, kernel, memory};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::program::{self, Kernel, Program};
 use super::{check, host};
@@ -30,6 +30,8 @@ pub(super) struct OpenClDriver {
     /// Maps pinned memory; only for devices with memory of their own.
     service: cl_command_queue,
     profiling: bool,
+    /// Held during every call of a driver that is not safe from several threads, whatever the specification says.
+    one_at_a_time: Option<Mutex<()>>,
     /// Bytes of the host memory under each buffer that was allocated here, by `cl_mem`.
     owned: Mutex<HashMap<u64, usize>>,
     /// The buffer behind each pinned address.
@@ -74,6 +76,8 @@ impl OpenClDriver {
             let _ = unsafe { context::release_context(context) };
         })?;
         Ok(Self {
+            // Oclgrind runs commands on whichever thread flushes or waits, without a lock.
+            one_at_a_time: info.platform.contains("Oclgrind").then(Mutex::default),
             info,
             label,
             device,
@@ -84,6 +88,11 @@ impl OpenClDriver {
             pinned: Mutex::default(),
             built: Mutex::default(),
         })
+    }
+
+    /// Keeps other threads out of a driver that needs that.
+    fn alone(&self) -> Option<MutexGuard<'_, ()>> {
+        self.one_at_a_time.as_ref().map(Mutex::lock)
     }
 
     fn check<T>(&self, call: &'static str, result: std::result::Result<T, i32>) -> Result<T> {
@@ -136,6 +145,7 @@ impl Driver for OpenClDriver {
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory> {
+        let _alone = self.alone();
         if bytes as u64 > self.info.max_alloc_bytes {
             return Err(self.too_large(bytes));
         }
@@ -158,6 +168,7 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn import_host(&self, host: usize, bytes: usize) -> Result<Option<Memory>> {
+        let _alone = self.alone();
         if !self.info.unified_memory || bytes as u64 > self.info.max_alloc_bytes {
             return Ok(None);
         }
@@ -166,6 +177,7 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn free(&self, memory: Memory) {
+        let _alone = self.alone();
         let owned = self.owned.lock().remove(&memory.handle);
         // SAFETY: the caller promises that the buffer is ours and that no queue uses it.
         let _ = unsafe { memory::release_mem_object(memory.handle as cl_mem) };
@@ -176,6 +188,7 @@ impl Driver for OpenClDriver {
     }
 
     fn alloc_pinned(&self, bytes: usize) -> Result<usize> {
+        let _alone = self.alone();
         if self.info.kind == DeviceKind::Cpu {
             return host::allocate(bytes).ok_or_else(|| Error::driver_out_of_memory(&self.label, bytes));
         }
@@ -196,6 +209,7 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn free_pinned(&self, host: usize, bytes: usize) {
+        let _alone = self.alone();
         if self.info.kind == DeviceKind::Cpu {
             // SAFETY: the caller promises that the memory came from `alloc_pinned` with these bytes.
             return unsafe { host::release(host, bytes) };
@@ -211,6 +225,7 @@ impl Driver for OpenClDriver {
     }
 
     fn create_queue(&self) -> Result<RawQueue> {
+        let _alone = self.alone();
         let properties = if self.profiling { queue::CL_QUEUE_PROFILING_ENABLE } else { 0 };
         // SAFETY: the device belongs to the context.
         let queue = unsafe { queue::create_command_queue(self.context, self.device, properties) };
@@ -218,15 +233,18 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn destroy_queue(&self, queue: RawQueue) {
+        let _alone = self.alone();
         // SAFETY: the caller promises that the queue is ours and that its work has completed.
         let _ = unsafe { queue::release_command_queue(queue.0 as cl_command_queue) };
     }
 
     unsafe fn flush(&self, queue: RawQueue) -> Result<()> {
+        let _alone = self.alone();
         self.check("clFlush", queue::flush(queue.0 as cl_command_queue))
     }
 
     unsafe fn upload(&self, queue: RawQueue, from: usize, to: Memory, offset: usize, bytes: usize) -> Result<()> {
+        let _alone = self.alone();
         // SAFETY: the caller promises handles of ours and host memory that outlives the copy.
         let event = unsafe {
             let (queue, buffer) = (queue.0 as cl_command_queue, to.handle as cl_mem);
@@ -236,6 +254,7 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn download(&self, queue: RawQueue, from: Memory, offset: usize, to: usize, bytes: usize) -> Result<()> {
+        let _alone = self.alone();
         // SAFETY: the caller promises handles of ours and host memory that outlives the copy.
         let event = unsafe {
             let (queue, buffer) = (queue.0 as cl_command_queue, from.handle as cl_mem);
@@ -253,6 +272,7 @@ impl Driver for OpenClDriver {
         to_offset: usize,
         bytes: usize,
     ) -> Result<()> {
+        let _alone = self.alone();
         // SAFETY: the caller promises handles of ours and ranges inside the buffers.
         let event = unsafe {
             let (from, to) = (from.handle as cl_mem, to.handle as cl_mem);
@@ -263,6 +283,7 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn fill(&self, queue: RawQueue, to: Memory, offset: usize, bytes: usize, value: u8) -> Result<()> {
+        let _alone = self.alone();
         // Drivers loop over the pattern: a wide one is many times faster. It must divide both numbers.
         let pattern = [value; 16];
         let width = if (offset | bytes).is_multiple_of(16) { 16 } else { 1 };
@@ -282,6 +303,7 @@ impl Driver for OpenClDriver {
         args: &[RawArg<'_>],
         timed: bool,
     ) -> Result<Option<Timer>> {
+        let _alone = self.alone();
         // SAFETY: the caller promises a handle that `kernel` gave and whose program is loaded.
         let kernel = unsafe { &*(kernel.0 as *const Kernel) };
         if args.len() != kernel.parameters {
@@ -316,12 +338,14 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent> {
+        let _alone = self.alone();
         // SAFETY: the caller promises a queue of ours.
         let event = unsafe { queue::enqueue_marker_with_wait_list(queue.0 as cl_command_queue, 0, ptr::null()) };
         self.check("clEnqueueMarkerWithWaitList", event).map(|event| RawEvent(event as u64))
     }
 
     unsafe fn wait_on(&self, queue: RawQueue, event: RawEvent) -> Result<()> {
+        let _alone = self.alone();
         let event = event.0 as cl_event;
         // SAFETY: the caller promises a queue and an event of ours; the driver keeps the event.
         let barrier = unsafe { queue::enqueue_barrier_with_wait_list(queue.0 as cl_command_queue, 1, &event) };
@@ -329,10 +353,12 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn is_done(&self, event: RawEvent) -> Result<bool> {
+        let _alone = self.alone();
         self.status(event).map(|status| status == 0)
     }
 
     unsafe fn wait(&self, event: RawEvent) -> Result<()> {
+        let _alone = self.alone();
         let waited = event::wait_for_events(&[event.0 as cl_event]);
         // After a failure the event's own status says more than the waiting call.
         self.status(event)?;
@@ -340,17 +366,20 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn elapsed(&self, timer: Timer) -> Result<Duration> {
+        let _alone = self.alone();
         let start = self.profiled(timer.start, event::CL_PROFILING_COMMAND_START)?;
         let end = self.profiled(timer.end, event::CL_PROFILING_COMMAND_END)?;
         Ok(Duration::from_nanos(end.saturating_sub(start)))
     }
 
     unsafe fn destroy_event(&self, event: RawEvent) {
+        let _alone = self.alone();
         // SAFETY: the caller promises an event of ours that it does not use again.
         let _ = unsafe { event::release_event(event.0 as cl_event) };
     }
 
     fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>> {
+        let _alone = self.alone();
         let program = Program::build(&self.label, self.context, self.device, text, options)?;
         // CPU drivers specialise kernels for the group size at the first launch, which a stored binary
         // would lose, and they keep a cache of their own: there the text is the image.
@@ -363,6 +392,7 @@ impl Driver for OpenClDriver {
     }
 
     fn load(&self, binary: &[u8]) -> Result<RawProgram> {
+        let _alone = self.alone();
         let built = self.built.lock().remove(binary);
         let program = match (built, program::read_source_image(binary)) {
             (Some(program), _) => program,
@@ -373,11 +403,13 @@ impl Driver for OpenClDriver {
     }
 
     unsafe fn unload(&self, program: RawProgram) {
+        let _alone = self.alone();
         // SAFETY: the caller promises a handle that `load` gave, unused from now on.
         drop(unsafe { Box::from_raw(program.0 as *mut Program) });
     }
 
     unsafe fn kernel(&self, program: RawProgram, name: &str) -> Result<RawKernel> {
+        let _alone = self.alone();
         // SAFETY: the caller promises a handle that `load` gave and that is still loaded.
         let program = unsafe { &*(program.0 as *const Program) };
         program.kernel(&self.label, name).map(|kernel| RawKernel(kernel as u64))
