@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Distinct byte strings, numbered in the order of their first appearance.
 
+use std::fmt;
 use std::hash::BuildHasher;
 
 use arrow::array::{Array, AsArray};
@@ -8,13 +9,19 @@ use arrow::datatypes::DataType;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// A growing set of byte strings with a number for each.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Interner {
     table: HashTable<u32>,
     hasher: DefaultHashBuilder,
     heap: Vec<u8>,
     /// Where each string begins in the heap; one more at the end.
     offsets: Vec<usize>,
+}
+
+impl fmt::Debug for Interner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interner").field("len", &self.len()).finish_non_exhaustive()
+    }
 }
 
 impl Default for Interner {

@@ -6,6 +6,23 @@
 //! memory; [`upload`] and [`download`] convert between the two forms, and [`ResidentBuilder`] finds
 //! the narrowest types for tables that stay. What computes on columns lives above, what moves bytes
 //! below.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use arrow::array::{Int64Array, RecordBatch};
+//! use columnar::{download, natural_types, upload};
+//!
+//! # futures::executor::block_on(async {
+//! let host = RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(vec![1, 2, 3])) as _)])?;
+//! let context = device::Context::new(device::DeviceConfig::default())?;
+//! let queue = context.queue()?;
+//! let types = natural_types(&host.schema())?;
+//! let batch = upload(&queue, &host.schema(), &types, &[host.clone()])?;
+//! assert_eq!(download(&queue, &batch.slice(1, 2)).await?, host.slice(1, 2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod batch;

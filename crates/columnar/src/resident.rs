@@ -341,7 +341,8 @@ impl Dictionary {
                 let mut used = used.into_iter();
                 let mut of_key = Vec::with_capacity(array.values().len());
                 for_each_bytes(array.values(), |value| {
-                    let value = value.filter(|_| used.next().unwrap_or(false));
+                    let used = used.next().unwrap_or(false);
+                    let value = value.filter(|_| used);
                     of_key.push(value.map_or(0, |value| interner.intern(value)));
                     fits = interner.len() <= limit && interner.heap().len() <= DICTIONARY_BYTES;
                     fits

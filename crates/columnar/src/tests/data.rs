@@ -9,11 +9,11 @@ use arrow::array::{
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::cast;
+use arrow::datatypes::ArrowNativeType;
 use arrow::datatypes::{
     ArrowDictionaryKeyType, DataType, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit, UInt8Type, UInt16Type, UInt32Type,
     UInt64Type,
 };
-use arrow::datatypes::ArrowNativeType;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
@@ -37,10 +37,37 @@ pub(super) fn generator() -> StdRng {
 pub(super) fn plain_types() -> Vec<DataType> {
     use DataType::*;
     let mut types = vec![
-        Null, Boolean, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64, Date32, Date64,
-        Decimal32(9, 2), Decimal64(18, -3), Decimal128(38, 10), Decimal128(15, 2),
-        Time32(TimeUnit::Second), Time32(TimeUnit::Millisecond), Time64(TimeUnit::Microsecond), Time64(TimeUnit::Nanosecond),
-        Utf8, LargeUtf8, Utf8View, Binary, LargeBinary, BinaryView, FixedSizeBinary(0), FixedSizeBinary(1), FixedSizeBinary(7),
+        Null,
+        Boolean,
+        Int8,
+        Int16,
+        Int32,
+        Int64,
+        UInt8,
+        UInt16,
+        UInt32,
+        UInt64,
+        Float32,
+        Float64,
+        Date32,
+        Date64,
+        Decimal32(9, 2),
+        Decimal64(18, -3),
+        Decimal128(38, 10),
+        Decimal128(15, 2),
+        Time32(TimeUnit::Second),
+        Time32(TimeUnit::Millisecond),
+        Time64(TimeUnit::Microsecond),
+        Time64(TimeUnit::Nanosecond),
+        Utf8,
+        LargeUtf8,
+        Utf8View,
+        Binary,
+        LargeBinary,
+        BinaryView,
+        FixedSizeBinary(0),
+        FixedSizeBinary(1),
+        FixedSizeBinary(7),
         FixedSizeBinary(16),
     ];
     for unit in [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond] {
@@ -55,8 +82,18 @@ pub(super) fn dictionary_types() -> Vec<DataType> {
     let of = |key: DataType, value: DataType| Dictionary(Box::new(key), Box::new(value));
     let keys = [Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64];
     let values = [
-        Null, Boolean, Int16, Float64, Decimal128(20, 4), Timestamp(TimeUnit::Nanosecond, Some("+01:00".into())), LargeUtf8,
-        Utf8View, Binary, LargeBinary, BinaryView, FixedSizeBinary(3),
+        Null,
+        Boolean,
+        Int16,
+        Float64,
+        Decimal128(20, 4),
+        Timestamp(TimeUnit::Nanosecond, Some("+01:00".into())),
+        LargeUtf8,
+        Utf8View,
+        Binary,
+        LargeBinary,
+        BinaryView,
+        FixedSizeBinary(3),
     ];
     keys.into_iter().map(|key| of(key, Utf8)).chain(values.into_iter().map(|value| of(Int32, value))).collect()
 }

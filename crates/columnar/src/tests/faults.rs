@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A device that refuses, at every place in turn.
+
+use std::time::Duration;
+
+use arrow::datatypes::DataType;
+use device::testing::Fault;
+
+use super::data::{Nulls, array, generator, pieces};
+use super::*;
+use crate::Error;
+
+#[test]
+fn the_nth_refusal_is_an_error_and_leaves_nothing_behind() {
+    let mut rng = generator();
+    let types = [DataType::Int64, DataType::Utf8View, DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))];
+    for (fault, data_type) in [Fault::Alloc, Fault::Copy].into_iter().flat_map(|fault| types.iter().map(move |ty| (fault, ty))) {
+        let plan = FaultPlan::masking(|info| info.unified_memory = false);
+        let context = Context::new(config().with_wrap(plan.wrap())).unwrap();
+        let queue = context.queue().unwrap();
+        let array = array(data_type, 1000, Nulls::Some, &mut rng);
+        let parts = pieces(&array, &mut rng);
+        let mut refused = 0;
+        loop {
+            context.trim();
+            plan.fail(fault, refused + 1, u64::MAX);
+            let result = up(&queue, &parts).and_then(|batch| down(&queue, &batch));
+            plan.heal();
+            match result {
+                Err(error) => assert!(matches!(error, Error::Device(_)), "{data_type}: {error}"),
+                Ok(back) => {
+                    assert_same(&back, &array, data_type);
+                    break;
+                }
+            }
+            refused += 1;
+            assert!(refused < 1000, "{data_type}: never works");
+        }
+        assert!(refused > 1, "{data_type}: nothing was refused");
+        drop((queue, context));
+        plan.wait_until_nothing_is_alive(Duration::from_secs(10)).unwrap();
+    }
+}

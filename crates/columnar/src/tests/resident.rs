@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Resident tables: the types they find, and that no value changes.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+    StringViewArray, new_null_array,
+};
+use arrow::compute::concat;
+use arrow::datatypes::{DataType, Field, Schema};
+use rand::Rng;
+
+use super::data::{Nulls, array, dictionary_types, few_strings, generator, pieces, plain_types};
+use super::*;
+use crate::{Carrier, ColumnType, Error, Layout, Resident, ResidentBuilder};
+
+fn build(queue: &Queue, batch_rows: usize, arrays: &[ArrayRef]) -> Result<Resident> {
+    let builder = ResidentBuilder::try_new(queue, &schema_of(&arrays[0])).unwrap().with_batch_rows(batch_rows);
+    push(builder, arrays)
+}
+
+fn push(mut builder: ResidentBuilder, arrays: &[ArrayRef]) -> Result<Resident> {
+    for array in arrays {
+        builder.push(batch_of(array))?;
+    }
+    block_on(builder.finish())
+}
+
+fn all(queue: &Queue, table: &Resident) -> ArrayRef {
+    let arrays: Vec<_> = table.batches.iter().map(|batch| down(queue, batch).unwrap()).collect();
+    for (batch, ty) in table.batches.iter().zip(table.types.iter().cycle()) {
+        assert_eq!(**batch.columns()[0].ty(), *ty);
+    }
+    concat(&arrays.iter().map(|array| &**array as &dyn Array).collect::<Vec<_>>()).unwrap()
+}
+
+fn fixed(carrier: Carrier, ty: &ColumnType) -> bool {
+    ty.layout == Layout::Fixed(carrier)
+}
+
+fn codes(ty: &ColumnType) -> Option<Carrier> {
+    match ty.layout {
+        Layout::Dictionary { codes, .. } => Some(codes),
+        _ => None,
+    }
+}
+
+fn decimals(values: impl IntoIterator<Item = Option<i128>>) -> ArrayRef {
+    Arc::new(values.into_iter().collect::<Decimal128Array>().with_precision_and_scale(15, 2).unwrap())
+}
+
+#[test]
+fn no_type_changes_a_value() {
+    let mut rng = generator();
+    for queue in [shared(), apart()] {
+        for data_type in plain_types().into_iter().chain(dictionary_types()) {
+            for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
+                let array = array(&data_type, 700, nulls, &mut rng);
+                let table = build(&queue, rng.random_range(1..400), &pieces(&array, &mut rng)).unwrap();
+                let case = format!("{data_type}, {nulls:?}");
+                assert_eq!(table.statistics[0].null_count, array.logical_null_count(), "{case}");
+                assert_eq!(table.types[0].nullable, array.logical_null_count() > 0, "{case}");
+                assert_same(&all(&queue, &table), &array, case);
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_have_the_rows_asked_for() {
+    let queue = shared();
+    let array: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1050));
+    let table = build(&queue, 100, &[array.slice(0, 30), array.slice(30, 1000), array.slice(1030, 20)]).unwrap();
+    let rows: Vec<_> = table.batches.iter().map(DeviceBatch::num_rows).collect();
+    assert_eq!(rows, [[100; 10].as_slice(), &[50]].concat());
+    assert_same(&all(&queue, &table), &array, "in order");
+}
+
+#[test]
+fn decimals_take_the_narrowest_carrier_of_the_whole_table() {
+    for queue in [shared(), apart()] {
+        let small = decimals([Some(1), Some(-2_000_000_000)]);
+        let table = build(&queue, 2, std::slice::from_ref(&small)).unwrap();
+        assert!(fixed(Carrier::I32, &table.types[0]) && !table.types[0].nullable, "{:?}", table.types);
+        assert_eq!(table.types[0].bounds, Some((-(1 << 31), 1)));
+
+        // A wider value and a NULL come later: what is there already is laid out anew.
+        let wide = decimals([Some(1 << 40), None]);
+        let table = build(&queue, 2, &[small.clone(), wide.clone()]).unwrap();
+        assert!(fixed(Carrier::I64, &table.types[0]) && table.types[0].nullable, "{:?}", table.types);
+        assert_same(&all(&queue, &table), &concat(&[&small, &wide]).unwrap(), "widened");
+
+        let widest = decimals([Some(i128::from(i64::MAX) + 1), Some(0)]);
+        let table = build(&queue, 2, &[small.clone(), widest.clone()]).unwrap();
+        assert!(fixed(Carrier::I128, &table.types[0]), "{:?}", table.types);
+        assert_same(&all(&queue, &table), &concat(&[&small, &widest]).unwrap(), "widest");
+    }
+}
+
+#[test]
+fn validity_comes_late_where_nulls_do() {
+    for queue in [shared(), apart()] {
+        let parts: Vec<ArrayRef> = vec![
+            Arc::new(Int32Array::from(vec![1, 2, 3])),
+            Arc::new(Int32Array::from(vec![Some(4), None, Some(6)])),
+            Arc::new(Int32Array::from(vec![7])),
+        ];
+        let table = build(&queue, 3, &parts).unwrap();
+        assert!(table.types[0].nullable && table.batches.iter().all(|batch| batch.columns()[0].validity().is_some()));
+        assert_eq!(table.batches[0].columns()[0].null_count(), Some(0));
+        assert_same(&all(&queue, &table), &concat(&[&parts[0], &parts[1], &parts[2]]).unwrap(), "late NULL");
+    }
+}
+
+#[test]
+fn few_strings_share_one_dictionary() {
+    use DataType::*;
+    let mut rng = generator();
+    let own = |key: DataType, value: DataType| Dictionary(Box::new(key), Box::new(value));
+    for queue in [shared(), apart()] {
+        for data_type in [Utf8, LargeUtf8, Utf8View, own(Int32, Utf8), own(UInt8, LargeUtf8), own(Int16, Utf8View)] {
+            for (distinct, carrier) in [(5, Carrier::U8), (120, Carrier::U8), (1000, Carrier::U16)] {
+                if data_type == own(UInt8, LargeUtf8) && distinct > 256 {
+                    continue;
+                }
+                let array = few_strings(&data_type, distinct, 3 * distinct, &mut rng);
+                let array =
+                    super::data::with_nulls(&array, Some((0..array.len()).map(|row| row % 11 != 10).collect::<Vec<_>>().into()));
+                let table = build(&queue, distinct / 2 + 1, &pieces(&array, &mut rng)).unwrap();
+                let case = format!("{distinct} of {data_type}");
+                let known = table.statistics[0].distinct_count.unwrap();
+                assert!(known <= distinct && known > distinct / 2, "{case}: {known}");
+                assert_eq!(codes(&table.types[0]), Some(carrier), "{case}");
+                assert_eq!(table.types[0].bounds, Some((0, known.next_power_of_two() as i128 - 1)), "{case}");
+                let first = table.batches[0].columns()[0].dictionary().unwrap();
+                assert_eq!(first.len(), known, "{case}");
+                assert!(table.batches.iter().all(|batch| Arc::ptr_eq(batch.columns()[0].dictionary().unwrap(), first)));
+                assert_same(&all(&queue, &table), &array, case);
+            }
+        }
+    }
+}
+
+#[test]
+fn many_strings_end_their_dictionary() {
+    let mut rng = generator();
+    for queue in [shared(), apart()] {
+        for data_type in [DataType::Utf8, DataType::Utf8View] {
+            let few = few_strings(&data_type, 10, 500, &mut rng);
+            let many: Vec<String> = (0..1025).map(|n| format!("another {n}")).collect();
+            let many = arrow::compute::cast(&StringArray::from(many), &data_type).unwrap();
+            let table = build(&queue, 500, &[few.clone(), many.clone()]).unwrap();
+            assert_eq!(table.types[0].layout, ColumnType::of(&data_type, false).unwrap().layout);
+            assert_eq!(table.statistics[0].distinct_count, None);
+            assert_same(&all(&queue, &table), &concat(&[&few, &many]).unwrap(), &data_type);
+        }
+    }
+}
+
+#[test]
+fn extending_leaves_the_table_as_it_was() {
+    let mut rng = generator();
+    for queue in [shared(), apart()] {
+        let first = few_strings(&DataType::Utf8View, 200, 1000, &mut rng);
+        let before = build(&queue, 300, std::slice::from_ref(&first)).unwrap();
+        let second: ArrayRef = Arc::new(StringViewArray::from_iter((0..600).map(|n| (n % 5 != 0).then(|| format!("new {n}")))));
+        let after =
+            push(ResidentBuilder::extending(&queue, &before).with_batch_rows(300), std::slice::from_ref(&second)).unwrap();
+        assert_eq!(codes(&before.types[0]), Some(Carrier::U8));
+        assert_eq!(codes(&after.types[0]), Some(Carrier::U16));
+        assert!(!before.types[0].nullable && after.types[0].nullable);
+        assert_same(&all(&queue, &after), &concat(&[&first, &second]).unwrap(), "extended");
+        assert_same(&all(&queue, &before), &first, "as it was");
+
+        // Nothing new keeps the very same buffers.
+        let same = push(ResidentBuilder::extending(&queue, &before), &[]).unwrap();
+        let buffer = |table: &Resident| table.batches[0].columns()[0].buffers()[0].clone();
+        assert!(buffer(&same).same(&buffer(&before)));
+        assert_eq!(same.types, before.types);
+    }
+}
+
+#[test]
+fn statistics_are_exact() {
+    let queue = shared();
+    let one = |array: ArrayRef, batch_rows: usize| build(&queue, batch_rows, &[array]).unwrap().statistics.remove(0);
+    let dates = one(Arc::new(Date32Array::from(vec![Some(3), None, Some(-7), Some(5)])), 2);
+    assert_eq!((dates.null_count, dates.distinct_count), (1, None));
+    assert_same(&dates.min.unwrap(), &(Arc::new(Date32Array::from(vec![-7])) as ArrayRef), "min");
+    assert_same(&dates.max.unwrap(), &(Arc::new(Date32Array::from(vec![5])) as ArrayRef), "max");
+
+    let strings = one(Arc::new(StringViewArray::from(vec![Some("b"), Some("a"), None, Some("b")])), 1);
+    assert_eq!((strings.null_count, strings.distinct_count), (1, Some(2)));
+    assert_same(&strings.min.unwrap(), &(Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef), "min");
+    assert_same(&strings.max.unwrap(), &(Arc::new(StringViewArray::from(vec!["b"])) as ArrayRef), "max");
+
+    let decimal = one(decimals([Some(5), Some(1 << 70)]), 1);
+    assert_same(&decimal.max.unwrap(), &decimals([Some(1 << 70)]), "max");
+
+    // NaN has no place among least and greatest, wherever it comes.
+    for values in [[f64::NAN, 1.0], [1.0, f64::NAN]] {
+        let floats = one(Arc::new(Float64Array::from(values.to_vec())), 1);
+        assert!(floats.min.is_none() && floats.max.is_none());
+    }
+    let nothing = one(new_null_array(&DataType::Int32, 3), 2);
+    assert!(nothing.null_count == 3 && nothing.min.is_none() && nothing.max.is_none());
+}
+
+#[test]
+fn integers_have_bounds() {
+    let queue = shared();
+    let array: ArrayRef = Arc::new(Int64Array::from(vec![3, 1000]));
+    let table = build(&queue, 1, &[array]).unwrap();
+    assert_eq!((table.types[0].bounds, &table.types[0].layout), (Some((0, 1023)), &Layout::Fixed(Carrier::I64)));
+}
+
+#[test]
+fn an_empty_table_keeps_its_natural_types() {
+    let queue = shared();
+    let array = arrow::array::new_empty_array(&DataType::Decimal128(15, 2));
+    let table = build(&queue, 10, &[array]).unwrap();
+    assert_eq!(table.types, natural_types(&table.schema).unwrap());
+    assert!(table.batches.is_empty());
+    let more = push(ResidentBuilder::extending(&queue, &table), &[decimals([Some(1)])]).unwrap();
+    assert!(fixed(Carrier::I32, &more.types[0]));
+}
+
+#[test]
+fn a_non_nullable_column_refuses_nulls() {
+    let queue = shared();
+    let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int32, false)]));
+    let mut builder = ResidentBuilder::try_new(&queue, &schema).unwrap().with_batch_rows(1);
+    let batch: RecordBatch = batch_of(&(Arc::new(Int32Array::from(vec![None::<i32>])) as ArrayRef));
+    let error = builder.push(batch).unwrap_err();
+    assert!(matches!(error, Error::Nulls { .. }), "{error}");
+}
