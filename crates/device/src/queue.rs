@@ -141,7 +141,7 @@ impl Event {
     ///
     /// # Errors
     /// The failure of the work before it.
-    pub fn wait(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+    pub fn wait(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         let lane = Arc::clone(&self.lane);
         self.lane.when_marked(&self.mark, Box::new(move |result| _ = sender.send(result.and(lane.pending_error()))));
@@ -320,7 +320,7 @@ impl Queue {
     ///
     /// # Errors
     /// `Range` if it leaves the buffer; failures of the work before it.
-    pub fn read(&self, from: &Buffer, range: Range<usize>) -> impl Future<Output = Result<Bytes>> + Send + 'static {
+    pub fn read(&self, from: &Buffer, range: Range<usize>) -> impl Future<Output = Result<Bytes>> + Send + use<> {
         let started = self.start_read(from, range);
         async move {
             let (finished, target) = started?;
@@ -414,7 +414,7 @@ impl Queue {
     ///
     /// # Errors
     /// `CompileFailed` with text and log.
-    pub fn compile(&self, source: ProgramSource) -> impl Future<Output = Result<Arc<Program>>> + Send + 'static {
+    pub fn compile(&self, source: ProgramSource) -> impl Future<Output = Result<Arc<Program>>> + Send + use<> {
         self.context().compiler().get(source, self.meters.clone())
     }
 
@@ -444,7 +444,7 @@ impl Queue {
     ///
     /// # Errors
     /// The first failure that no other future has told.
-    pub fn finish(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+    pub fn finish(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let finished = self.lane().finished();
         async move { finished?.await.map_err(|_| QUEUE_GONE)? }
     }

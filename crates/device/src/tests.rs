@@ -151,6 +151,20 @@ fn broken_text_tells_text_log_and_operator() {
 }
 
 #[test]
+fn futures_outlive_their_handles() -> Result<()> {
+    fn assert_task(future: impl Future<Output = Result<Bytes>> + Send + 'static) -> impl Future<Output = Result<Bytes>> {
+        future
+    }
+    let read = {
+        let queue = context().queue()?;
+        let x = queue.filled(16, 3)?;
+        assert_task(queue.read(&x, 4..6))
+    };
+    assert_eq!(block_on(read)?[..], [3, 3]);
+    Ok(())
+}
+
+#[test]
 fn meters_see_their_own_work() -> Result<()> {
     let context = context();
     let queue = context.queue()?;
