@@ -44,7 +44,7 @@ install_wheels() {
     say "installing $pocl_wheel into $target"
     rm -rf "$target"
     mkdir -p "$target/lib" "$target/vendors" "$target/none"
-    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target "$target/site" \
+    PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --no-deps --target "$target/site" \
         --only-binary=:all: --implementation cp --python-version 3.11 --abi cp311 --abi none \
         --platform manylinux_2_17_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 \
         "$pocl_wheel" "$loader_wheel" >&2 || return 1

@@ -180,9 +180,13 @@ fn with_device(plain: &SessionContext, setup: &Setup, runtime: &Arc<DeviceRuntim
     builder.config().get_or_insert_default().options_mut().extensions.insert(setup.device.clone());
     let context = SessionContext::new_with_state(builder.with_device_runtime(Arc::clone(runtime)).build());
     devicefusion::register_schema(&context)?;
+    // The rebuilt state finds its catalog made; the setting is to say what it said.
+    let catalog = state.config().options().catalog.create_default_catalog_and_schema;
+    context.state_ref().write().config_mut().options_mut().catalog.create_default_catalog_and_schema = catalog;
     // A builder takes functions in no fixed order, in which the alias of one can hide another.
+    let built = context.state();
     for (name, function) in state.scalar_functions() {
-        if function.name() == name && context.udf(name).is_ok_and(|taken| taken != *function) {
+        if function.name() == name && built.scalar_functions().get(name) != Some(function) {
             context.register_udf(function.as_ref().clone());
         }
     }

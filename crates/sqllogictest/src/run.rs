@@ -19,6 +19,8 @@ use crate::tally::SharedTally;
 
 /// Failures that are printed in full for one file.
 const SHOWN_FAILURES: usize = 10;
+/// Lines that are printed of one failure.
+const SHOWN_LINES: usize = 40;
 
 /// What became of one record that does something.
 #[derive(Debug)]
@@ -141,11 +143,20 @@ pub async fn run_all(files: Vec<SltFile>, setup: Setup, jobs: usize) -> Result<b
 
 fn print_failures(name: &str, failures: &[&RecordResult]) {
     for failure in failures.iter().take(SHOWN_FAILURES) {
-        println!("{name}:{}: {}", failure.line, failure.error.as_deref().unwrap_or_default());
+        println!("{name}:{}: {}", failure.line, shortened(failure.error.as_deref().unwrap_or_default()));
     }
     if failures.len() > SHOWN_FAILURES {
         println!("{name}: {} more records failed\n", failures.len() - SHOWN_FAILURES);
     }
+}
+
+/// The first lines of an error, which may hold whole results.
+pub fn shortened(error: &str) -> String {
+    let mut lines: Vec<&str> = error.lines().take(SHOWN_LINES + 1).collect();
+    if lines.len() > SHOWN_LINES {
+        lines[SHOWN_LINES] = "…";
+    }
+    lines.join("\n")
 }
 
 /// A panic of a file's task as an error of that file.

@@ -17,7 +17,7 @@ use futures::StreamExt;
 
 use crate::engine::{Setup, Side};
 use crate::files::{self, SltFile, TEST_FILES};
-use crate::run::{FileResult, RecordResult, flatten, progress, run_file};
+use crate::run::{FileResult, RecordResult, flatten, progress, run_file, shortened};
 use crate::tally::SharedTally;
 
 /// Both sides of one file.
@@ -80,7 +80,7 @@ pub async fn run(folder: &Path, filters: &[String], exceptions: Option<&Path>, s
                         unused.remove(&name, device.line);
                     }
                     if let (true, Some(error)) = (is_failure(plain, device) && !excepted, &device.error) {
-                        progress.suspend(|| println!("{name}:{}: {error}", device.line));
+                        progress.suspend(|| println!("{name}:{}: {}", device.line, shortened(error)));
                     }
                 }
                 let mut tally = tally.lock();

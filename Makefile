@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# The ways in. Each target sets up what it needs: `make demo` and `make test` work in a fresh clone.
+
+CARGO ?= cargo
+
+# Finds or installs an OpenCL driver for the CPU, and tells the commands that follow where it is.
+OPENCL = opencl="$$(scripts/setup-opencl.sh)" && eval "$$opencl"
+
+.PHONY: help demo shell test lint docs
+
+help:
+	@echo "make demo   SQL on the device beside plain DataFusion, over TPC-H data that is generated once"
+	@echo "make shell  the SQL shell"
+	@echo "make test   the whole test suite, on an OpenCL driver for the CPU"
+	@echo "make lint   formatting and clippy, as CI wants them"
+	@echo "make docs   the Rust documentation, links of all pages, and the book where mdbook is installed"
+
+demo:
+	@echo "The first release build takes about 20 minutes on two cores; later ones start at once."
+	@$(OPENCL) && $(CARGO) build --release -p devicefusion-bench && target/release/devicefusion-bench demo
+
+shell:
+	@$(OPENCL) && $(CARGO) run --release -p devicefusion-cli
+
+test:
+	@$(OPENCL) && CARGO="$(CARGO)" scripts/test.sh
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	scripts/check-links.py
+	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "no mdbook: the book is not built"; fi

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs `sql-tests/` on the device, and DataFusion's own suite beside plain DataFusion.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Runs the runner in the workspace, whose files name their data from there.
+#[track_caller]
+fn run(arguments: &[&str]) {
+    let status = Command::new(env!("CARGO_BIN_EXE_devicefusion-sqllogictest"))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .args(arguments)
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "{}", arguments.join(" "));
+}
+
+/// One profile after the other: the files write to one folder.
+#[test]
+fn sql_tests_pass_on_the_device_in_both_profiles() {
+    for profile in ["cpu", "gpu"] {
+        run(&["--strict", "--set", &format!("device.profile={profile}"), "sql-tests"]);
+    }
+}
+
+#[test]
+fn suite_of_datafusion_passes_as_plain() {
+    run(&["--suite", "datafusion", "--exceptions", "sql-tests/datafusion-exceptions.txt"]);
+}
