@@ -27,6 +27,11 @@ impl DeviceRuntime {
         Arc::new(Self::default())
     }
 
+    /// A runtime on a device that is open already.
+    pub fn with_context(context: Context) -> Arc<Self> {
+        Arc::new(DeviceRuntime { opened: Mutex::new(Some(context)), problem: Mutex::default() })
+    }
+
     /// The runtime that [`SessionStateBuilderExt::with_device`](crate::SessionStateBuilderExt) put into a session.
     pub fn of(config: &SessionConfig) -> Option<Arc<DeviceRuntime>> {
         config.get_extension::<DeviceRuntime>()
@@ -39,6 +44,8 @@ impl DeviceRuntime {
     pub fn context(&self, options: &DeviceOptions) -> Result<Context> {
         let mut opened = self.opened.lock();
         if let Some(context) = opened.as_ref() {
+            // Another session may have opened it.
+            options.freeze();
             return Ok(context.clone());
         }
         // A failure is not kept: another selector may find a device.
