@@ -17,8 +17,18 @@ fn shell(arguments: &[&str]) -> Run {
 }
 
 fn shell_with_input(arguments: &[&str], input: &str) -> Run {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_devicefusion"))
-        .args(arguments)
+    run(Command::new(env!("CARGO_BIN_EXE_devicefusion")).args(arguments), input)
+}
+
+/// A shell on a machine whose registry of OpenCL drivers is empty.
+fn shell_without_opencl(arguments: &[&str]) -> Run {
+    let empty = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+    run(command.args(arguments).env("OCL_ICD_VENDORS", empty.path()).env("PYOPENCL_HOME", empty.path()), "")
+}
+
+fn run(command: &mut Command, input: &str) -> Run {
+    let mut child = command
         // Neither startup files nor settings of the user.
         .env("HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::piped())
@@ -162,6 +172,25 @@ fn no_device_is_said_and_the_host_works() {
     assert!(run.success);
     assert!(run.stderr.contains("host"), "{}", run.stderr);
     assert!(!shell(&["--device", "none", "--strict", "-c", "SELECT 1"]).success);
+}
+
+#[test]
+fn without_a_driver_the_host_works_unless_strict() {
+    let devices = shell_without_opencl(&["devices"]);
+    assert!(devices.success);
+    if devices.stdout.contains("#0") {
+        return; // A machine with a CUDA device.
+    }
+    assert!(devices.stdout.contains("No device can be used"), "{}", devices.stdout);
+    let run = shell_without_opencl(&["--format", "csv", "-c", "SELECT sum(value) AS s FROM generate_series(1, 100000)"]);
+    assert!(run.success, "{}", run.stderr);
+    assert!(run.stdout.contains("5000050000"), "{}", run.stdout);
+    assert!(run.stderr.starts_with("No device"), "{}", run.stderr);
+    for arguments in [["--strict", "-c", "SELECT 1"], ["--device=opencl", "-c", "SELECT 1"]] {
+        let run = shell_without_opencl(&arguments);
+        assert!(!run.success);
+        assert!(run.stderr.contains("opencl"), "{}", run.stderr);
+    }
 }
 
 #[test]
