@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One query, plain DataFusion against each device: times, answers, and how near the bound it came.
+
+use std::collections::BTreeMap;
+
+use datafusion::error::{DataFusionError, Result};
+use serde_json::{Value, json};
+
+use crate::answers;
+use crate::engine::{Engine, Source};
+use crate::measure::{Contender, Series, interleave};
+use crate::report::{self, Table, milliseconds, red, verdict};
+
+/// A device with the bandwidth that its kernels are held against.
+pub struct Device {
+    /// The engine.
+    pub engine: Engine,
+    /// Bytes read plus written per second by its own copies.
+    pub copy_bytes_per_second: f64,
+}
+
+impl Device {
+    /// Whether this is a CPU driven as a device.
+    pub fn is_cpu(&self) -> bool {
+        self.engine.context().is_some_and(|context| context.info().kind == device::DeviceKind::Cpu)
+    }
+}
+
+/// What a query should reach.
+#[derive(Debug, Clone, Copy)]
+pub enum Target {
+    /// At most this many times plain DataFusion's time.
+    Ratio(f64),
+    /// At least this share of the copy bandwidth, in percent, by event time.
+    Bound(f64),
+}
+
+impl Target {
+    fn describe(self) -> String {
+        match self {
+            Target::Ratio(ratio) => format!("≤ {ratio:.2} ×"),
+            Target::Bound(percent) => format!("≥ {percent:.0} % of bound"),
+        }
+    }
+}
+
+/// A query on one kind of table on one device.
+pub struct Outcome {
+    label: String,
+    source: Source,
+    device: String,
+    result: Result<Measured, String>,
+}
+
+struct Measured {
+    plain: Series,
+    fast: Series,
+    target: Option<Target>,
+    /// Bytes that had to move, where known.
+    bytes: Option<usize>,
+    percent_of_bound: Option<f64>,
+    difference: Option<String>,
+}
+
+impl Measured {
+    fn ratio(&self) -> f64 {
+        self.fast.median() / self.plain.median()
+    }
+
+    fn meets(&self, target: Target) -> bool {
+        match target {
+            Target::Ratio(ratio) => self.ratio() <= ratio,
+            Target::Bound(percent) => self.percent_of_bound.is_some_and(|reached| reached >= percent),
+        }
+    }
+}
+
+/// Runs a query on plain DataFusion and on every device, interleaved.
+pub async fn compare(
+    plain: &Engine,
+    devices: &[Device],
+    (label, sql): (&str, &str),
+    source: Source,
+    runs: usize,
+    target: impl Fn(&Device) -> Option<Target>,
+    tick: impl Fn(),
+) -> Vec<Outcome> {
+    let engines = std::iter::once(plain).chain(devices.iter().map(|device| &device.engine));
+    let contenders = engines.map(|engine| Contender { engine, source }).collect::<Vec<_>>();
+    let mut series = interleave(&contenders, sql, runs, tick).await.into_iter();
+    let plain = series.next().unwrap_or_else(|| Err(DataFusionError::Internal("nothing ran".to_string())));
+    let plain = plain.map_err(|error| format!("plain DataFusion: {}", error.strip_backtrace()));
+    let mut outcomes = Vec::new();
+    for (device, fast) in devices.iter().zip(series) {
+        let result = match (&plain, fast) {
+            (Ok(plain), Ok(fast)) => {
+                judge(plain, fast, device, sql, source, target(device)).await.map_err(|error| error.strip_backtrace())
+            }
+            (Err(error), _) => Err(error.clone()),
+            (_, Err(error)) => Err(error.strip_backtrace()),
+        };
+        outcomes.push(Outcome { label: label.to_string(), source, device: device.engine.name.clone(), result });
+    }
+    outcomes
+}
+
+async fn judge(
+    plain: &Series,
+    mut fast: Series,
+    device: &Device,
+    sql: &str,
+    source: Source,
+    target: Option<Target>,
+) -> Result<Measured> {
+    let difference = answers::difference(&plain.first.batches, &fast.first.batches)?;
+    let written = fast.first.batches.iter().map(fixed_width_bytes).sum::<usize>();
+    let read = if source == Source::Resident { device.engine.scanned_bytes(source, sql).await? } else { None };
+    let bytes = read.map(|read| read + written);
+    let seconds = fast.kernel_median();
+    let percent_of_bound =
+        bytes.filter(|_| seconds > 0.0).map(|bytes| 100.0 * bytes as f64 / seconds / device.copy_bytes_per_second);
+    fast.first.batches.clear();
+    Ok(Measured { plain: plain.without_answer(), fast, target, bytes, percent_of_bound, difference })
+}
+
+/// Bytes of a batch's columns of fixed width: what a kernel wrote for it.
+fn fixed_width_bytes(batch: &datafusion::arrow::record_batch::RecordBatch) -> usize {
+    let widths = batch.columns().iter().filter_map(|column| column.data_type().primitive_width());
+    widths.sum::<usize>() * batch.num_rows()
+}
+
+impl Outcome {
+    /// Whether it ran and the answers agree.
+    pub fn is_good(&self) -> bool {
+        self.result.as_ref().is_ok_and(|measured| measured.difference.is_none())
+    }
+
+    /// For the JSON report.
+    pub fn json(&self) -> Value {
+        let mut value = json!({ "query": self.label, "source": self.source.name(), "device": self.device });
+        let more = match &self.result {
+            Err(error) => json!({ "error": error }),
+            Ok(measured) => {
+                let (fast, work) = (&measured.fast, measured.fast.first.work());
+                json!({
+                    "plain_seconds": measured.plain.median(),
+                    "plain_runs_seconds": measured.plain.seconds,
+                    "device_seconds": fast.median(),
+                    "device_runs_seconds": fast.seconds,
+                    "ratio": measured.ratio(),
+                    "target": measured.target.map(Target::describe),
+                    "target_met": measured.target.map(|target| measured.meets(target)),
+                    "kernel_seconds": fast.kernel_median(),
+                    "bytes": measured.bytes,
+                    "percent_of_bound": measured.percent_of_bound,
+                    "first_seconds": fast.first.seconds,
+                    "first_compile_seconds": work.compile.as_secs_f64(),
+                    "first_programs_compiled": fast.first_compiled,
+                    "later_programs_compiled": fast.later_compiled,
+                    "launches": work.launches,
+                    "bytes_up": work.bytes_up,
+                    "bytes_down": work.bytes_down,
+                    "peak_device_bytes": work.peak_bytes,
+                    "rows": fast.first.rows,
+                    "placement": fast.first.place(),
+                    "host_operators": fast.first.placement().host_operators.iter()
+                        .map(|host| json!({ "operator": host.operator, "reason": host.reason })).collect::<Vec<_>>(),
+                    "answer": measured.difference.as_deref().unwrap_or("equal"),
+                })
+            }
+        };
+        if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {
+            value.extend(more);
+        }
+        value
+    }
+}
+
+/// Prints the outcomes as a table, then what stayed on the host and what went wrong.
+pub fn print(outcomes: &[Outcome]) {
+    let mut table = Table::new([
+        "query",
+        "tables",
+        "device",
+        "plain ms",
+        "device ms",
+        "ratio",
+        "target",
+        "kernel ms",
+        "of bound",
+        "first ms",
+        "compile ms",
+        "runs on",
+        "answer",
+    ]);
+    let mut notes = Vec::new();
+    let mut reasons = BTreeMap::<String, Vec<&str>>::new();
+    for outcome in outcomes {
+        let Outcome { label, source, device, result } = outcome;
+        let names = [label.clone(), source.name().to_string(), device.clone()];
+        match result {
+            Err(error) => {
+                notes.push(red(&format!("{label}, {}, {device}: {error}", source.name())));
+                table.push(cells(names, ["–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string)));
+            }
+            Ok(measured) => {
+                let (fast, work) = (&measured.fast, measured.fast.first.work());
+                if let Some(difference) = &measured.difference {
+                    notes.push(red(&format!("{label}, {}, {device}: wrong answer: {difference}", source.name())));
+                }
+                if fast.later_compiled > 0 {
+                    notes.push(red(&format!(
+                        "{label}, {}, {device}: runs after the first compiled {} programs",
+                        source.name(),
+                        fast.later_compiled
+                    )));
+                }
+                for host in fast.first.placement().host_operators {
+                    let queries = reasons.entry(format!("{}: {}", host.operator, host.reason)).or_default();
+                    if queries.last() != Some(&label.as_str()) {
+                        queries.push(label);
+                    }
+                }
+                table.push(cells(
+                    names,
+                    [
+                        milliseconds(measured.plain.median()),
+                        milliseconds(fast.median()),
+                        format!("{:.3}", measured.ratio()),
+                        measured.target.map_or("–".to_string(), |target| verdict(measured.meets(target), &target.describe())),
+                        milliseconds(fast.kernel_median()),
+                        measured.percent_of_bound.map_or("–".to_string(), |percent| format!("{percent:.0} %")),
+                        milliseconds(fast.first.seconds),
+                        milliseconds(work.compile.as_secs_f64()),
+                        fast.first.place().to_string(),
+                        if measured.difference.is_none() { "equal".to_string() } else { red("differs") },
+                    ],
+                ));
+            }
+        }
+    }
+    print!("{}", table.render());
+    if !reasons.is_empty() {
+        println!("  on the host:");
+        for (reason, mut queries) in reasons {
+            queries.dedup();
+            println!("    {reason} {}", report::dim(&format!("({})", queries.join(", "))));
+        }
+    }
+    for note in notes {
+        println!("  {note}");
+    }
+}
+
+fn cells(names: [String; 3], values: [String; 10]) -> [String; 13] {
+    let mut all = names.into_iter().chain(values);
+    std::array::from_fn(|_| all.next().unwrap_or_default())
+}

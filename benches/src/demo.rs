@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `devicefusion-bench demo`: what DeviceFusion does, in a minute.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::answers;
+use crate::data;
+use crate::engine::{Engine, Setting, Source};
+use crate::measure::{Contender, Series, interleave};
+use crate::report::{bold, device, dim, green, milliseconds, print_surroundings, red, surroundings};
+use crate::tpch::{mentions, query};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    data: data::Arguments,
+    /// auto, opencl, cuda, #k or NAME-PART.
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Timed runs of each query after the first.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Settings of the device's session, such as device.profile=gpu.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<Setting>,
+}
+
+fn queries(scale: f64) -> Result<Vec<(&'static str, String)>> {
+    Ok(vec![
+        ("TPC-H Q6, forecasting revenue change", query(6, scale)?),
+        ("TPC-H Q1, pricing summary report", query(1, scale)?),
+        (
+            "Late deliveries by ship mode",
+            "SELECT l_shipmode, count(*) AS lines,\n       \
+                    sum(CASE WHEN l_receiptdate > l_commitdate THEN 1 ELSE 0 END) AS late,\n       \
+                    avg(l_extendedprice) FILTER (WHERE l_receiptdate > l_commitdate) AS avg_late_price\n\
+             FROM lineitem\n\
+             WHERE l_shipinstruct IN ('NONE', 'COLLECT COD')\n\
+             GROUP BY l_shipmode\n\
+             ORDER BY l_shipmode"
+                .to_string(),
+        ),
+        (
+            "Finished orders by priority",
+            "SELECT o_orderpriority, count(*) AS orders, sum(o_totalprice) AS total,\n       \
+                    min(o_orderdate) AS first, max(o_orderdate) AS last, stddev(o_totalprice) AS spread\n\
+             FROM orders\n\
+             WHERE o_orderstatus = 'F'\n\
+             GROUP BY o_orderpriority\n\
+             ORDER BY o_orderpriority"
+                .to_string(),
+        ),
+        (
+            "Best customers, one group each",
+            "SELECT o_custkey, count(*) AS orders, sum(o_totalprice) AS total\n\
+             FROM orders\n\
+             GROUP BY o_custkey\n\
+             HAVING count(*) >= 20\n\
+             ORDER BY total DESC\n\
+             LIMIT 5"
+                .to_string(),
+        ),
+        (
+            "Dearest undiscounted lines by air",
+            "SELECT l_orderkey, l_linenumber, l_quantity, l_extendedprice * (1 + l_tax) AS charge\n\
+             FROM lineitem\n\
+             WHERE l_shipmode = 'AIR' AND l_discount = 0 AND l_quantity = 50 AND l_extendedprice > 100000\n\
+             ORDER BY charge DESC, l_orderkey\n\
+             LIMIT 5"
+                .to_string(),
+        ),
+    ])
+}
+
+/// Whether every query ran and answered as plain DataFusion does.
+pub async fn run(arguments: Arguments) -> Result<bool> {
+    let partitions = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let fast = Engine::device(&arguments.device, partitions, &arguments.settings).await?;
+    let folder = data::run(&arguments.data)?;
+    let plain = Engine::plain(partitions).await?;
+    let queries = queries(arguments.data.scale)?;
+
+    let all_text = queries.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
+    let progress = spinner();
+    for table in data::TABLES.into_iter().filter(|table| mentions(&all_text, table)) {
+        for (engine, place) in [(&plain, "memory"), (&fast, "device memory")] {
+            progress.set_message(format!("loading {table} into {place}"));
+            engine.register(table, &folder.join(format!("{table}.parquet"))).await?;
+            engine.load(table, |column| mentions(&all_text, column)).await?;
+        }
+    }
+    progress.finish_and_clear();
+
+    print_surroundings(&surroundings(partitions), &[device(&fast, None)]);
+    println!("  data        TPC-H scale {} in {}, and the same tables resident", arguments.data.scale, folder.display());
+
+    let mut good = true;
+    for (index, (title, sql)) in queries.iter().enumerate() {
+        println!("\n{} {}", bold(&format!("{}", index + 1)), bold(title));
+        for line in sql.lines().filter(|line| !line.starts_with("--")) {
+            println!("  {}", dim(line));
+        }
+        good &= show(&plain, &fast, sql, arguments.runs).await?;
+    }
+    println!(
+        "\n{}",
+        if good {
+            green("All answers are those of plain DataFusion.")
+        } else {
+            red("Some queries failed or answered differently.")
+        }
+    );
+    Ok(good)
+}
+
+/// Runs one query everywhere and prints its answer, times and places.
+async fn show(plain: &Engine, fast: &Engine, sql: &str, runs: usize) -> Result<bool> {
+    let contenders = [Source::Resident, Source::Parquet].map(|source| [plain, fast].map(|engine| Contender { engine, source }));
+    let progress = spinner();
+    progress.set_message(format!("running 2 × 2 × {} times", runs + 1));
+    let series = interleave(contenders.as_flattened(), sql, runs, || progress.tick()).await;
+    progress.finish_and_clear();
+
+    let [plain_resident, fast_resident, plain_parquet, fast_parquet] = series.as_slice() else {
+        return Ok(false);
+    };
+    let mut good = true;
+    if let Ok(series) = fast_resident {
+        let text = pretty_format_batches(&series.first.batches)?.to_string();
+        text.lines().for_each(|line| println!("  {line}"));
+    }
+    for (place, plain, fast) in [("resident", plain_resident, fast_resident), ("Parquet", plain_parquet, fast_parquet)] {
+        match (plain, fast) {
+            (Ok(plain), Ok(fast)) => good &= print_times(place, plain, fast)?,
+            (Err(error), _) => {
+                println!("  {place:<9} {}", red(&format!("plain DataFusion: {}", error.strip_backtrace())));
+                good = false;
+            }
+            (_, Err(error)) => {
+                println!("  {place:<9} {}", red(&error.strip_backtrace()));
+                good = false;
+            }
+        }
+    }
+    Ok(good)
+}
+
+fn print_times(place: &str, plain: &Series, fast: &Series) -> Result<bool> {
+    let times = plain.median() / fast.median();
+    println!(
+        "  {place:<9} {:>6} ms   plain DataFusion {:>6} ms   {}   {}",
+        milliseconds(fast.median()),
+        milliseconds(plain.median()),
+        bold(&format!("{times:.1} × as fast")),
+        dim(&format!(
+            "(first run {} ms, {} of it compiling)",
+            milliseconds(fast.first.seconds),
+            milliseconds(fast.first.work().compile.as_secs_f64())
+        )),
+    );
+    println!("            {}", route(&fast.first.plan));
+    for host in fast.first.placement().host_operators {
+        println!("            {}", dim(&format!("host: {}: {}", host.operator, host.reason)));
+    }
+    let difference = answers::difference(&plain.first.batches, &fast.first.batches)?;
+    if let Some(difference) = &difference {
+        println!("            {}", red(&format!("differs from plain DataFusion: {difference}")));
+    }
+    Ok(difference.is_none())
+}
+
+/// The operators from the scan to the answer, in groups by where they ran.
+fn route(plan: &Arc<dyn ExecutionPlan>) -> String {
+    let mut steps = Vec::new();
+    walk(plan, &mut steps);
+    let mut groups: Vec<(bool, Vec<String>)> = Vec::new();
+    for (on_device, name) in steps {
+        match groups.last_mut() {
+            Some((same, names)) if *same == on_device => names.push(name),
+            _ => groups.push((on_device, vec![name])),
+        }
+    }
+    let groups = groups.into_iter().map(|(on_device, names)| {
+        let names = names.join(" → ");
+        if on_device { green(&format!("device [{names}]")) } else { format!("host [{names}]") }
+    });
+    groups.collect::<Vec<_>>().join(" → ")
+}
+
+fn walk(plan: &Arc<dyn ExecutionPlan>, steps: &mut Vec<(bool, String)>) {
+    for child in plan.children() {
+        walk(child, steps);
+    }
+    let name = plan.name();
+    if name != "CooperativeExec" {
+        steps.push((name.starts_with("Device"), words(name)));
+    }
+}
+
+/// `DeviceHashAggregateExec` in words: `hash aggregate`.
+fn words(operator: &str) -> String {
+    let name = operator.strip_prefix("Device").unwrap_or(operator);
+    let name = name.strip_suffix("Exec").unwrap_or(name);
+    let mut text = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !text.is_empty() {
+            text.push(' ');
+        }
+        text.extend(letter.to_lowercase());
+    }
+    text
+}
+
+fn spinner() -> ProgressBar {
+    let progress = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("  {spinner} {msg} {elapsed}") {
+        progress.set_style(style);
+    }
+    progress.enable_steady_tick(Duration::from_millis(100));
+    progress
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    #[test]
+    fn operators_are_named_in_words() {
+        assert_eq!(words("DeviceHashAggregateExec"), "hash aggregate");
+        assert_eq!(words("SortPreservingMergeExec"), "sort preserving merge");
+    }
+}

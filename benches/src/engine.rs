@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is timed: plain DataFusion, or DataFusion with a device, each with the same tables from
+//! Parquet and resident. The only module that knows the interface of `devicefusion`.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::TableReference;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::{MemTable, source_as_provider};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext, col};
+use devicefusion::{DeviceOptions, DeviceRuntime, DeviceTable, Placement, PlacementKind, placement};
+use futures::TryStreamExt;
+
+/// Where a query's tables are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// In memory: a `MemTable`, or a `DeviceTable` on the device.
+    Resident,
+    /// In Parquet files.
+    Parquet,
+}
+
+impl Source {
+    /// The schema that holds these tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Resident => "resident",
+            Source::Parquet => "parquet",
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "resident" => Ok(Source::Resident),
+            "parquet" => Ok(Source::Parquet),
+            _ => Err("expected resident or parquet".to_string()),
+        }
+    }
+}
+
+/// One side of a comparison.
+pub struct Engine {
+    /// `datafusion`, or the selector that chose the device.
+    pub name: String,
+    session: SessionContext,
+    context: Option<device::Context>,
+}
+
+/// One run of a query.
+pub struct Execution {
+    /// From the SQL text to the last batch of the answer.
+    pub seconds: f64,
+    /// Rows of the answer.
+    pub rows: usize,
+    /// The answer, where it was asked for.
+    pub batches: Vec<RecordBatch>,
+    /// The plan that ran, with its metrics.
+    pub plan: Arc<dyn ExecutionPlan>,
+}
+
+/// What the device nodes of a plan measured.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Work {
+    /// Kernel launches.
+    pub launches: usize,
+    /// Time inside kernels, by the device's own events.
+    pub kernel: Duration,
+    /// Time spent compiling kernels.
+    pub compile: Duration,
+    /// Bytes copied to the device.
+    pub bytes_up: usize,
+    /// Bytes copied back.
+    pub bytes_down: usize,
+    /// The largest peak of any node.
+    pub peak_bytes: usize,
+}
+
+impl Engine {
+    /// DataFusion without the plugin.
+    pub async fn plain(partitions: usize) -> Result<Self> {
+        let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(partitions));
+        Self { name: "datafusion".to_string(), session, context: None }.with_schemas().await
+    }
+
+    /// DataFusion with the device that `selector` names, opened now.
+    pub async fn device(selector: &str, partitions: usize, settings: &[Setting]) -> Result<Self> {
+        let config = SessionConfig::new().with_target_partitions(partitions);
+        let session = devicefusion::session_with(config, Arc::new(RuntimeEnv::default()))?;
+        let selector_setting = Setting { key: "device.selector".to_string(), value: selector.to_string() };
+        for Setting { key, value } in std::iter::once(&selector_setting).chain(settings) {
+            session.sql(&format!("SET {key} = '{}'", value.replace('\'', "''"))).await?;
+        }
+        let config = session.copied_config();
+        let options = config.options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
+        let runtime = DeviceRuntime::of(&config)
+            .ok_or_else(|| DataFusionError::Internal("the session has no device runtime".to_string()))?;
+        let context = runtime.context(&options)?;
+        Self { name: selector.to_string(), session, context: Some(context) }.with_schemas().await
+    }
+
+    async fn with_schemas(self) -> Result<Self> {
+        for source in [Source::Resident, Source::Parquet] {
+            self.session.sql(&format!("CREATE SCHEMA {}", source.name())).await?;
+        }
+        Ok(self)
+    }
+
+    /// The device, none for plain DataFusion.
+    pub fn context(&self) -> Option<&device::Context> {
+        self.context.as_ref()
+    }
+
+    /// Programs that the device has compiled so far.
+    pub fn programs_compiled(&self) -> u64 {
+        self.context.as_ref().map_or(0, |context| context.counters().programs_compiled as u64)
+    }
+
+    /// Registers a Parquet file.
+    pub async fn register(&self, table: &str, path: &Path) -> Result<()> {
+        let name = TableReference::partial(Source::Parquet.name(), table);
+        self.session.register_parquet(name, path.to_string_lossy(), ParquetReadOptions::default()).await
+    }
+
+    /// Makes the chosen columns of a registered Parquet file resident.
+    pub async fn load(&self, table: &str, chosen: impl Fn(&str) -> bool) -> Result<()> {
+        let all = self.session.table(TableReference::partial(Source::Parquet.name(), table)).await?;
+        let columns =
+            all.schema().fields().iter().map(|field| field.name()).filter(|name| chosen(name)).map(col).collect::<Vec<_>>();
+        let table_data = all.select(columns)?;
+        let name = TableReference::partial(Source::Resident.name(), table);
+        match self.context {
+            None => {
+                let schema = Arc::clone(table_data.schema().inner());
+                let partitions = table_data.collect_partitioned().await?;
+                self.session.register_table(name, Arc::new(MemTable::try_new(schema, partitions)?))?;
+            }
+            Some(_) => {
+                self.session.register_table(name, DeviceTable::load(&self.session, table_data).await?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes batches resident.
+    pub async fn put(&self, table: &str, schema: SchemaRef, partitions: Vec<Vec<RecordBatch>>) -> Result<()> {
+        let name = TableReference::partial(Source::Resident.name(), table);
+        match self.context {
+            None => self.session.register_table(name, Arc::new(MemTable::try_new(schema, partitions)?))?,
+            Some(_) => {
+                let batches = partitions.into_iter().flatten().collect();
+                self.session.register_table(name, DeviceTable::try_from_batches(&self.session, schema, batches).await?)?
+            }
+        };
+        Ok(())
+    }
+
+    /// Runs a query to its last batch; keeps the answer only where asked to.
+    pub async fn execute(&self, source: Source, sql: &str, keep: bool) -> Result<Execution> {
+        self.session.sql(&format!("SET datafusion.catalog.default_schema = '{}'", source.name())).await?;
+        let begin = Instant::now();
+        let query = self.session.sql(sql).await?;
+        let task = Arc::new(query.task_ctx());
+        let plan = query.create_physical_plan().await?;
+        let mut stream = execute_stream(Arc::clone(&plan), task)?;
+        let (mut rows, mut batches) = (0, Vec::new());
+        while let Some(batch) = stream.try_next().await? {
+            rows += batch.num_rows();
+            if keep {
+                batches.push(batch);
+            }
+        }
+        Ok(Execution { seconds: begin.elapsed().as_secs_f64(), rows, batches, plan })
+    }
+
+    /// Bytes that the columns a query scans take on the device, as far as the tables know.
+    pub async fn scanned_bytes(&self, source: Source, sql: &str) -> Result<Option<usize>> {
+        self.session.sql(&format!("SET datafusion.catalog.default_schema = '{}'", source.name())).await?;
+        let plan = self.session.sql(sql).await?.into_optimized_plan()?;
+        let mut bytes = Some(0);
+        plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::TableScan(scan) = node {
+                let statistics = source_as_provider(&scan.source)?.statistics();
+                let columns = scan.projection.clone().unwrap_or_else(|| (0..scan.source.schema().fields().len()).collect());
+                for column in columns {
+                    let column = statistics.as_ref().and_then(|statistics| statistics.column_statistics.get(column));
+                    bytes = match (bytes, column.map(|column| column.byte_size)) {
+                        (Some(bytes), Some(Precision::Exact(more) | Precision::Inexact(more))) => Some(bytes + more),
+                        _ => None,
+                    };
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(bytes)
+    }
+}
+
+impl Execution {
+    /// Where the plan ran.
+    pub fn placement(&self) -> Placement {
+        placement(&self.plan)
+    }
+
+    /// `whole`, `partly`, `host` or `scan only`.
+    pub fn place(&self) -> &'static str {
+        match self.placement().kind() {
+            PlacementKind::Whole => "whole",
+            PlacementKind::Partly => "partly",
+            PlacementKind::Host => "host",
+            PlacementKind::ScanOnly => "scan only",
+        }
+    }
+
+    /// What the plan's device nodes measured, together.
+    pub fn work(&self) -> Work {
+        let mut work = Work::default();
+        add_work(&self.plan, &mut work);
+        work
+    }
+}
+
+fn add_work(plan: &Arc<dyn ExecutionPlan>, work: &mut Work) {
+    if let Some(metrics) = plan.metrics() {
+        let sum = |name: &str| metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
+        work.launches += sum("launches");
+        work.kernel += Duration::from_nanos(sum("kernel_time") as u64);
+        work.compile += Duration::from_nanos(sum("compile_time") as u64);
+        work.bytes_up += sum("bytes_up");
+        work.bytes_down += sum("bytes_down");
+        work.peak_bytes = work.peak_bytes.max(sum("peak_device_bytes"));
+    }
+    for child in plan.children() {
+        add_work(child, work);
+    }
+}
+
+/// `KEY=VALUE` of the command line.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// A setting's full name.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = text.split_once('=').ok_or_else(|| format!("{text}: expected KEY=VALUE"))?;
+        Ok(Self { key: key.trim().to_string(), value: value.trim().to_string() })
+    }
+}

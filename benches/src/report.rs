@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the harness prints: aligned tables, the surroundings of a measurement, JSON.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::Command;
+
+use chrono::Utc;
+use datafusion::error::{DataFusionError, Result};
+use serde_json::{Value, json};
+
+use crate::engine::Engine;
+
+/// A table whose columns are as wide as their widest cell. Cells that look like numbers go right.
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// With its headings.
+    pub fn new<const N: usize>(headings: [&str; N]) -> Self {
+        Self { rows: vec![headings.map(str::to_string).to_vec()] }
+    }
+
+    /// One more row.
+    pub fn push<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.to_vec());
+    }
+
+    /// The text, a line per row, indented by two spaces.
+    pub fn render(&self) -> String {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let width = |column: usize| self.rows.iter().map(|row| visible(&row[column])).max().unwrap_or(0);
+        let numeric =
+            |column: usize| self.rows.iter().skip(1).any(|row| row[column].starts_with(|first: char| first.is_ascii_digit()));
+        let mut text = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate().take(columns) {
+                let pad = " ".repeat(width(column) - visible(cell));
+                let (left, right) = if numeric(column) { (pad.as_str(), "") } else { ("", pad.as_str()) };
+                let _ = write!(line, "  {left}{cell}{right}");
+            }
+            let line = line.trim_end();
+            let _ = writeln!(text, "{}", if index == 0 { dim(line) } else { line.to_string() });
+        }
+        text
+    }
+}
+
+/// Characters that take room: escape sequences do not.
+fn visible(cell: &str) -> usize {
+    let mut escaped = false;
+    let takes_room = |letter: char| {
+        let counts = !escaped && letter != '\x1b';
+        escaped = (escaped && letter != 'm') || letter == '\x1b';
+        counts
+    };
+    cell.chars().map(takes_room).filter(|counts| *counts).count()
+}
+
+/// Milliseconds with three significant digits.
+pub fn milliseconds(seconds: f64) -> String {
+    let value = seconds * 1000.0;
+    match value {
+        value if value.is_nan() => "–".to_string(),
+        value if value >= 99.95 => format!("{value:.0}"),
+        value if value >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// `12.3 GB`, in powers of ten.
+pub fn size(bytes: f64) -> String {
+    match bytes {
+        bytes if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
+        bytes if bytes >= 1e6 => format!("{:.1} MB", bytes / 1e6),
+        _ => format!("{:.1} kB", bytes / 1e3),
+    }
+}
+
+/// Emphasis, where the output is a terminal.
+pub fn bold(text: &str) -> String {
+    paint("1", text)
+}
+
+/// For what matters less.
+pub fn dim(text: &str) -> String {
+    paint("2", text)
+}
+
+/// For what ran on the device, and for what is well.
+pub fn green(text: &str) -> String {
+    paint("32", text)
+}
+
+/// For what went wrong.
+pub fn red(text: &str) -> String {
+    paint("31", text)
+}
+
+fn paint(code: &str, text: &str) -> String {
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+}
+
+/// A measured value beside its target.
+pub fn verdict(met: bool, target: &str) -> String {
+    if met { green(&format!("{target} ✓")) } else { red(&format!("{target} ✗")) }
+}
+
+/// When, where, with what: everything needed to run it again.
+pub fn surroundings(partitions: usize) -> Value {
+    json!({
+        "date": Utc::now().format("%Y-%m-%d %H:%M UTC").to_string(),
+        "commit": commit(),
+        "command": std::env::args().enumerate().map(|(index, argument)| {
+            if index == 0 { "devicefusion-bench".to_string() } else { argument }
+        }).collect::<Vec<_>>().join(" "),
+        "cpu": cpu_name(),
+        "cores": std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+        "memory_bytes": host_memory(),
+        "datafusion": datafusion::DATAFUSION_VERSION,
+        "target_partitions": partitions,
+    })
+}
+
+/// The surroundings and devices as lines for people.
+pub fn print_surroundings(surroundings: &Value, devices: &[Value]) {
+    let text = |key: &str| surroundings[key].as_str().unwrap_or("?").to_string();
+    println!("{}  {}  commit {}", bold(&text("command")), text("date"), text("commit"));
+    println!(
+        "  host        {}, {} cores, {}; DataFusion {} with {} target partitions",
+        text("cpu"),
+        surroundings["cores"],
+        size(surroundings["memory_bytes"].as_f64().unwrap_or(0.0)),
+        text("datafusion"),
+        surroundings["target_partitions"],
+    );
+    for device in devices {
+        let copy = device["copy_bytes_per_second"]
+            .as_f64()
+            .map(|bytes| format!(", copies {}/s read + written", size(bytes)))
+            .unwrap_or_default();
+        println!(
+            "  {:<11} {} ({} {}), {} compute units, {}{copy}",
+            device["selector"].as_str().unwrap_or("?"),
+            device["name"].as_str().unwrap_or("?"),
+            device["platform"].as_str().unwrap_or("?"),
+            device["driver_version"].as_str().unwrap_or("?"),
+            device["compute_units"],
+            size(device["memory_bytes"].as_f64().unwrap_or(0.0)),
+        );
+    }
+}
+
+/// A device for the report.
+pub fn device(engine: &Engine, copy_bytes_per_second: Option<f64>) -> Value {
+    let Some(context) = engine.context() else {
+        return Value::Null;
+    };
+    let info = context.info();
+    json!({
+        "selector": engine.name,
+        "name": info.name,
+        "driver": info.driver.to_string(),
+        "platform": info.platform,
+        "driver_version": info.driver_version,
+        "compute_units": info.compute_units,
+        "memory_bytes": info.memory_bytes,
+        "copy_bytes_per_second": copy_bytes_per_second,
+    })
+}
+
+/// Writes the JSON report.
+pub fn write_json(path: &Path, report: &Value) -> Result<()> {
+    let text = serde_json::to_string_pretty(report).map_err(|error| DataFusionError::External(Box::new(error)))?;
+    std::fs::write(path, text + "\n")?;
+    Ok(())
+}
+
+/// The commit that was built; machines that get only binaries are told by DEVICEFUSION_COMMIT.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
+    };
+    std::env::var("DEVICEFUSION_COMMIT").ok().filter(|commit| !commit.is_empty()).unwrap_or_else(|| {
+        let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|files| !files.is_empty());
+        let commit = git(&["rev-parse", "--short", "HEAD"]).unwrap_or_else(|| "unknown".to_string());
+        if changed { commit + "+changes" } else { commit }
+    })
+}
+
+fn cpu_name() -> String {
+    value_of("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_string())
+}
+
+fn host_memory() -> u64 {
+    let kilobytes = value_of("/proc/meminfo", "MemTotal")
+        .and_then(|text| text.split(' ').next().and_then(|number| number.parse::<u64>().ok()));
+    kilobytes.map_or(0, |kilobytes| kilobytes * 1024)
+}
+
+fn value_of(file: &str, key: &str) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    Some(line.split_once(':')?.1.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_right_and_words_left() {
+        let mut table = Table::new(["query", "ms"]);
+        table.push(["Q1".to_string(), "3".to_string()]);
+        table.push(["Q10".to_string(), "120".to_string()]);
+        assert_eq!(visible("\x1b[32m≤ 1 ✓\x1b[0m"), 5);
+        assert_eq!(table.render(), "  query   ms\n  Q1       3\n  Q10    120\n");
+    }
+
+    #[test]
+    fn milliseconds_keep_three_digits() {
+        assert_eq!(milliseconds(0.0012345), "1.23");
+        assert_eq!(milliseconds(0.012345), "12.3");
+        assert_eq!(milliseconds(1.2345), "1234");
+        assert_eq!(milliseconds(f64::NAN), "–");
+    }
+}

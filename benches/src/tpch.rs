@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `devicefusion-bench tpch`: the query suite, resident and from Parquet.
+
+use std::path::PathBuf;
+
+use datafusion::error::{DataFusionError, Result};
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use crate::compare::{self, Device, Target};
+use crate::data;
+use crate::engine::{Engine, Setting, Source};
+use crate::report;
+use crate::{bandwidth, compare::compare};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    data: data::Arguments,
+    /// Queries, by number.
+    #[arg(long, value_delimiter = ',', default_value = "1,6")]
+    queries: Vec<usize>,
+    #[command(flatten)]
+    common: Common,
+    /// Where the tables are: resident, parquet.
+    #[arg(long, value_delimiter = ',', default_value = "resident,parquet")]
+    tables: Vec<Source>,
+}
+
+/// Arguments of every comparison.
+#[derive(clap::Args)]
+pub struct Common {
+    /// Devices to compare with plain DataFusion (which always runs, as "none"): auto, opencl, cuda, #k, NAME-PART. One that is absent is left out, with a note.
+    #[arg(long, value_delimiter = ',', default_value = "auto")]
+    pub devices: Vec<String>,
+    /// Timed runs of each query after the first.
+    #[arg(long, default_value_t = 5)]
+    pub runs: usize,
+    /// Target partitions of both sides [default: the number of cores].
+    #[arg(long)]
+    partitions: Option<usize>,
+    /// Settings of the device's session, such as device.profile=gpu.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<Setting>,
+    /// File for the full report.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+}
+
+impl Common {
+    /// Target partitions.
+    pub fn partitions(&self) -> usize {
+        self.partitions.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()))
+    }
+
+    /// Opens the devices and measures how fast they copy.
+    pub async fn open_devices(&self) -> Result<Vec<Device>> {
+        let mut devices = Vec::new();
+        let mut absent = Vec::new();
+        for selector in self.devices.iter().filter(|selector| selector.as_str() != "none") {
+            match Engine::device(selector, self.partitions(), &self.settings).await {
+                Ok(engine) => {
+                    let copy = match engine.context() {
+                        Some(context) => {
+                            bandwidth::measure(context).await.map_err(|error| DataFusionError::External(Box::new(error)))?
+                        }
+                        None => f64::NAN,
+                    };
+                    devices.push(Device { engine, copy_bytes_per_second: copy });
+                }
+                Err(error) => {
+                    eprintln!("{selector} is left out: {}", error.strip_backtrace());
+                    absent.push(selector.as_str());
+                }
+            }
+        }
+        if devices.is_empty() {
+            return Err(DataFusionError::Configuration(format!(
+                "no device to compare with: --devices {}",
+                self.devices.join(",")
+            )));
+        }
+        Ok(devices)
+    }
+}
+
+/// The text of query `number` for a scale factor.
+pub fn query(number: usize, scale: f64) -> Result<String> {
+    const TEXTS: [&str; 22] = [
+        include_str!("../queries/q1.sql"),
+        include_str!("../queries/q2.sql"),
+        include_str!("../queries/q3.sql"),
+        include_str!("../queries/q4.sql"),
+        include_str!("../queries/q5.sql"),
+        include_str!("../queries/q6.sql"),
+        include_str!("../queries/q7.sql"),
+        include_str!("../queries/q8.sql"),
+        include_str!("../queries/q9.sql"),
+        include_str!("../queries/q10.sql"),
+        include_str!("../queries/q11.sql"),
+        include_str!("../queries/q12.sql"),
+        include_str!("../queries/q13.sql"),
+        include_str!("../queries/q14.sql"),
+        include_str!("../queries/q15.sql"),
+        include_str!("../queries/q16.sql"),
+        include_str!("../queries/q17.sql"),
+        include_str!("../queries/q18.sql"),
+        include_str!("../queries/q19.sql"),
+        include_str!("../queries/q20.sql"),
+        include_str!("../queries/q21.sql"),
+        include_str!("../queries/q22.sql"),
+    ];
+    let text = number.checked_sub(1).and_then(|index| TEXTS.get(index));
+    let text =
+        text.ok_or_else(|| DataFusionError::Configuration(format!("--queries {number}: TPC-H has the queries 1 to 22")))?;
+    Ok(if number == 11 { text.replace("0.0001", &format!("{:.10}", 0.0001 / scale)) } else { (*text).to_string() })
+}
+
+/// Whether a name stands in a query as a word.
+pub fn mentions(sql: &str, name: &str) -> bool {
+    sql.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| word == name)
+}
+
+fn target(query: usize, source: Source, device: &Device) -> Option<Target> {
+    match (query, source, device.is_cpu()) {
+        (6, Source::Resident, true) => Some(Target::Ratio(0.25)),
+        (1, Source::Resident, true) => Some(Target::Ratio(0.4)),
+        (1 | 6, Source::Parquet, _) => Some(Target::Ratio(1.0)),
+        (6, Source::Resident, false) => Some(Target::Bound(70.0)),
+        (1, Source::Resident, false) => Some(Target::Bound(40.0)),
+        _ => None,
+    }
+}
+
+/// Whether every query ran and answered as plain DataFusion does.
+pub async fn run(arguments: Arguments) -> Result<bool> {
+    let Arguments { data: data_arguments, queries, common, tables } = arguments;
+    let texts = queries.iter().map(|&number| Ok((number, query(number, data_arguments.scale)?))).collect::<Result<Vec<_>>>()?;
+    let devices = common.open_devices().await?;
+    let folder = data::run(&data_arguments)?;
+    let plain = Engine::plain(common.partitions()).await?;
+
+    let progress = ProgressBar::new_spinner();
+    let all_text = texts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
+    for table in data::TABLES.into_iter().filter(|table| mentions(&all_text, table)) {
+        for engine in std::iter::once(&plain).chain(devices.iter().map(|device| &device.engine)) {
+            progress.set_message(format!("loading {table} for {}", engine.name));
+            progress.tick();
+            engine.register(table, &folder.join(format!("{table}.parquet"))).await?;
+            if tables.contains(&Source::Resident) {
+                engine.load(table, |column| mentions(&all_text, column)).await?;
+            }
+        }
+    }
+
+    let mut outcomes = Vec::new();
+    for (number, text) in &texts {
+        let label = format!("Q{number}");
+        for &source in &tables {
+            progress.set_message(format!("{label} {}", source.name()));
+            let target = |device: &Device| target(*number, source, device);
+            outcomes.extend(compare(&plain, &devices, (&label, text), source, common.runs, target, || progress.tick()).await);
+        }
+    }
+    progress.finish_and_clear();
+
+    let surroundings = report::surroundings(common.partitions());
+    let device_reports =
+        devices.iter().map(|device| report::device(&device.engine, Some(device.copy_bytes_per_second))).collect::<Vec<_>>();
+    report::print_surroundings(&surroundings, &device_reports);
+    println!("  TPC-H       scale {}; medians of {} interleaved runs after a first one", data_arguments.scale, common.runs);
+    compare::print(&outcomes);
+    if let Some(path) = &common.json {
+        let results = outcomes.iter().map(compare::Outcome::json).collect::<Vec<_>>();
+        let report = json!({ "suite": "tpch", "scale": data_arguments.scale, "runs": common.runs, "surroundings": surroundings, "devices": device_reports, "results": results });
+        report::write_json(path, &report)?;
+    }
+    Ok(outcomes.iter().all(compare::Outcome::is_good))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fraction_of_query_11_follows_the_scale() {
+        assert!(query(11, 10.0).unwrap().contains("* 0.0000100000"));
+        assert!(query(23, 1.0).is_err());
+        assert!(query(0, 1.0).is_err());
+    }
+
+    #[test]
+    fn tables_are_found_as_whole_words() {
+        let text = query(13, 1.0).unwrap();
+        assert!(mentions(&text, "orders") && mentions(&text, "customer"));
+        assert!(!mentions(&text, "part") && !mentions("partsupp", "part"));
+    }
+
+    #[tokio::test]
+    async fn every_query_plans() {
+        let folder = std::env::temp_dir().join(format!("devicefusion-bench-plans-{}", std::process::id()));
+        data::run(&data::Arguments { scale: 0.001, data: Some(folder.clone()) }).unwrap();
+        let plain = Engine::plain(2).await.unwrap();
+        for table in data::TABLES {
+            plain.register(table, &folder.join(format!("{table}.parquet"))).await.unwrap();
+        }
+        for number in 1..=22 {
+            let text = query(number, 0.001).unwrap();
+            plain.execute(Source::Parquet, &text, true).await.unwrap_or_else(|error| panic!("Q{number}: {error}"));
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
