@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether two answers are the same.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::{concat_batches, lexsort_to_indices, take_record_batch, SortColumn};
+use arrow::datatypes::{DataType, Float32Type, Float64Type};
+use arrow::row::{RowConverter, SortField};
+
+use crate::harness::Answer;
+
+/// Relative error allowed for aggregates that DataFusion computes in no fixed order: variance and
+/// standard deviation, which merge partial results of partitions.
+pub const UNORDERED_TOLERANCE: f64 = 1e-9;
+
+/// What the comparison may overlook.
+pub struct Allowance<'a> {
+    /// Rows come in any order.
+    pub any_order: bool,
+    /// A float of a group may be any of its equal members: either zero.
+    pub zeros_are_equal: bool,
+    /// Columns with [`UNORDERED_TOLERANCE`].
+    pub approximate: &'a [bool],
+}
+
+/// The first difference, in words.
+pub fn difference(actual: &Answer, expected: &Answer, allowance: &Allowance) -> Option<String> {
+    let types = |answer: &Answer| -> Vec<DataType> {
+        answer.schema.fields().iter().map(|field| field.data_type().clone()).collect()
+    };
+    if types(actual) != types(expected) {
+        return Some(format!("types {:?} instead of {:?}", types(actual), types(expected)));
+    }
+    let nullable = |answer: &Answer| -> Vec<bool> { answer.schema.fields().iter().map(|field| field.is_nullable()).collect() };
+    if nullable(actual) != nullable(expected) {
+        return Some(format!("nullability {:?} instead of {:?}", nullable(actual), nullable(expected)));
+    }
+    if actual.num_rows() != expected.num_rows() {
+        return Some(format!("{} rows instead of {}", actual.num_rows(), expected.num_rows()));
+    }
+    if actual.num_rows() == 0 {
+        return None;
+    }
+    let actual = prepared(actual, allowance);
+    let expected = prepared(expected, allowance);
+    let exact: Vec<usize> = (0..actual.num_columns()).filter(|index| !allowance.approximate[*index]).collect();
+    if let Some(row) = first_difference(&actual.project(&exact).ok()?, &expected.project(&exact).ok()?) {
+        return Some(differing_rows(&actual, &expected, row));
+    }
+    for column in (0..actual.num_columns()).filter(|index| allowance.approximate[*index]) {
+        if let Some(row) = first_distant(actual.column(column), expected.column(column)) {
+            return Some(differing_rows(&actual, &expected, row));
+        }
+    }
+    None
+}
+
+fn differing_rows(actual: &RecordBatch, expected: &RecordBatch, row: usize) -> String {
+    let show = |batch: &RecordBatch| {
+        let values = batch.columns().iter().map(|column| {
+            datafusion::common::ScalarValue::try_from_array(column, row).map_or_else(|error| error.to_string(), |value| format!("{value:?}"))
+        });
+        values.collect::<Vec<_>>().join(", ")
+    };
+    format!("({}) instead of ({})", show(actual), show(expected))
+}
+
+/// One batch, in an order of its own where the query has none.
+fn prepared(answer: &Answer, allowance: &Allowance) -> RecordBatch {
+    let batch = concat_batches(&answer.schema, &answer.batches).unwrap();
+    let columns: Vec<ArrayRef> = batch.columns().iter().map(|column| comparable(column, allowance.zeros_are_equal)).collect();
+    let fields = columns.iter().enumerate().map(|(index, column)| (format!("o{index}"), Arc::clone(column)));
+    let batch = RecordBatch::try_from_iter_with_nullable(fields.map(|(name, column)| (name, column, true))).unwrap();
+    if !allowance.any_order {
+        return batch;
+    }
+    let (exact, approximate): (Vec<usize>, Vec<usize>) = (0..batch.num_columns()).partition(|index| !allowance.approximate[*index]);
+    let keys: Vec<SortColumn> = (exact.iter().chain(&approximate))
+        .map(|index| SortColumn { values: Arc::clone(batch.column(*index)), options: None })
+        .collect();
+    let order = lexsort_to_indices(&keys, None).unwrap();
+    take_record_batch(&batch, &order).unwrap()
+}
+
+/// A column with dictionaries unpacked and, where asked for, -0.0 as 0.0 and every NaN the same.
+fn comparable(column: &ArrayRef, zeros_are_equal: bool) -> ArrayRef {
+    let column = match column.data_type() {
+        DataType::Dictionary(_, values) => arrow::compute::cast(column, values).unwrap(),
+        _ => Arc::clone(column),
+    };
+    if !zeros_are_equal {
+        return column;
+    }
+    match column.data_type() {
+        DataType::Float32 => Arc::new(column.as_primitive::<Float32Type>().unary::<_, Float32Type>(|x| if x.is_nan() { f32::NAN } else { x + 0.0 })),
+        DataType::Float64 => Arc::new(column.as_primitive::<Float64Type>().unary::<_, Float64Type>(|x| if x.is_nan() { f64::NAN } else { x + 0.0 })),
+        _ => column,
+    }
+}
+
+/// The first row whose encodings differ; floats by their bits.
+fn first_difference(actual: &RecordBatch, expected: &RecordBatch) -> Option<usize> {
+    if actual.num_columns() == 0 {
+        return None;
+    }
+    let fields = actual.schema().fields().iter().map(|field| SortField::new(field.data_type().clone())).collect();
+    let converter = RowConverter::new(fields).unwrap();
+    let actual = converter.convert_columns(actual.columns()).unwrap();
+    let expected = converter.convert_columns(expected.columns()).unwrap();
+    actual.iter().zip(&expected).position(|(actual, expected)| actual != expected)
+}
+
+fn first_distant(actual: &ArrayRef, expected: &ArrayRef) -> Option<usize> {
+    let actual = arrow::compute::cast(actual, &DataType::Float64).unwrap();
+    let expected = arrow::compute::cast(expected, &DataType::Float64).unwrap();
+    let pairs = actual.as_primitive::<Float64Type>().iter().zip(expected.as_primitive::<Float64Type>());
+    pairs.into_iter().position(|pair| match pair {
+        (None, None) => false,
+        (Some(actual), Some(expected)) => {
+            let near = (actual - expected).abs() <= UNORDERED_TOLERANCE * expected.abs().max(1.0);
+            !(near || actual.to_bits() == expected.to_bits() || actual.is_nan() && expected.is_nan())
+        }
+        _ => true,
+    })
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sessions with and without a device, and how their answers are taken.
+
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::util::pretty::pretty_format_batches;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use devicefusion::{DeviceOptions, DeviceRuntime, Placement, SessionStateBuilderExt, placement, register_schema};
+
+/// The device that the tests of this binary share, so that each kernel is compiled once.
+pub fn shared_runtime() -> Arc<DeviceRuntime> {
+    static RUNTIME: OnceLock<Arc<DeviceRuntime>> = OnceLock::new();
+    Arc::clone(RUNTIME.get_or_init(DeviceRuntime::new))
+}
+
+/// DataFusion as it is.
+pub fn plain(partitions: usize) -> SessionContext {
+    SessionContext::new_with_config(config(partitions))
+}
+
+/// A strict session on the shared device: what cannot run there fails.
+pub fn strict(partitions: usize) -> SessionContext {
+    strict_on(partitions, shared_runtime())
+}
+
+/// A strict session on a device of its own.
+pub fn strict_on(partitions: usize, runtime: Arc<DeviceRuntime>) -> SessionContext {
+    let state = SessionStateBuilder::new()
+        .with_config(config(partitions).with_option_extension(DeviceOptions::default()))
+        .with_default_features()
+        .with_device_runtime(runtime)
+        .build();
+    let ctx = SessionContext::new_with_state(state);
+    register_schema(&ctx).unwrap();
+    set(&ctx, "device.fallback", "error");
+    set(&ctx, "device.cost", "always");
+    ctx
+}
+
+fn config(partitions: usize) -> SessionConfig {
+    SessionConfig::new().with_target_partitions(partitions).with_information_schema(true)
+}
+
+/// Changes a setting of a session.
+#[track_caller]
+pub fn set(ctx: &SessionContext, key: &str, value: &str) {
+    let state = ctx.state_ref();
+    state.write().config_mut().options_mut().set(key, value).unwrap();
+}
+
+/// A query's rows, and where they came from.
+#[derive(Debug)]
+pub struct Answer {
+    pub schema: SchemaRef,
+    pub batches: Vec<RecordBatch>,
+    pub placement: Placement,
+    pub launches: usize,
+}
+
+impl Answer {
+    pub fn num_rows(&self) -> usize {
+        self.batches.iter().map(RecordBatch::num_rows).sum()
+    }
+
+    /// The rows as text, sorted.
+    pub fn lines(&self) -> Vec<String> {
+        let text = pretty_format_batches(&self.batches).unwrap().to_string();
+        let mut lines: Vec<String> = text.lines().skip(3).filter(|line| !line.starts_with('+')).map(str::to_string).collect();
+        lines.sort();
+        lines
+    }
+}
+
+/// Runs a query to its end.
+pub async fn answer(ctx: &SessionContext, sql: &str) -> Result<Answer> {
+    let frame = ctx.sql(sql).await?;
+    let task = Arc::new(frame.task_ctx());
+    let plan = frame.create_physical_plan().await?;
+    answer_of(plan, task).await
+}
+
+/// Runs a plan to its end.
+pub async fn answer_of(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result<Answer> {
+    let batches = collect(Arc::clone(&plan), task).await?;
+    Ok(Answer { schema: plan.schema(), batches, placement: placement(&plan), launches: metric(&plan, "launches") })
+}
+
+/// The sum of a metric over all operators of a plan that has run.
+pub fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
+    let mut total = 0;
+    plan.apply(|node| {
+        if let Some(metrics) = node.metrics() {
+            total += metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .unwrap();
+    total
+}
+
+/// Runs a query on the shared device and on plain DataFusion and compares rows, ignoring their order.
+#[track_caller]
+pub fn check(setup: &[&str], sql: &str) {
+    let location = std::panic::Location::caller();
+    block_on(async {
+        let (device, host) = (strict(2), plain(2));
+        for statement in setup {
+            device.sql(statement).await.unwrap().collect().await.unwrap();
+            if !statement.contains("device.") {
+                host.sql(statement).await.unwrap().collect().await.unwrap();
+            }
+        }
+        let actual = answer(&device, sql).await.unwrap();
+        let expected = answer(&host, sql).await.unwrap();
+        assert!(actual.launches > 0, "{location}: {sql}: nothing was launched");
+        assert_eq!(actual.lines(), expected.lines(), "{location}: {sql}");
+    });
+}
+
+/// Blocks on a future with several threads and the stack that unoptimised planners need.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_stack_size(16 << 20)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+/// The text of an error without a backtrace.
+pub fn text(error: &DataFusionError) -> String {
+    error.strip_backtrace()
+}

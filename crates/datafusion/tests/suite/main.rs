@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the whole plugin, in one binary: device against plain DataFusion, faults, counters.
+//!
+//! They need a device; PoCL is enough.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod differential;
+mod faults;
+mod harness;
+mod reuse;
+mod streams;

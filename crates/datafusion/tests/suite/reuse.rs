@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Kernels are reused: a query's second run, and the same query with other constants, compile nothing.
+
+use std::sync::Arc;
+
+use devicefusion::DeviceRuntime;
+
+use crate::harness::{answer, block_on, check, plain, set, shared_runtime, strict, strict_on};
+
+const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 10 AS k, CAST(value AS DOUBLE) / 8 AS f, \
+    CAST(value % 1000 AS DECIMAL(15, 2)) AS d, CASE value % 3 WHEN 0 THEN 'apple' WHEN 1 THEN 'pear' END AS s \
+    FROM generate_series(1, 50000)";
+
+#[test]
+fn a_second_run_and_other_constants_compile_nothing() {
+    block_on(async {
+        let runtime = DeviceRuntime::new();
+        let ctx = strict_on(2, Arc::clone(&runtime));
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        for pair in [
+            ["SELECT i + 1, s FROM t WHERE k = 3 AND f > 10.5", "SELECT i + 7, s FROM t WHERE k = 4 AND f > 0.5"],
+            ["SELECT sum(d * 2) FROM t WHERE d < 24 AND s = 'apple'", "SELECT sum(d * 3) FROM t WHERE d < 500 AND s = 'a longer constant'"],
+            ["SELECT k, count(*), sum(f) FROM t WHERE i > 9 GROUP BY k", "SELECT k, count(*), sum(f) FROM t WHERE i > 12345 GROUP BY k"],
+            ["SELECT s, k, min(i) FROM t WHERE k IN (1, 2, 3) GROUP BY s, k", "SELECT s, k, min(i) FROM t WHERE k IN (4, 5, 6) GROUP BY s, k"],
+        ] {
+            answer(&ctx, pair[0]).await.unwrap();
+            let before = runtime.counters().unwrap();
+            for sql in [pair[0], pair[1]] {
+                answer(&ctx, sql).await.unwrap();
+                let after = runtime.counters().unwrap();
+                assert_eq!(after.programs_compiled, before.programs_compiled, "{sql} compiles");
+                assert_eq!(after.first_launches, before.first_launches, "{sql} launches a kernel for the first time");
+                assert!(after.launches > before.launches, "{sql} launches nothing");
+            }
+        }
+    });
+}
+
+#[test]
+fn programs_come_from_the_cache_folder_in_the_next_session() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let sql = "SELECT k, sum(i * 17 + 4) FROM t WHERE f <> 3 GROUP BY k";
+        let mut counters = Vec::new();
+        for _ in 0..2 {
+            let runtime = DeviceRuntime::new();
+            let ctx = strict_on(1, Arc::clone(&runtime));
+            set(&ctx, "device.cache_dir", folder.path().to_str().unwrap());
+            ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+            answer(&ctx, sql).await.unwrap();
+            counters.push(runtime.counters().unwrap());
+        }
+        assert!(counters[0].programs_compiled > 0, "{counters:?}");
+        assert_eq!(counters[1].programs_compiled, 0, "{counters:?}");
+        assert!(counters[1].cache_hits_disk > 0, "{counters:?}");
+    });
+}
+
+#[test]
+fn eight_queries_at_once_give_right_answers() {
+    block_on(async {
+        let queries: Vec<String> = (0..8)
+            .map(|n| match n % 4 {
+                0 => format!("SELECT k, count(*), sum(i + {n}) FROM t GROUP BY k"),
+                1 => format!("SELECT i, s FROM t WHERE i % 1000 = {n}"),
+                2 => format!("SELECT sum(d), min(f), max(s), count(*) FROM t WHERE i > {n}00"),
+                _ => format!("SELECT s, k, avg(f) FROM t WHERE k <> {n} GROUP BY s, k"),
+            })
+            .collect();
+        let host = plain(2);
+        host.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let device = strict(2);
+        device.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let mut expected = Vec::new();
+        for sql in &queries {
+            expected.push(answer(&host, sql).await.unwrap().lines());
+        }
+        for _ in 0..3 {
+            let running: Vec<_> = queries
+                .iter()
+                .map(|sql| {
+                    let (device, sql) = (device.clone(), sql.clone());
+                    tokio::spawn(async move { answer(&device, &sql).await.unwrap() })
+                })
+                .collect();
+            for ((running, expected), sql) in running.into_iter().zip(&expected).zip(&queries) {
+                let actual = running.await.unwrap();
+                assert!(actual.launches > 0, "{sql}: nothing was launched");
+                assert_eq!(&actual.lines(), expected, "{sql}");
+            }
+        }
+    });
+}
+
+#[test]
+fn inserts_do_not_disturb_running_scans() {
+    block_on(async {
+        let ctx = strict(1);
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        ctx.sql("CREATE TABLE device.r AS SELECT * FROM t").await.unwrap().collect().await.unwrap();
+        let running = ctx.sql("SELECT count(*), sum(i) FROM device.r WHERE f > 0").await.unwrap();
+        let planned = running.clone().create_physical_plan().await.unwrap();
+        ctx.sql("INSERT INTO device.r SELECT * FROM t").await.unwrap().collect().await.unwrap();
+        let before = crate::harness::answer_of(planned, ctx.task_ctx()).await.unwrap();
+        let after = answer(&ctx, "SELECT count(*), sum(i) FROM device.r WHERE f > 0").await.unwrap();
+        assert!(before.lines()[0].contains(" 50000 "), "{:?}", before.lines());
+        assert!(after.lines()[0].contains(" 100000 "), "{:?}", after.lines());
+    });
+}
+
+#[test]
+fn sessions_share_one_device() {
+    check(&[TABLE], "SELECT k, sum(i) FROM t GROUP BY k");
+    let device = shared_runtime().opened().map(|context| context.info().name.clone());
+    check(&[TABLE], "SELECT k, sum(i) FROM t GROUP BY k");
+    assert_eq!(device, shared_runtime().opened().map(|context| context.info().name.clone()));
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows stream: a dropped result gives its memory back, and memory depends on batches, not tables.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::ParquetReadOptions;
+use device::{Context, DeviceConfig};
+use devicefusion::DeviceRuntime;
+use futures::StreamExt;
+
+use crate::harness::{answer, block_on, metric, plain, set, strict_on};
+
+const ROWS: usize = 400_000;
+
+/// Waits until a pool has no more in use than it had.
+async fn assert_returns(context: &Context, before: usize) {
+    let start = Instant::now();
+    while context.pool().in_use() > before {
+        assert!(start.elapsed() < Duration::from_secs(30), "{} bytes are still in use, {before} were before", context.pool().in_use());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn a_result_that_is_dropped_midway_returns_its_memory() {
+    block_on(async {
+        let context = Context::new(DeviceConfig::default()).unwrap();
+        let ctx = strict_on(2, DeviceRuntime::with_context(context.clone()));
+        set(&ctx, "device.batch_rows", "4096");
+        set(&ctx, "datafusion.execution.batch_size", "1024");
+        let table = format!("CREATE TABLE t AS SELECT value AS i, value % 1000 AS k FROM generate_series(1, {ROWS})");
+        ctx.sql(&table).await.unwrap().collect().await.unwrap();
+        let before = context.pool().in_use();
+        for sql in ["SELECT i + 1, k FROM t WHERE k > 2", "SELECT i, count(*) FROM t GROUP BY i"] {
+            let task = ctx.task_ctx();
+            let plan = ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+            let mut stream = execute_stream(Arc::clone(&plan), task).unwrap();
+            assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 1024, "{sql}");
+            let rows_so_far = metric(&plan, "output_rows");
+            drop(stream);
+            assert_returns(&context, before).await;
+            // The work stopped: what had not run then does not run later.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if sql.contains("WHERE") {
+                assert!(rows_so_far < 4 * ROWS, "{sql}: all rows were computed before the first was taken");
+            }
+        }
+        // Before the first batch.
+        let plan = ctx.sql("SELECT k, sum(i) FROM t GROUP BY k").await.unwrap().create_physical_plan().await.unwrap();
+        let mut stream = execute_stream(plan, ctx.task_ctx()).unwrap();
+        let _ = tokio::time::timeout(Duration::from_millis(2), stream.next()).await;
+        drop(stream);
+        assert_returns(&context, before).await;
+        assert_eq!(answer(&ctx, "SELECT sum(i) FROM t WHERE k = 1").await.unwrap().num_rows(), 1);
+    });
+}
+
+#[test]
+fn memory_of_a_streaming_aggregate_over_parquet_is_bounded_by_batches() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+        let host = plain(1);
+        set(&host, "datafusion.execution.parquet.max_row_group_size", "20000");
+        for (name, rows) in [("small.parquet", ROWS / 8), ("large.parquet", ROWS)] {
+            let sql = format!(
+                "COPY (SELECT value AS i, value % 7 AS k, CAST(value AS DOUBLE) AS f FROM generate_series(1, {rows})) TO '{}'",
+                path(name)
+            );
+            host.sql(&sql).await.unwrap().collect().await.unwrap();
+        }
+        let mut peaks = Vec::new();
+        for name in ["small.parquet", "large.parquet"] {
+            // A context of its own, without shared memory, so that every batch counts.
+            let plan = device::testing::FaultPlan::masking(|info| info.unified_memory = false);
+            let context = Context::new(DeviceConfig::default().with_wrap(plan.wrap())).unwrap();
+            let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+            set(&ctx, "device.batch_rows", "8192");
+            ctx.register_parquet("p", path(name), ParquetReadOptions::default()).await.unwrap();
+            let sql = "SELECT k, count(*), sum(f), max(i) FROM p WHERE i % 3 <> 0 GROUP BY k";
+            let rows = answer(&ctx, sql).await.unwrap();
+            assert_eq!(rows.num_rows(), 7);
+            peaks.push(context.pool().peak());
+        }
+        let whole = ROWS * 3 * 8;
+        assert!(peaks[1] < whole / 2, "peak {} bytes of a table of {whole}", peaks[1]);
+        assert!(peaks[1] <= peaks[0] * 3 / 2, "peaks {peaks:?} grow with the table");
+    });
+}
