@@ -50,6 +50,22 @@ sections! {
     I128Float = "i128_float" needs [I128];
     /// Strings.
     Str = "str" needs [Base];
+    /// Dates.
+    Date = "date" needs [Base];
+    /// Integers and Booleans as text.
+    Format = "format" needs [Str];
+    /// Decimals as text.
+    FormatDecimal = "format_decimal" needs [Format, I128Div];
+    /// Dates, times and durations as text.
+    FormatTime = "format_time" needs [Format, Date];
+    /// Text as integers and Booleans.
+    Parse = "parse" needs [Str];
+    /// Text as decimals.
+    ParseDecimal = "parse_decimal" needs [Parse, I128];
+    /// Text as dates and times.
+    ParseTime = "parse_time" needs [Parse, Date];
+    /// Whether bytes are text.
+    Utf8 = "utf8" needs [Str];
     /// Strings in Arrow's views.
     View = "view" needs [Str];
     /// Membership in sorted lists of integers.

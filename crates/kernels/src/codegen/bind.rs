@@ -4,7 +4,7 @@
 use columnar::{DeviceBatch, DeviceColumn};
 use device::{Arg, Buffer, Queue};
 
-use super::params::{Constant, LiteralPart, Param, Params};
+use super::params::{Constant, LiteralPart, Param, Params, SCRATCH};
 use super::value::CType;
 use crate::{Error, Result};
 
@@ -15,7 +15,8 @@ pub struct Bindings<'a> {
     pub literals: Option<&'a Buffer>,
     /// The error word, where the kernel can fail.
     pub error: Option<&'a Buffer>,
-    /// The sink's own parameters, in any order.
+    /// The sink's own parameters, in any order; among them, where [`Params::scratch_bytes`] is not 0,
+    /// a buffer of so many bytes as [`SCRATCH`](super::SCRATCH).
     pub named: Vec<(&'a str, Arg<'a>)>,
 }
 
@@ -48,11 +49,9 @@ impl Params {
                 Param::DictOffset { column } => Arg::U64(dictionary(*column)?.offset() as u64),
                 Param::Literal { index, part } => self.literal_arg(*index, *part)?,
                 Param::LiteralHeap => Arg::Buffer(bindings.literals.ok_or_else(|| unbound("literals"))?),
+                Param::Scratch => named(&mut bindings, SCRATCH)?,
                 Param::Error => Arg::Buffer(bindings.error.ok_or_else(|| unbound("the error word"))?),
-                Param::Named(name) => {
-                    let place = bindings.named.iter().position(|(known, _)| known == name).ok_or_else(|| unbound(name))?;
-                    bindings.named.swap_remove(place).1
-                }
+                Param::Named(name) => named(&mut bindings, name)?,
             });
         }
         Ok(args)
@@ -72,6 +71,11 @@ impl Params {
             (None, _) => return Err(Error::Internal(format!("literal {index} is unknown"))),
         })
     }
+}
+
+fn named<'a>(bindings: &mut Bindings<'a>, name: &str) -> Result<Arg<'a>> {
+    let place = bindings.named.iter().position(|(known, _)| *known == name).ok_or_else(|| unbound(name))?;
+    Ok(bindings.named.swap_remove(place).1)
 }
 
 fn data(column: &DeviceColumn, buffer: usize) -> Result<Arg<'_>> {

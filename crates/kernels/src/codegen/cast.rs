@@ -6,7 +6,6 @@ use arrow::compute::can_cast_types;
 use arrow::datatypes::{DataType, TimeUnit};
 
 use super::arithmetic::within;
-use super::column::value_type;
 use super::decimal::{constant_value, native, power_of_ten, precision_scale};
 use super::row::{RowWriter, unsupported};
 use super::temporal::{fixed_offset, per_second};
@@ -43,7 +42,7 @@ impl RowWriter<'_> {
             return unsupported(format!("CAST from {from} to {to} does not exist"));
         }
         match (kind(&from), kind(to)) {
-            (Kind::Str, Kind::Str) => strings(value, to),
+            (Kind::Str, Kind::Str) => self.strings(value, to, checked),
             (Kind::Str, _) => self.parse(value, to, checked),
             (_, Kind::Str) => self.format(value, to),
             (Kind::Integer | Kind::Float, Kind::Bool) => {
@@ -95,7 +94,7 @@ impl RowWriter<'_> {
     }
 
     /// An integer (of a decimal, too) in another integer type that must hold it.
-    fn to_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
+    pub(super) fn to_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
         let outside = outside(&value, ctype.range().unwrap_or_default());
         let valid = self.fail_or_null(value.valid.clone(), &outside, checked);
         let code = value.to_ctype(ctype);
@@ -197,7 +196,7 @@ impl RowWriter<'_> {
     }
 
     /// Fails where the value has more digits than the precision; in the type's integer after.
-    fn limited(&mut self, value: Value, to: &DataType, precision: u8, checked: bool) -> Result<Value> {
+    pub(super) fn limited(&mut self, value: Value, to: &DataType, precision: u8, checked: bool) -> Result<Value> {
         let most = power_of_ten(i32::from(precision)).map_or(i128::MAX, |power| power - 1);
         let outside = outside(&value, (-most, most));
         let valid = self.fail_or_null(value.valid.clone(), &outside, checked);
@@ -397,21 +396,18 @@ impl RowWriter<'_> {
                 }
             }
             (Timestamp(unit, zone), Date32) => {
-                let local = self.calendar(value, unit, zone.as_deref(), to)?;
-                let days = self.floor_div(&local, DAY_SECONDS * per_second(unit));
+                let (days, _) = self.local_days(&value, unit, zone.as_deref(), to)?;
                 let code = self.local(CType::I32, &format!("(i32){days}"));
-                Ok(Value { data_type: to.clone(), ctype: CType::I32, code, valid: local.valid, bounds: None })
+                Ok(Value { data_type: to.clone(), ctype: CType::I32, code, valid: value.valid, bounds: None })
             }
             (Timestamp(unit, _), Date64) => {
                 let overflow = if *unit == TimeUnit::Second { Overflow::of(checked) } else { Overflow::Never };
                 self.scaled_ticks(value, to, per_second(&TimeUnit::Millisecond), per_second(unit), overflow)
             }
             (Timestamp(unit, zone), Time32(to_unit) | Time64(to_unit)) => {
-                let local = self.calendar(value, unit, zone.as_deref(), to)?;
-                let day = DAY_SECONDS * per_second(unit);
-                let days = self.floor_div(&local, day);
-                let code = self.local(CType::I64, &format!("{} - {days} * {}", local.code, literal(CType::I64, day.into())));
-                let ticks = Value { data_type: Int64, code, ctype: CType::I64, valid: local.valid, bounds: Some((0, i128::from(day) - 1)) };
+                let (_, ticks) = self.local_days(&value, unit, zone.as_deref(), to)?;
+                let day = i128::from(DAY_SECONDS * per_second(unit));
+                let ticks = Value { data_type: Int64, code: ticks, ctype: CType::I64, valid: value.valid, bounds: Some((0, day - 1)) };
                 self.scaled_ticks(ticks, to, per_second(to_unit), per_second(unit), Overflow::Never)
             }
             (Date32, Timestamp(unit, zone)) => {
@@ -456,24 +452,27 @@ impl RowWriter<'_> {
         Ok(Value { data_type: to.clone(), ctype, code, valid, bounds })
     }
 
-    /// Local ticks of a timestamp in its zone; fails outside the calendar, `TRY_CAST` or not.
-    fn calendar(&mut self, value: Value, unit: &TimeUnit, zone: Option<&str>, to: &DataType) -> Result<Value> {
-        let offset = match zone {
-            None => 0,
-            Some(zone) => match fixed_offset(zone) {
-                Some(offset) => offset,
-                None => {
-                    return unsupported(format!("CAST from {} to {to} needs the rules of the zone {zone} and has no device form", value.data_type));
-                }
-            },
+    /// Two locals: the day of a timestamp in its zone, and the ticks since that day began. Fails
+    /// outside the calendar, `TRY_CAST` or not.
+    fn local_days(&mut self, value: &Value, unit: &TimeUnit, zone: Option<&str>, to: &DataType) -> Result<(String, String)> {
+        let Some(offset) = zone.map_or(Some(0), fixed_offset) else {
+            let zone = zone.unwrap_or_default();
+            return unsupported(format!("CAST from {} to {to} needs the rules of the zone {zone} and has no device form", value.data_type));
         };
-        self.in_calendar(&value, unit, true);
+        self.in_calendar(value, unit, true);
+        let per = per_second(unit);
+        let (code, ticks_per_day) = (&value.code, DAY_SECONDS * per);
         if offset == 0 {
-            return Ok(value);
+            let days = self.floor_div(code, ticks_per_day);
+            let ticks = self.local(CType::I64, &format!("{code} - {days} * {}", literal(CType::I64, ticks_per_day.into())));
+            return Ok((days, ticks));
         }
-        let ticks = literal(CType::I64, i128::from(offset * per_second(unit)));
-        let code = self.local(CType::I64, &format!("(i64)((u64){} + (u64){ticks})", value.code));
-        Ok(Value { code, bounds: None, ..value })
+        // By seconds: ticks near the ends of 64 bits have no local ticks.
+        let seconds = self.floor_div(code, per);
+        let local = self.local(CType::I64, &format!("{seconds} + ({offset})"));
+        let days = self.floor_div(&local, DAY_SECONDS);
+        let ticks = self.local(CType::I64, &format!("({local} - {days} * {DAY_SECONDS}) * {per} + ({code} - {seconds} * {per})"));
+        Ok((days, ticks))
     }
 
     /// A local time that becomes an instant of the target's zone.
@@ -502,7 +501,7 @@ impl RowWriter<'_> {
     }
 
     /// Fails, or gives the validity left, where ticks lie outside the calendar.
-    fn in_calendar(&mut self, value: &Value, unit: &TimeUnit, checked: bool) -> Option<String> {
+    pub(super) fn in_calendar(&mut self, value: &Value, unit: &TimeUnit, checked: bool) -> Option<String> {
         let per = i128::from(per_second(unit));
         let (first, last) = (i128::from(CALENDAR_SECONDS.0) * per, (i128::from(CALENDAR_SECONDS.1) + 1) * per - 1);
         let outside = outside(value, (first, last));
@@ -510,9 +509,12 @@ impl RowWriter<'_> {
     }
 
     /// A local: ticks divided by a positive constant, rounded down.
-    fn floor_div(&mut self, value: &Value, divisor: i64) -> String {
+    fn floor_div(&mut self, code: &str, divisor: i64) -> String {
+        if divisor == 1 {
+            return code.into();
+        }
         let d = literal(CType::I64, divisor.into());
-        self.local(CType::I64, &format!("{0} / {d} - ({0} % {d} < 0)", value.code))
+        self.local(CType::I64, &format!("{code} / {d} - ({code} % {d} < 0)"))
     }
 }
 
@@ -559,7 +561,7 @@ fn kind(data_type: &DataType) -> Kind {
 }
 
 /// Conditions, of which none or some hold, under which an integer lies outside of limits.
-fn outside(value: &Value, (least, most): (i128, i128)) -> Vec<String> {
+pub(super) fn outside(value: &Value, (least, most): (i128, i128)) -> Vec<String> {
     let (low, high) = value.range().unwrap_or((i128::MIN, i128::MAX));
     let mut conditions = Vec::new();
     let code = &value.code;
@@ -586,18 +588,7 @@ fn intersect((least, most): (i128, i128), ctype: CType) -> (i128, i128) {
     (least.clamp(low, high), most.clamp(low, high))
 }
 
-/// Casts among strings and binary that keep the bytes.
-fn strings(value: Value, to: &DataType) -> Result<Value> {
-    use DataType::*;
-    let text = |data_type: &DataType| matches!(data_type, Utf8 | LargeUtf8 | Utf8View);
-    let from = &value.data_type;
-    if (!text(from) && text(to)) || matches!(to, FixedSizeBinary(_)) {
-        return refuse(from, to);
-    }
-    Ok(Value { data_type: to.clone(), ..value })
-}
-
 pub(super) fn refuse<T>(from: &DataType, to: &DataType) -> Result<T> {
-    unsupported(format!("CAST from {} to {to} has no device form", value_type(from)))
+    unsupported(format!("CAST from {} to {to} has no device form", from))
 }
 

@@ -19,7 +19,7 @@ mod temporal;
 mod value;
 
 pub use bind::Bindings;
-pub use params::{LiteralPart, Param, Params};
+pub use params::{LiteralPart, Param, Params, SCRATCH};
 pub use row::RowWriter;
 pub use value::{CType, Value};
 

@@ -55,6 +55,8 @@ pub enum Param {
     },
     /// Bytes of string literals and of long lists.
     LiteralHeap,
+    /// Room for texts that a row computes: [`Params::scratch_bytes`].
+    Scratch,
     /// The error word: the lowest failing row, all ones where none failed.
     Error,
     /// Whatever the sink calls so.
@@ -90,8 +92,15 @@ pub struct Params {
     params: Vec<(Param, String)>,
     pub(super) constants: Vec<Constant>,
     heap: Vec<u8>,
+    scratch_slots: usize,
     sections: Sections,
 }
+
+/// The name of scratch memory among the sink's own parameters.
+pub const SCRATCH: &str = "scratch";
+
+/// Bytes that hold any text a row computes.
+pub(super) const SCRATCH_SLOT: usize = 64;
 
 impl Params {
     /// None yet.
@@ -168,6 +177,21 @@ impl Params {
         })
     }
 
+    /// Bytes of scratch memory that a launch of so many items needs, 0 where the kernel takes none.
+    ///
+    /// Texts that a row computes lie there until the item's next row: a sink copies their bytes in
+    /// the same row, and keeps no pointer.
+    pub fn scratch_bytes(&self, items: usize) -> usize {
+        self.scratch_slots * SCRATCH_SLOT * items
+    }
+
+    /// C for a pointer to a new slot of scratch memory, the item's own.
+    pub(super) fn scratch(&mut self) -> String {
+        let scratch = self.add(Param::Scratch, "G u8 *");
+        self.scratch_slots += 1;
+        format!("{scratch} + ((u64){} * GSZ() + GID()) * {SCRATCH_SLOT}", self.scratch_slots - 1)
+    }
+
     /// Adds a parameter if it is new; its name.
     pub(super) fn add(&mut self, param: Param, c_type: &str) -> String {
         let name = name(&param);
@@ -219,16 +243,19 @@ impl Params {
                 CType::F64 => self.word(Constant::F64(*value), "f64"),
                 _ => return Err(mismatch(literal)),
             },
-            LiteralValue::Bytes(bytes) if ctype == CType::Str => {
-                let at = self.heap_place(1)?;
-                self.heap.extend_from_slice(bytes);
-                let len = u32::try_from(bytes.len()).map_err(|_| mismatch(literal))?;
-                let (heap, at, len) = self.heap_constant(at, len);
-                format!("str_make({heap} + {at}, {len})")
-            }
+            LiteralValue::Bytes(bytes) if ctype == CType::Str => self.text(bytes)?,
             LiteralValue::Bytes(_) => return Err(mismatch(literal)),
         };
         Ok(Value { data_type, ctype, code, valid: None, bounds })
+    }
+
+    /// C for a string whose bytes go to the heap.
+    pub(super) fn text(&mut self, bytes: &[u8]) -> Result<String> {
+        let at = self.heap_place(1)?;
+        self.heap.extend_from_slice(bytes);
+        let len = u32::try_from(bytes.len()).map_err(|_| Error::Unsupported("a literal of 4 GiB has no device form".into()))?;
+        let (heap, at, len) = self.heap_constant(at, len);
+        Ok(format!("str_make({heap} + {at}, {len})"))
     }
 
     /// A sorted list of literals in the heap, as elements of `ctype`; the C of its first element's
@@ -345,6 +372,7 @@ fn name(param: &Param) -> String {
         Param::Literal { index, part: LiteralPart::At } => format!("l{index}_at"),
         Param::Literal { index, part: LiteralPart::Len } => format!("l{index}_len"),
         Param::LiteralHeap => "lits".into(),
+        Param::Scratch => SCRATCH.into(),
         Param::Error => "err".into(),
         Param::Named(name) => name.clone(),
     }

@@ -1,19 +1,240 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Casts from and to strings.
+//!
+//! Parsing follows arrow-cast's `parse.rs`, white space and leap seconds included; formatting follows
+//! its `display.rs` with DataFusion's options. Text that a row computes lies in scratch memory until
+//! the item's next row.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, TimeUnit};
 
-use super::cast::refuse;
-use super::row::RowWriter;
-use super::value::Value;
+use super::cast::{outside, refuse};
+use super::decimal::precision_scale;
+use super::params::SCRATCH_SLOT;
+use super::row::{RowWriter, unsupported};
+use super::temporal::{fixed_offset, per_second};
+use super::value::{CType, Value};
 use crate::Result;
+use crate::prelude::Section;
 
 impl RowWriter<'_> {
-    pub(super) fn parse(&mut self, value: Value, to: &DataType, _checked: bool) -> Result<Value> {
-        refuse(&value.data_type, to)
+    /// Casts among strings and binary: the bytes stay.
+    pub(super) fn strings(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
+        use DataType::*;
+        let text = |data_type: &DataType| matches!(data_type, Utf8 | LargeUtf8 | Utf8View);
+        if matches!(to, FixedSizeBinary(_)) {
+            return refuse(&value.data_type, to);
+        }
+        let mut valid = value.valid.clone();
+        if !text(&value.data_type) && text(to) {
+            self.params.need(Section::Utf8);
+            self.costly();
+            let sound = self.flag(&format!("{} && str_is_utf8({})", value.valid_code(), value.code));
+            valid = self.fail_or_null(valid, &[format!("!{sound}")], checked);
+        }
+        Ok(Value { data_type: to.clone(), valid, ..value })
     }
 
+    /// Text as a value of another type.
+    pub(super) fn parse(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
+        use DataType::*;
+        if matches!(value.data_type, Binary | LargeBinary | BinaryView | FixedSizeBinary(_)) {
+            return refuse(&value.data_type, to);
+        }
+        let ctype = CType::native(to).unwrap_or(CType::I64);
+        match to {
+            Boolean => {
+                let (ok, code) = self.parsed(&value, Section::Parse, "i32", |text, out| format!("parse_bool({text}, &{out})"));
+                let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
+                Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
+            }
+            to if to.is_integer() => self.parse_integer(value, to, ctype, checked),
+            to if to.is_decimal() => {
+                let (precision, scale) = precision_scale(to).unwrap_or_default();
+                if scale < 0 {
+                    return unsupported(format!("CAST from {} to {to} does not exist", value.data_type));
+                }
+                let (ok, code) =
+                    self.parsed(&value, Section::ParseDecimal, "i128", |text, out| format!("parse_decimal({text}, {scale}u, &{out})"));
+                let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
+                let parsed = Value { data_type: to.clone(), ctype: CType::I128, code, valid, bounds: None };
+                self.limited(parsed, to, precision, checked)
+            }
+            Date32 => {
+                let (ok, code) = self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_date({text}, 1, &{out})"));
+                let valid = self.zoned(value.valid, &ok, checked);
+                let code = self.local(ctype, &format!("(i32){code}"));
+                Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
+            }
+            Date64 => self.parse_date64(value, to, checked),
+            Timestamp(unit, zone) => self.parse_timestamp(value, to, unit, zone.as_deref(), checked),
+            Time32(unit) | Time64(unit) => self.parse_time(value, to, unit, ctype, checked),
+            _ => unsupported(format!("CAST from {} to {to} has no device form: it needs exact decimal to binary conversion", value.data_type)),
+        }
+    }
+
+    /// Two locals: what a parser answered (0 where there is no value), and what it parsed.
+    fn parsed(&mut self, value: &Value, section: Section, out: &str, call: impl Fn(&str, &str) -> String) -> (String, String) {
+        self.params.need(section);
+        self.costly();
+        let name = self.fresh();
+        let zero = if out == "i128" { CType::I128.zero() } else { "0" };
+        self.push(&format!("{out} {name} = {zero};"));
+        let call = call(&value.code, &name);
+        let ok = self.flag(&match &value.valid {
+            Some(valid) => format!("{valid} ? {call} : 0"),
+            None => call,
+        });
+        (ok, name)
+    }
+
+    /// Validity after a parser that answers 2 for text with a zone's name: that is an error for
+    /// `TRY_CAST` too, rather than a wrong NULL.
+    fn zoned(&mut self, valid: Option<String>, ok: &str, checked: bool) -> Option<String> {
+        if !checked {
+            self.fail_where(&[&format!("({ok} == 2)")], &valid);
+        }
+        self.fail_or_null(valid, &[format!("({ok} != 1)")], checked)
+    }
+
+    fn parse_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
+        let negative = self.fresh();
+        self.push(&format!("i32 {negative} = 0;"));
+        let (ok, magnitude) = self.parsed(&value, Section::Parse, "u64", |text, out| format!("parse_int({text}, &{out}, &{negative})"));
+        let (least, most) = ctype.range().unwrap_or_default();
+        let wrong = format!("({magnitude} > ({negative} ? (u64){:#x}UL : (u64){:#x}UL))", least.unsigned_abs() as u64, most as u64);
+        let valid = self.fail_or_null(value.valid, &[format!("!{ok}"), wrong], checked);
+        let code = self.local(ctype, &format!("({0})({negative} ? (u64)0 - {magnitude} : {magnitude})", ctype.name()));
+        Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
+    }
+
+    /// Up to 10 bytes are a date, more are an instant.
+    fn parse_date64(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
+        let nanos = self.fresh();
+        self.push(&format!("u32 {nanos} = 0;"));
+        let (ok, code) = self.parsed(&value, Section::ParseTime, "i64", |text, out| {
+            format!("({text}.len > 10 ? parse_datetime({text}, 0, &{out}, &{nanos}) : parse_date({text}, 0, &{out}))")
+        });
+        let valid = self.zoned(value.valid, &ok, checked);
+        let text = &value.code;
+        let code = self.local(CType::I64, &format!("{text}.len > 10 ? {code} * 1000 + {nanos} / 1000000 : {code} * 86400000"));
+        Ok(Value { data_type: to.clone(), ctype: CType::I64, code, valid, bounds: None })
+    }
+
+    fn parse_timestamp(&mut self, value: Value, to: &DataType, unit: &TimeUnit, zone: Option<&str>, checked: bool) -> Result<Value> {
+        let Some(offset) = zone.map_or(Some(0), fixed_offset) else {
+            return unsupported(format!("CAST to {to} needs the rules of the zone and has no device form"));
+        };
+        let nanos = self.fresh();
+        self.push(&format!("u32 {nanos} = 0;"));
+        let (ok, seconds) =
+            self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, {offset}, &{out}, &{nanos})"));
+        let mut valid = self.zoned(value.valid, &ok, checked);
+        let per = per_second(unit);
+        // A leap second's nanoseconds reach 2 * 10^9; whole seconds do not see them.
+        let rest = if per == 1 { "0".into() } else { format!("(i64)({nanos} / {}u)", 1_000_000_000 / per) };
+        let code = if *unit == TimeUnit::Nanosecond {
+            // Years 0 to 9999 are more than 64 bits of nanoseconds hold.
+            self.params.need(Section::I128);
+            let wide = self.local(CType::I128, &format!("i128_add(i128_mul64({seconds}, {per}), i128_of({rest}))"));
+            valid = self.fail_or_null(valid, &[format!("!i128_fits({wide})")], checked);
+            self.local(CType::I64, &format!("(i64){wide}.lo"))
+        } else {
+            self.local(CType::I64, &format!("{seconds} * {per} + {rest}"))
+        };
+        Ok(Value { data_type: to.clone(), ctype: CType::I64, code, valid, bounds: None })
+    }
+
+    /// A time of day, or else the plain number of ticks.
+    fn parse_time(&mut self, value: Value, to: &DataType, unit: &TimeUnit, ctype: CType, checked: bool) -> Result<Value> {
+        let (ok, nanos) = self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_time({text}, &{out})"));
+        let negative = self.fresh();
+        self.push(&format!("i32 {negative} = 0;"));
+        let (number, magnitude) = self.parsed(&value, Section::Parse, "u64", |text, out| format!("parse_ticks({text}, &{out}, &{negative})"));
+        let (least, most) = ctype.range().unwrap_or_default();
+        let wrong = format!("({magnitude} > ({negative} ? (u64){:#x}UL : (u64){:#x}UL))", least.unsigned_abs() as u64, most as u64);
+        let valid = self.fail_or_null(value.valid, &[format!("(!{ok} & (!{number} | {wrong}))")], checked);
+        let divisor = 1_000_000_000 / per_second(unit);
+        let code = self.local(
+            ctype,
+            &format!("({})({ok} ? {nanos} / {divisor} : (i64)({negative} ? (u64)0 - {magnitude} : {magnitude}))", ctype.name()),
+        );
+        Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
+    }
+
+    /// A value as text.
     pub(super) fn format(&mut self, value: Value, to: &DataType) -> Result<Value> {
-        refuse(&value.data_type, to)
+        use DataType::*;
+        if !matches!(to, Utf8 | LargeUtf8 | Utf8View) {
+            return refuse(&value.data_type, to);
+        }
+        let code = &value.code;
+        let (section, call) = match &value.data_type {
+            Boolean => (Section::Format, format!("format_bool(#, {code})")),
+            data_type if data_type.is_integer() => match value.ctype.is_signed() {
+                true => (Section::Format, format!("format_i64(#, (i64){code})")),
+                false => (Section::Format, format!("format_u64(#, (u64){code})")),
+            },
+            data_type if data_type.is_decimal() => {
+                let (precision, scale) = precision_scale(data_type).unwrap_or_default();
+                // Sign, 39 digits, and zeros for a negative scale.
+                if 40 + i32::from(scale.min(0).unsigned_abs()) > SCRATCH_SLOT as i32 {
+                    return refuse(data_type, to);
+                }
+                self.params.need(Section::I128);
+                (Section::FormatDecimal, format!("format_decimal(#, {}, {precision}u, {scale})", value.to_ctype(CType::I128)))
+            }
+            Date32 => {
+                let seconds = Value { data_type: Int64, ctype: CType::I64, code: format!("((i64){code} * 86400)"), ..value.clone() };
+                self.in_calendar(&seconds, &TimeUnit::Second, true);
+                (Section::FormatTime, format!("format_date(#, (i64){code})"))
+            }
+            Date64 => {
+                self.in_calendar(&value, &TimeUnit::Millisecond, true);
+                (Section::FormatTime, format!("format_timestamp(#, {code}, 1000, 0, 0)"))
+            }
+            Timestamp(unit, zone) => {
+                let Some(offset) = zone.as_deref().map_or(Some(0), fixed_offset) else {
+                    return unsupported(format!("CAST from {} to {to} needs the rules of the zone and has no device form", value.data_type));
+                };
+                self.in_calendar(&value, unit, true);
+                let shown = i32::from(zone.is_some());
+                (Section::FormatTime, format!("format_timestamp(#, {code}, {}, {offset}, {shown})", per_second(unit)))
+            }
+            Time32(unit) | Time64(unit) => {
+                // chrono takes both parts as 32 bits, whatever was lost.
+                let per = per_second(unit);
+                let seconds = self.local(CType::U32, &format!("(u32)({code} / {per})"));
+                let nanos = self.local(CType::U32, &format!("(u32)((i64)({code} % {per}) * {})", 1_000_000_000 / per));
+                self.fail_where(&[&format!("({seconds} >= 86400)"), &format!("({nanos} >= 1000000000)")], &value.valid);
+                (Section::FormatTime, format!("format_time(#, {seconds}, {nanos})"))
+            }
+            Duration(unit) => {
+                let digits = per_second(unit).ilog10();
+                (Section::FormatTime, format!("format_duration(#, {code}, {}, {digits}u)", per_second(unit)))
+            }
+            other => return unsupported(format!("CAST from {other} to {to} has no device form: it needs the shortest decimal form of a float")),
+        };
+        self.params.need(section);
+        self.costly();
+        let slot = self.params.scratch();
+        let (place, len) = (self.fresh(), self.fresh());
+        self.push(&format!("G u8 *{place} = {slot};"));
+        self.push(&format!("u32 {len} = 0;"));
+        let call = call.replace('#', &place);
+        match &value.valid {
+            Some(valid) => self.push(&format!("if ({valid}) {len} = {call};")),
+            None => self.push(&format!("{len} = {call};")),
+        }
+        let mut code = self.local(CType::Str, &format!("str_make({place}, {len})"));
+        // chrono has no duration of more than i64::MAX milliseconds; what it cannot hold reads so.
+        if let Duration(unit @ (TimeUnit::Second | TimeUnit::Millisecond)) = &value.data_type {
+            let most = i128::from(i64::MAX) / if *unit == TimeUnit::Second { 1000 } else { 1 };
+            let beyond = outside(&value, (-most, most));
+            if !beyond.is_empty() {
+                let word = self.params.text(b"<invalid>")?;
+                code = self.local(CType::Str, &format!("str_sel({}, {word}, {code})", beyond.join(" | ")));
+            }
+        }
+        Ok(Value { data_type: to.clone(), ctype: CType::Str, code, valid: value.valid, bounds: None })
     }
 }

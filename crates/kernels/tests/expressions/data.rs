@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, BinaryArray, BooleanArray, new_null_array, make_array};
+use arrow::array::{ArrayData, ArrayRef, BinaryArray, BooleanArray, make_array, new_null_array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit};

@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
 use futures::executor::block_on;
-use kernels::codegen::{Bindings, CType, Params, Profile, RowWriter};
+use kernels::codegen::{Bindings, CType, Params, Profile, RowWriter, SCRATCH};
 use kernels::expr::{Expr, LiteralValue};
 
 use crate::data;
@@ -104,12 +104,13 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
     let out = queue.alloc(text.bytes).unwrap();
     let error = queue.filled(8 * exprs.len().max(1), 0xff).unwrap();
     let literals = text.params.upload_literals(&queue).unwrap();
-    let named = vec![("n", Arg::U64(rows as u64)), ("out", Arg::Buffer(&out))];
-    let args = text.params.bind(device, Bindings { literals: literals.as_ref(), error: Some(&error), named }).unwrap();
     let grid = match profile {
         Profile::Gpu => Grid { groups: 3, group_size: 64 },
         Profile::Cpu => Grid { groups: 3, group_size: 1 },
     };
+    let scratch = queue.alloc(text.params.scratch_bytes((grid.groups * grid.group_size) as usize)).unwrap();
+    let named = vec![("n", Arg::U64(rows as u64)), ("out", Arg::Buffer(&out)), (SCRATCH, Arg::Buffer(&scratch))];
+    let args = text.params.bind(device, Bindings { literals: literals.as_ref(), error: Some(&error), named }).unwrap();
     queue.launch(&kernel, grid, &args).unwrap();
     let bytes = block_on(queue.read(&out, 0..text.bytes)).unwrap();
     let errors = block_on(queue.read(&error, 0..8 * exprs.len())).unwrap();

@@ -1,1 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
+//! Random expressions over random columns.
+
+use arrow::compute::can_cast_types;
+use arrow::datatypes::{DataType, Field, Schema};
+use kernels::expr::{Expr, LiteralValue};
+use kernels::support::supports;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::data;
+use crate::harness::{PROFILES, batch, check_in, natural};
+use crate::host::arithmetic_type;
+use crate::operators::{ARITHMETIC, COMPARISONS};
+
+struct Generator {
+    random: StdRng,
+    types: Vec<DataType>,
+}
+
+impl Generator {
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.random.random_range(0..from.len())].clone()
+    }
+
+    fn any_type(&mut self) -> DataType {
+        let all = [&data::all()[..], &self.types].concat();
+        self.pick(&all)
+    }
+
+    fn value(&mut self, data_type: &DataType) -> LiteralValue {
+        match self.random.random_range(0..8) {
+            0 => LiteralValue::Null,
+            _ => {
+                let values = data::special(data_type);
+                self.pick(&values)
+            }
+        }
+    }
+
+    /// An expression of the type, with columns, constants and casts as leaves.
+    fn expr(&mut self, data_type: &DataType, depth: u32) -> Expr {
+        let columns: Vec<usize> = (0..self.types.len()).filter(|index| self.types[*index] == *data_type).collect();
+        if depth == 0 {
+            return match columns.is_empty() || self.random.random_bool(0.2) {
+                true => Expr::Literal(data::literal(data_type, self.value(data_type))),
+                false => Expr::Column(self.pick(&columns)),
+            };
+        }
+        let depth = depth - 1;
+        let choice = self.random.random_range(0..10);
+        match choice {
+            0 | 1 if *data_type == DataType::Boolean => {
+                let operands = (0..self.random.random_range(1..4)).map(|_| self.expr(data_type, depth)).collect();
+                if choice == 0 { Expr::And(operands) } else { Expr::Or(operands) }
+            }
+            2 | 3 if *data_type == DataType::Boolean => {
+                let of = self.any_type();
+                let op = self.pick(&COMPARISONS);
+                Expr::Compare { op, left: Box::new(self.expr(&of, depth)), right: Box::new(self.expr(&of, depth)) }
+            }
+            4 if *data_type == DataType::Boolean => match self.random.random_range(0..4) {
+                0 => Expr::Not(Box::new(self.expr(data_type, depth))),
+                1 => {
+                    let of = self.any_type();
+                    Expr::IsNull(Box::new(self.expr(&of, depth)))
+                }
+                2 => {
+                    let truth = self.pick(&[Some(true), Some(false), None]);
+                    Expr::IsTruth(Box::new(self.expr(data_type, depth)), truth)
+                }
+                _ => {
+                    let of = self.any_type();
+                    let list = (0..self.random.random_range(0..9)).map(|_| data::literal(&of, self.value(&of))).collect();
+                    Expr::InList { expr: Box::new(self.expr(&of, depth)), list, negated: self.random.random_bool(0.5) }
+                }
+            },
+            5 => {
+                let branches = (0..self.random.random_range(1..3)).map(|_| (self.expr(&DataType::Boolean, depth), self.expr(data_type, depth))).collect();
+                let otherwise = self.random.random_bool(0.7).then(|| Box::new(self.expr(data_type, depth)));
+                Expr::Case { branches, otherwise, data_type: data_type.clone() }
+            }
+            6 => Expr::Coalesce((0..self.random.random_range(1..4)).map(|_| self.expr(data_type, depth)).collect()),
+            7 => {
+                let from = self.any_type();
+                if from == *data_type || !can_cast_types(&from, data_type) {
+                    return self.expr(data_type, depth);
+                }
+                Expr::Cast { expr: Box::new(self.expr(&from, depth)), to: data_type.clone(), checked: self.random.random_bool(0.2) }
+            }
+            _ => {
+                // Arithmetic whose result has the type, if there is any.
+                let op = self.pick(&ARITHMETIC);
+                let (left, right) = (self.any_type(), self.any_type());
+                for (left, right) in [(left.clone(), right), (data_type.clone(), data_type.clone()), (left.clone(), left)] {
+                    if arithmetic_type(op, &left, &right).as_ref() == Some(data_type) {
+                        return Expr::Arithmetic {
+                            op,
+                            left: Box::new(self.expr(&left, depth)),
+                            right: Box::new(self.expr(&right, depth)),
+                            data_type: data_type.clone(),
+                        };
+                    }
+                }
+                self.expr(data_type, depth)
+            }
+        }
+    }
+}
+
+#[test]
+fn random_expressions() {
+    let seed = std::env::var("KERNELS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    let rounds = std::env::var("KERNELS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(25);
+    for round in 0..rounds {
+        let seed: u64 = seed + round;
+        println!("KERNELS_SEED={seed}");
+        let mut generator = Generator { random: StdRng::seed_from_u64(seed), types: vec![] };
+        generator.types = (0..generator.random.random_range(1..6)).map(|_| generator.any_type()).collect();
+        let rows = generator.random.random_range(0..40);
+        let types = generator.types.clone();
+        let columns = types.iter().map(|data_type| {
+            let values: Vec<LiteralValue> = (0..rows).map(|_| generator.value(data_type)).collect();
+            data::array(data_type, &values)
+        });
+        let batch = batch(columns.collect());
+        let schema = Schema::new(types.iter().enumerate().map(|(index, data_type)| Field::new(format!("c{index}"), data_type.clone(), true)).collect::<Vec<_>>());
+        let mut exprs = Vec::new();
+        while exprs.len() < 6 {
+            let data_type = generator.any_type();
+            let depth = generator.random.random_range(1..5);
+            let expr = generator.expr(&data_type, depth);
+            if supports(&expr, &schema).is_ok() {
+                exprs.push(expr);
+            }
+        }
+        check_in(&batch, &natural(&batch), &exprs, &[PROFILES[round as usize % 2]]);
+    }
+}
