@@ -116,19 +116,19 @@ impl Kind {
             Kind::SumF64 => format!("{0} = F64_BITS(f64_add(BITS_F64({0}), BITS_F64({1})));", to[0], from[0]),
             Kind::Min | Kind::Max => {
                 let below = if self == Kind::Min { "<" } else { ">" };
-                format!("{{ u64 v = {1}; {0} = v {below} {0} ? v : {0}; }}", to[0], from[0])
+                format!("{{ u64 v_ = {1}; {0} = v_ {below} {0} ? v_ : {0}; }}", to[0], from[0])
             }
             Kind::Sum128 => {
-                format!("{{ u64 v = {0} + {2}; {1} += {3} + (v < {0}); {0} = v; }}", to[0], to[1], from[0], from[1])
+                format!("{{ u64 v_ = {0} + {2}; {1} += {3} + (v_ < {0}); {0} = v_; }}", to[0], to[1], from[0], from[1])
             }
             Kind::Sum192 => format!(
-                "{{ u64 v = {0} + {3}, c = v < {0}, w = {1} + c; {0} = v; c = w < c; v = w + {4}; c += v < w; {1} = v; {2} += {5} + c; }}",
+                "{{ u64 v_ = {0} + {3}, c_ = v_ < {0}, w_ = {1} + c_; {0} = v_; c_ = w_ < c_; v_ = w_ + {4}; c_ += v_ < w_; {1} = v_; {2} += {5} + c_; }}",
                 to[0], to[1], to[2], from[0], from[1], from[2]
             ),
             Kind::Min128 | Kind::Max128 => {
-                let (a, b) = if self == Kind::Min128 { ("v", "w") } else { ("w", "v") };
+                let (a, b) = if self == Kind::Min128 { ("v_", "w_") } else { ("w_", "v_") };
                 format!(
-                    "{{ i128 v = i128_make({2}, {3}), w = i128_make({0}, {1}); if (i128_lt({a}, {b})) {{ {0} = v.lo; {1} = v.hi; }} }}",
+                    "{{ i128 v_ = i128_make({2}, {3}), w_ = i128_make({0}, {1}); if (i128_lt({a}, {b})) {{ {0} = v_.lo; {1} = v_.hi; }} }}",
                     to[0], to[1], from[0], from[1]
                 )
             }
@@ -155,16 +155,16 @@ impl Kind {
             Kind::Or => format!("A_OR64({}, {});", to[0], from[0]),
             Kind::Xor => format!("A_XOR64({}, {});", to[0], from[0]),
             // Most values change nothing: look before going to the memory system's atomic unit.
-            Kind::Min => format!("{{ u64 v = {1}; if (v < *{0}) A_MIN64({0}, v); }}", to[0], from[0]),
-            Kind::Max => format!("{{ u64 v = {1}; if (v > *{0}) A_MAX64({0}, v); }}", to[0], from[0]),
+            Kind::Min => format!("{{ u64 v_ = {1}; if (v_ < *{0}) A_MIN64({0}, v_); }}", to[0], from[0]),
+            Kind::Max => format!("{{ u64 v_ = {1}; if (v_ > *{0}) A_MAX64({0}, v_); }}", to[0], from[0]),
             Kind::SumF64 => format!("add_f64_{space}({}, BITS_F64({}));", to[0], from[0]),
             Kind::Sum128 => format!(
-                "{{ u64 v = {2}, old = A_ADD64({0}, v), w = {3} + (old + v < v); if (w) A_ADD64({1}, w); }}",
+                "{{ u64 v_ = {2}, o_ = A_ADD64({0}, v_), w_ = {3} + (o_ + v_ < v_); if (w_) A_ADD64({1}, w_); }}",
                 to[0], to[1], from[0], from[1]
             ),
             Kind::Sum192 => format!(
-                "{{ u64 v = {3}, c = A_ADD64({0}, v) + v < v, w = {4} + c, t = {5} + (w < c), old = w ? A_ADD64({1}, w) : 0; \
-                 t += w && old + w < w; if (t) A_ADD64({2}, t); }}",
+                "{{ u64 v_ = {3}, c_ = A_ADD64({0}, v_) + v_ < v_, w_ = {4} + c_, t_ = {5} + (w_ < c_), o_ = w_ ? A_ADD64({1}, w_) : 0; \
+                 t_ += w_ && o_ + w_ < w_; if (t_) A_ADD64({2}, t_); }}",
                 to[0], to[1], to[2], from[0], from[1], from[2]
             ),
             Kind::Moments => (0..2)
@@ -227,6 +227,13 @@ pub(super) struct Ending {
     pub state: usize,
     /// The count of values that went in; without one there is always a value.
     count: Option<usize>,
+}
+
+impl Ending {
+    /// Type of the result.
+    pub fn data_type(&self) -> &DataType {
+        &self.data_type
+    }
 }
 
 /// All states of an aggregation.

@@ -130,7 +130,8 @@ pub(super) struct Survivors {
 }
 
 impl Survivors {
-    /// Runs the mask kernel through `launch` over `rows` rows, scans, and waits for the count.
+    /// Runs the mask kernel through `launch` over `rows` rows, with `extra` arguments, scans, and waits
+    /// for the count.
     ///
     /// # Errors
     /// `Row` where the condition failed.
@@ -139,7 +140,8 @@ impl Survivors {
         options: &Options,
         primitives: &LoadedPrimitives<'_>,
         rows: usize,
-        launch: impl FnOnce(Grid, Vec<(&str, Arg<'_>)>, &Buffer) -> Result<()>,
+        extra: &[(&str, Arg<'_>)],
+        launch: impl for<'a> FnOnce(Grid, Vec<(&'a str, Arg<'a>)>, &'a Buffer) -> Result<()>,
     ) -> Result<Survivors> {
         let tiles = rows.div_ceil(options.tile_rows as usize).max(1);
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
@@ -148,7 +150,8 @@ impl Survivors {
         let starts = queue.alloc(tiles * 8)?;
         // The error word, which the condition may lower, and the count.
         let control = queue.filled(16, 0xff)?;
-        let named = vec![("n", Arg::U64(rows as u64)), ("mask", Arg::Buffer(&mask)), ("counts", Arg::Buffer(&starts))];
+        let mut named = vec![("n", Arg::U64(rows as u64)), ("mask", Arg::Buffer(&mask)), ("counts", Arg::Buffer(&starts))];
+        named.extend(extra);
         launch(grid, named, &control)?;
         primitives.scan_counts(queue, &starts, tiles, &control, 1)?;
         let answer = queue.read(&control, 0..16).await?;

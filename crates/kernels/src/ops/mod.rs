@@ -12,6 +12,7 @@ mod group;
 mod output;
 mod primitives;
 mod program;
+mod project;
 mod reduce;
 mod select;
 mod source;

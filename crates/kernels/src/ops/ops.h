@@ -33,29 +33,29 @@ FN f64 add_f64_l(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
 #endif
 /* Variance: number, mean and sum of squared distances (Welford, Chan). The words may lie anywhere: macros. */
 #define welford_add(n, mean, m2, value) { \
-  f64 v = (value), m = BITS_F64(*(mean)), d = v - m; \
+  f64 x_ = (value), m_ = BITS_F64(*(mean)), d_ = x_ - m_; \
   *(n) += 1; \
-  m = d / (f64)*(n) + m; \
-  *(m2) = F64_BITS(BITS_F64(*(m2)) + d * (v - m)); \
-  *(mean) = F64_BITS(m); \
+  m_ = d_ / (f64)*(n) + m_; \
+  *(m2) = F64_BITS(BITS_F64(*(m2)) + d_ * (x_ - m_)); \
+  *(mean) = F64_BITS(m_); \
 }
 #define welford_merge(n, mean, m2, n2, mean2, m22) { \
-  u64 other = (n2); \
-  if (other && !*(n)) { *(n) = other; *(mean) = (mean2); *(m2) = (m22); } \
-  else if (other) { \
-    f64 c1 = (f64)*(n), c2 = (f64)other, c = (f64)(*(n) + other), a = BITS_F64(*(mean)), b = BITS_F64(mean2), d = a - b; \
-    *(n) += other; \
-    *(mean) = F64_BITS(a * c1 / c + b * c2 / c); \
-    *(m2) = F64_BITS(BITS_F64(*(m2)) + BITS_F64(m22) + d * d * c1 * c2 / c); \
+  u64 n_ = (n2), a_ = (mean2), b_ = (m22); \
+  if (n_ && !*(n)) { *(n) = n_; *(mean) = a_; *(m2) = b_; } \
+  else if (n_) { \
+    f64 c1_ = (f64)*(n), c2_ = (f64)n_, c_ = (f64)(*(n) + n_), d_ = BITS_F64(*(mean)) - BITS_F64(a_); \
+    *(n) += n_; \
+    *(mean) = F64_BITS(BITS_F64(*(mean)) * c1_ / c_ + BITS_F64(a_) * c2_ / c_); \
+    *(m2) = F64_BITS(BITS_F64(*(m2)) + BITS_F64(b_) + d_ * d_ * c1_ * c2_ / c_); \
   } \
 }
 /* Sums as two floats: the exact error of each addition (Knuth's TwoSum) goes to the low part. */
 #define TWO_SUM_ERROR(a, b, s, e) f64 t_##e = (s) - (a), e = ((a) - ((s) - t_##e)) + ((b) - t_##e);
 #define twofold_add(hi, lo, h, l) { \
-  f64 a = BITS_F64(*(hi)), b = BITS_F64(h), s = a + b; \
-  TWO_SUM_ERROR(a, b, s, e) \
-  *(hi) = F64_BITS(s); \
-  *(lo) = F64_BITS(BITS_F64(*(lo)) + e + BITS_F64(l)); \
+  f64 a_ = BITS_F64(*(hi)), b_ = BITS_F64(h), s_ = a_ + b_; \
+  TWO_SUM_ERROR(a_, b_, s_, e_) \
+  *(hi) = F64_BITS(s_); \
+  *(lo) = F64_BITS(BITS_F64(*(lo)) + e_ + BITS_F64(l)); \
 }
 #define TWOFOLD_ATOMIC(name, space, add) \
 FN void name(volatile space u64 *hi, volatile space u64 *lo, f64 h, f64 l) { \
@@ -74,4 +74,18 @@ FN f64 twofold_distances(u64 n, f64 h1, f64 l1, f64 h2, f64 l2) {
   TWO_SUM_ERROR(h2, -q, d, e)
   f64 result = d + (e + l2 - q_low);
   return result < 0.0 ? 0.0 : result;
+}
+/* Mixes bytes into a hash, eight at a time. */
+#define HASH_BYTES \
+FN u64 hash_bytes(u64 hash, str s) { \
+  u32 i = 0; \
+  hash ^= s.len; \
+  for (; i + 8 <= s.len; i += 8) { \
+    u64 word = 0; \
+    for (u32 b = 0; b < 8; ++b) word |= (u64)s.p[i + b] << (8 * b); \
+    hash = hash64(hash ^ word); \
+  } \
+  u64 rest = 0; \
+  for (u32 b = 0; i < s.len; ++i, ++b) rest |= (u64)s.p[i] << (8 * b); \
+  return hash64(hash ^ rest); \
 }

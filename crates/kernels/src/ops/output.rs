@@ -20,6 +20,7 @@ pub(super) struct Output {
     pub ctype: CType,
     values: String,
     valid: String,
+    heap: String,
 }
 
 impl Output {
@@ -40,7 +41,7 @@ impl Output {
 
     /// The column of this type.
     pub fn new(ty: ColumnType, ctype: CType, name: &str) -> Output {
-        Output { ty: Arc::new(ty), ctype, values: format!("o{name}"), valid: format!("v{name}") }
+        Output { ty: Arc::new(ty), ctype, values: format!("o{name}"), valid: format!("v{name}"), heap: format!("h{name}") }
     }
 
     /// Whether the column has no buffers.
@@ -53,7 +54,13 @@ impl Output {
         self.ty.layout == Layout::Offsets64
     }
 
-    fn nullable(&self) -> bool {
+    /// Names of the kernel parameters: values, validity, heap.
+    pub fn names(&self) -> [&str; 3] {
+        [&self.values, &self.valid, &self.heap]
+    }
+
+    /// Whether validity is written.
+    pub fn nullable(&self) -> bool {
         self.ty.nullable && !self.is_null()
     }
 
@@ -117,21 +124,28 @@ impl Output {
         Ok(Buffers { values, valid, heap: None })
     }
 
-    /// The arguments that [`write`](Self::write) declared.
+    /// The arguments by which kernels know the buffers.
     pub fn args<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = (&'a str, Arg<'a>)> {
-        let values = buffers.values.as_ref().map(|values| (self.values.as_str(), Arg::Buffer(values)));
-        values.into_iter().chain(buffers.valid.as_ref().map(|valid| (self.valid.as_str(), Arg::Buffer(valid))))
+        let all = [(&self.values, &buffers.values), (&self.valid, &buffers.valid), (&self.heap, &buffers.heap)];
+        all.into_iter().filter_map(|(name, buffer)| buffer.as_ref().map(|buffer| (name.as_str(), Arg::Buffer(buffer))))
     }
 
-    /// The column of `n` values that were written.
-    pub fn finish(&self, queue: &Queue, primitives: &LoadedPrimitives<'_>, n: usize, buffers: Buffers) -> Result<DeviceColumn> {
+    /// The column of `n` values that were written, of type `ty` where that differs from the planned one.
+    pub fn finish(
+        &self,
+        queue: &Queue,
+        primitives: &LoadedPrimitives<'_>,
+        n: usize,
+        buffers: Buffers,
+        ty: Option<Arc<ColumnType>>,
+    ) -> Result<DeviceColumn> {
         let values = match (&self.ty.layout, buffers.values) {
             (_, None) => vec![],
             (Layout::Bits, Some(bytes)) => vec![primitives.pack(queue, &bytes, n)?],
             (_, Some(values)) => vec![values],
         };
         let all = values.into_iter().chain(buffers.heap).collect();
-        primitives.column(queue, &self.ty, n, all, buffers.valid.as_ref(), None)
+        primitives.column(queue, &ty.unwrap_or_else(|| self.ty.clone()), n, all, buffers.valid.as_ref(), None)
     }
 }
 

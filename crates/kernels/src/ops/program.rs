@@ -64,6 +64,9 @@ impl Program {
         if kernels.iter().any(|kernel| kernel.body.contains("decimal_average(")) {
             text.push_str(include_str!("average.h"));
         }
+        if kernels.iter().any(|kernel| kernel.body.contains("hash_bytes(")) {
+            text.push_str("HASH_BYTES\n");
+        }
         text.extend(kernels.iter().map(Kernel::text));
         let nothing = DeviceBatch::try_new(Arc::new(Schema::empty()), vec![], 0)?;
         Ok(Program { operator: operator.into(), text: text.into(), kernels, nothing })

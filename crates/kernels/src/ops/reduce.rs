@@ -252,7 +252,7 @@ impl Registers {
         }
         let mut columns = Vec::with_capacity(self.outputs.len());
         for (output, buffers) in self.outputs.iter().zip(buffers) {
-            columns.push(output.finish(queue, &primitives, 1, buffers)?);
+            columns.push(output.finish(queue, &primitives, 1, buffers, None)?);
         }
         Ok(DeviceBatch::try_new(self.schema.clone(), columns, 1)?)
     }
@@ -315,7 +315,7 @@ fn reduce_kernel(source: &Source, accumulators: &Accumulators, part: &[usize], n
                 close.push_str(&format!("    {}\n", state.kind.merge(&places, &low)));
                 if *narrow == Narrow::Halves {
                     open.push_str(&format!("    i64 h{first} = 0;\n"));
-                    let high = [format!("(u64)h{first} << 32"), format!("(u64)(h{first} >> 32)")];
+                    let high = [format!("((u64)h{first} << 32)"), format!("(u64)(h{first} >> 32)")];
                     close.push_str(&format!("    {}\n", state.kind.merge(&places, &high)));
                 }
             }

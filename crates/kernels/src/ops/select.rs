@@ -10,15 +10,16 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
-use device::{Arg, Buffer, Queue};
+use device::{Buffer, Queue};
 
-use super::compact::{Survivors, mask_body, write_body};
+use super::compact::{Survivors, mask_body};
 use super::output::{Buffers, Output};
 use super::primitives::{LoadedPrimitives, Primitives};
-use super::program::{Kernel, Loaded, Program, check_row, for_rows, spread, word};
+use super::program::{Kernel, Program};
+use super::project::{Projection, Rows};
 use super::source::Source;
 use super::{Input, Options};
-use crate::codegen::Params;
+use crate::codegen::{Params, RowWriter, Value};
 use crate::expr::Expr;
 use crate::{Error, Result};
 
@@ -34,8 +35,7 @@ pub struct Select {
     program: Program,
     /// Whether kernel 0 is the filter's.
     filtered: bool,
-    writes: Vec<Write>,
-    copies: Vec<Copy>,
+    projection: Projection,
 }
 
 /// Where an output comes from.
@@ -50,20 +50,6 @@ enum Column {
         /// Source of the dictionary, or of heap and bases of views.
         shares: Option<usize>,
     },
-}
-
-/// A kernel that writes some of the outputs.
-#[derive(Debug, Clone)]
-struct Write {
-    kernel: usize,
-    outputs: Vec<usize>,
-}
-
-/// A kernel that copies the bytes of one output.
-#[derive(Debug, Clone)]
-struct Copy {
-    kernel: usize,
-    output: usize,
 }
 
 impl Select {
@@ -89,8 +75,7 @@ impl Select {
             columns,
             options,
             filtered,
-            writes: vec![],
-            copies: vec![],
+            projection: Projection::default(),
         };
         select.generate()?;
         Ok(select)
@@ -128,88 +113,29 @@ impl Select {
         let survivors = match self.filtered && n > 0 {
             false => None,
             true => Some(
-                Survivors::find(queue, &self.options, &primitives, n, |grid, named, control| {
+                Survivors::find(queue, &self.options, &primitives, n, &[], |grid, named, control| {
                     loaded.launch_on(queue, 0, grid, &bound, Some(control), named)
                 })
                 .await?,
             ),
         };
         let rows = survivors.as_ref().map_or(n, |survivors| survivors.count);
-        let mut buffers = self.columns.iter().map(|column| column.alloc(queue, rows)).collect::<Result<Vec<_>>>()?;
-        if rows > 0 {
-            self.write(queue, &loaded, &primitives, &bound, survivors.as_ref(), rows, &mut buffers).await?;
-        }
+        let written = self
+            .projection
+            .run(queue, &self.options, &self.program, &loaded, &primitives, &bound, survivors.as_ref(), rows, &[])
+            .await?;
         let mut columns = Vec::with_capacity(self.columns.len());
-        for ((column, buffers), ty) in self.columns.iter().zip(buffers).zip(&self.types) {
+        for ((column, buffers), ty) in self.columns.iter().zip(written).zip(&self.types) {
             columns.push(match (column, buffers) {
-                (Column::Written { output, shares, .. }, Some(mut buffers)) => {
-                    if output.is_str() && buffers.heap.is_none() {
-                        buffers.heap = Some(queue.alloc(0)?);
-                    }
-                    match shares {
-                        None => output.finish(queue, &primitives, rows, buffers)?,
-                        Some(shared) => share(queue, &primitives, ty, rows, buffers, &batch.columns()[*shared])?,
-                    }
+                (Column::Written { output, shares: None, .. }, Some(buffers)) => output.finish(queue, &primitives, rows, buffers, None)?,
+                (Column::Written { shares: Some(shared), .. }, Some(buffers)) => {
+                    share(queue, &primitives, ty, rows, buffers, &batch.columns()[*shared])?
                 }
                 (Column::Pass(index), _) => batch.columns()[*index].clone(),
                 (Column::Written { .. }, None) => return Err(Error::Internal("an output without buffers".into())),
             });
         }
         Ok(DeviceBatch::try_new(self.schema.clone(), columns, rows)?)
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    async fn write(
-        &self,
-        queue: &Queue,
-        loaded: &Loaded<'_>,
-        primitives: &LoadedPrimitives<'_>,
-        bound: &DeviceBatch,
-        survivors: Option<&Survivors>,
-        rows: usize,
-        buffers: &mut [Option<Buffers>],
-    ) -> Result<()> {
-        let grid = survivors.map_or_else(|| spread(queue, &self.options, rows), Survivors::grid);
-        // The error word, and the bytes of each string output.
-        let control = queue.filled(8 + self.copies.len() * 8, 0xff)?;
-        let origins = if survivors.is_some() && !self.copies.is_empty() { Some(queue.alloc(rows * 4)?) } else { None };
-        for write in &self.writes {
-            let mut named = match survivors {
-                Some(survivors) => survivors.args(),
-                None => vec![("n", Arg::U64(rows as u64))],
-            };
-            named.extend(origins.as_ref().map(|origins| ("origins", Arg::Buffer(origins))));
-            for index in &write.outputs {
-                if let (Column::Written { output, .. }, Some(buffers)) = (&self.columns[*index], &buffers[*index]) {
-                    named.extend(output.args(buffers));
-                }
-            }
-            loaded.launch_on(queue, write.kernel, grid, bound, Some(&control), named)?;
-        }
-        for (at, copy) in self.copies.iter().enumerate() {
-            let offsets = buffers[copy.output].as_ref().and_then(|buffers| buffers.values.as_ref());
-            let offsets = offsets.ok_or_else(|| Error::Internal("strings without offsets".into()))?;
-            primitives.offsets(queue, offsets, 0, rows, 0, &control, at as u32 + 1)?;
-        }
-        let fails = self.writes.iter().any(|write| self.program.can_fail(write.kernel));
-        if !fails && self.copies.is_empty() {
-            return Ok(());
-        }
-        let answer = queue.read(&control, 0..control.len()).await?;
-        check_row(word(&answer, 0)?)?;
-        for (at, copy) in self.copies.iter().enumerate() {
-            let heap = queue.alloc(word(&answer, at + 1)? as usize)?;
-            if let (Column::Written { output, .. }, Some(buffers)) = (&self.columns[copy.output], &mut buffers[copy.output]) {
-                // What failed has failed above already; this word is never read.
-                let errors = if self.program.can_fail(copy.kernel) { Some(queue.filled(8, 0xff)?) } else { None };
-                let mut named = vec![("n", Arg::U64(rows as u64)), ("heap", Arg::Buffer(&heap))];
-                named.extend(origins.as_ref().map(|origins| ("origins", Arg::Buffer(origins))));
-                named.extend(output.args(buffers));
-                loaded.launch_on(queue, copy.kernel, spread(queue, &self.options, rows), bound, errors.as_ref(), named)?;
-                buffers.heap = Some(heap);
-            }
-        }
-        Ok(())
     }
 
     /// Writes the kernels.
@@ -223,78 +149,27 @@ impl Select {
             let body = mask_body(&mut params, &self.options, &statements, &condition);
             kernels.push(Kernel::new("select_mask", params, body));
         }
-        let written: Vec<usize> = (0..self.columns.len())
-            .filter(|index| matches!(&self.columns[*index], Column::Written { output, .. } if !output.is_null()))
-            .collect();
-        let mut pending = vec![written.as_slice()];
-        while let Some(outputs) = pending.pop() {
-            if outputs.is_empty() {
-                continue;
-            }
-            let kernel = self.write_kernel(self.writes.len(), outputs)?;
-            if !kernel.fits(&self.options) && outputs.len() > 1 {
-                let (first, second) = outputs.split_at(outputs.len() / 2);
-                pending.extend([second, first]);
-                continue;
-            }
-            self.writes.push(Write { kernel: kernels.len(), outputs: outputs.to_vec() });
-            kernels.push(kernel);
-        }
-        for (index, column) in self.columns.iter().enumerate() {
-            if let Column::Written { output, expr, .. } = column
-                && output.is_str()
-            {
-                self.copies.push(Copy { kernel: kernels.len(), output: index });
-                kernels.push(self.copy_kernel(index, output, expr)?);
-            }
-        }
+        let outputs = self.columns.iter().map(|column| match column {
+            Column::Pass(_) => None,
+            Column::Written { output, .. } => Some(output.clone()),
+        });
+        let projection = Projection::try_new("select", self, outputs.collect(), self.filtered, &self.options, &mut kernels)?;
+        self.projection = projection;
         self.program = Program::try_new("Select", &self.options, kernels)?;
         Ok(())
     }
+}
 
-    fn write_kernel(&self, number: usize, outputs: &[usize]) -> Result<Kernel> {
-        let profile = self.options.profile;
-        let mut params = Params::new();
-        let mut writer = self.source.writer(profile, &mut params);
-        let place = if self.filtered { "o" } else { "row" };
-        let mut strings = false;
-        for index in outputs {
-            if let Column::Written { output, expr, .. } = &self.columns[*index] {
-                let value = writer.eval(expr)?;
-                output.write(&mut writer, &value, place);
-                strings |= output.is_str();
-            }
-        }
-        if strings && self.filtered {
-            let origins = writer.params().named("origins", "G u32 *RESTRICT");
-            writer.push(&format!("{origins}[o] = (u32)row;"));
-        }
-        let statements = writer.statements();
-        let body = match self.filtered {
-            true => write_body(&mut params, &self.options, &statements),
-            false => {
-                let n = params.named("n", "u64");
-                for_rows(profile, "row", &n, &statements)
-            }
-        };
-        Ok(Kernel::new(format!("select_write{number}"), params, body))
+impl Rows for Select {
+    fn writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a> {
+        self.source.writer(self.options.profile, params)
     }
 
-    fn copy_kernel(&self, index: usize, output: &Output, expr: &Expr) -> Result<Kernel> {
-        let profile = self.options.profile;
-        let mut params = Params::new();
-        let n = params.named("n", "u64");
-        let origin = match self.filtered {
-            true => format!("{}[o]", params.named("origins", "const G u32 *RESTRICT")),
-            false => "o".into(),
-        };
-        let mut writer = self.source.writer(profile, &mut params);
-        writer.push(&format!("u64 row = {origin};"));
-        let value = writer.eval(expr)?;
-        output.write_bytes(&mut writer, &value, "o")?;
-        let statements = writer.statements();
-        let body = for_rows(profile, "o", &n, &statements);
-        Ok(Kernel::new(format!("select_bytes{index}"), params, body))
+    fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
+        match &self.columns[output] {
+            Column::Written { expr, .. } => writer.eval(expr),
+            Column::Pass(_) => Err(Error::Internal("a column that is passed on is not written".into())),
+        }
     }
 }
 
@@ -303,13 +178,6 @@ impl Column {
         match self {
             Column::Pass(index) => &source.types[*index],
             Column::Written { output, .. } => &output.ty,
-        }
-    }
-
-    fn alloc(&self, queue: &Queue, rows: usize) -> Result<Option<Buffers>> {
-        match self {
-            Column::Pass(_) => Ok(None),
-            Column::Written { output, .. } => output.alloc(queue, rows).map(Some),
         }
     }
 }

@@ -1,0 +1,776 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From keys and aggregates to the kernels of a [`GroupBy`].
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use columnar::ColumnType;
+
+use super::best::{Best, KEPT};
+use super::key::{Form, Key};
+use super::table::{INSERT_INLINE, INSERT_WIDE, NO_GROUP, UNRESOLVED, control, probe_inline, probe_wide};
+use super::{Feed, GroupBy, Kernels, Mode, private};
+use crate::codegen::{CType, Params, Profile, RowWriter, Value};
+use crate::expr::{Aggregate, AggregateFunction, Expr};
+use crate::ops::accumulate::{Accumulators, Ending, Kind, Use};
+use crate::ops::compact::mask_body;
+use crate::ops::output::Output;
+use crate::ops::primitives::Primitives;
+use crate::ops::program::{Kernel, Program, for_rows};
+use crate::ops::project::{Projection, Rows};
+use crate::ops::select::Select;
+use crate::ops::source::Source;
+use crate::ops::{Input, Options};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+/// An aggregation by keys before its kernels are written.
+struct Draft {
+    options: Options,
+    mode: Mode,
+    keys: Vec<Key>,
+    accumulators: Accumulators,
+    bests: Vec<Best>,
+    private: bool,
+}
+
+impl GroupBy {
+    /// Aggregates the rows that pass the input's filter by `keys`; without keys, all of them.
+    ///
+    /// # Errors
+    /// `Unsupported` where an expression, key or aggregate has no device form.
+    pub fn try_new(input: Input, keys: Vec<(Expr, Field)>, aggregates: Vec<(Aggregate, Field)>, options: Options) -> Result<GroupBy> {
+        let mut source = Source::try_new(input.clone())?;
+        let planned = plan_keys(&mut source, &keys, &options)?;
+        let mode = choose(&planned.0, &options);
+        let aggregates: Vec<(Aggregate, Field)> = aggregates.into_iter().map(|(aggregate, field)| (plain(aggregate), field)).collect();
+        let computed = |expr: &Expr| !matches!(expr, Expr::Column(_));
+        let wide_keys = matches!(mode, Mode::Wide) && keys.iter().any(|(expr, _)| computed(expr));
+        let best_arguments = aggregates.iter().any(|(aggregate, _)| {
+            matches!(aggregate.function, AggregateFunction::Min | AggregateFunction::Max) && aggregate.argument.as_ref().is_some_and(computed) && {
+                let mut params = Params::new();
+                let value = aggregate.argument.as_ref().map(|argument| source.writer(options.profile, &mut params).eval(argument));
+                matches!(value, Some(Ok(value)) if matches!(value.ctype, CType::Str | CType::I128))
+            }
+        });
+        if wide_keys || best_arguments {
+            return materialised(input, keys, aggregates, options);
+        }
+        build(source, input, keys, planned, mode, aggregates, options)
+    }
+}
+
+/// DISTINCT that changes nothing goes away.
+fn plain(mut aggregate: Aggregate) -> Aggregate {
+    use AggregateFunction::*;
+    if matches!(aggregate.function, Min | Max | BoolAnd | BoolOr | BitAnd | BitOr) || aggregate.argument.is_none() {
+        aggregate.distinct = false;
+    }
+    aggregate
+}
+
+fn plan_keys(source: &mut Source, keys: &[(Expr, Field)], options: &Options) -> Result<(Vec<Key>, Vec<Expr>)> {
+    let planned = keys.iter().enumerate().map(|(index, (expr, field))| Key::plan(source, index, expr, field, options));
+    Ok(planned.collect::<Result<Vec<_>>>()?.into_iter().unzip())
+}
+
+/// The way to a group number.
+fn choose(keys: &[Key], options: &Options) -> Mode {
+    let groups = keys.iter().try_fold(1u64, |groups, key| groups.checked_mul(key.span()?));
+    if let Some(groups) = groups
+        && groups <= options.dense_groups as u64
+    {
+        return Mode::Dense { groups: groups as usize };
+    }
+    let Some(bits) = keys.iter().try_fold(0u32, |bits, key| Some(bits + key.bits()?)) else { return Mode::Wide };
+    let nulls = keys.iter().filter(|key| key.nullable).count() as u32;
+    match keys {
+        [key] => Mode::Inline { null_slot: key.nullable },
+        _ if bits + nulls <= 64 => Mode::Inline { null_slot: false },
+        _ => Mode::Wide,
+    }
+}
+
+/// An aggregation over a [`Select`] that computes keys and arguments, so that they are columns.
+fn materialised(input: Input, keys: Vec<(Expr, Field)>, aggregates: Vec<(Aggregate, Field)>, options: Options) -> Result<GroupBy> {
+    let schema = input.schema.clone();
+    let mut outputs: Vec<(Expr, Field)> = Vec::new();
+    let mut column = |expr: Expr, data_type: DataType| {
+        let known = outputs.iter().position(|(known, field)| *known == expr && *field.data_type() == data_type);
+        Expr::Column(known.unwrap_or_else(|| {
+            outputs.push((expr, Field::new(format!("c{}", outputs.len()), data_type, true)));
+            outputs.len() - 1
+        }))
+    };
+    let keys = keys.into_iter().map(|(expr, field)| (column(expr, field.data_type().clone()), field)).collect::<Vec<_>>();
+    let mut over = Vec::with_capacity(aggregates.len());
+    for (mut aggregate, field) in aggregates {
+        match (aggregate.argument.take(), aggregate.filter.take()) {
+            (Some(argument), filter) => {
+                let data_type = argument.data_type(&schema)?;
+                let value = match (filter, &data_type) {
+                    (None, _) => argument,
+                    // NULL where the filter leaves the row out: aggregates pass over it.
+                    (Some(filter), data_type) => {
+                        let data_type = match data_type {
+                            DataType::Dictionary(_, value) => (**value).clone(),
+                            other => other.clone(),
+                        };
+                        Expr::Case { branches: vec![(filter, argument)], otherwise: None, data_type }
+                    }
+                };
+                let data_type = value.data_type(&schema)?;
+                aggregate.argument = Some(column(value, data_type));
+            }
+            (None, filter) => aggregate.filter = filter.map(|filter| column(filter, DataType::Boolean)),
+        }
+        over.push((aggregate, field));
+    }
+    let before = Select::try_new(input, outputs, options.clone())?;
+    let input = Input { schema: before.schema().clone(), types: before.output_types().to_vec(), filter: None };
+    let mut source = Source::try_new(input.clone())?;
+    let planned = plan_keys(&mut source, &keys, &options)?;
+    let mode = choose(&planned.0, &options);
+    let mut group = build(source, input, keys, planned, mode, over, options)?;
+    // Inner aggregations read the same columns.
+    group.before = Some(Box::new(before));
+    Ok(group)
+}
+
+fn build(
+    source: Source,
+    input: Input,
+    keys: Vec<(Expr, Field)>,
+    (planned, expressions): (Vec<Key>, Vec<Expr>),
+    mode: Mode,
+    aggregates: Vec<(Aggregate, Field)>,
+    options: Options,
+) -> Result<GroupBy> {
+    let private = private(&options);
+    let usage = Use { atomic: !private, grouped: !planned.is_empty() && !matches!(mode, Mode::Dense { .. }) };
+    let mut accumulators = Accumulators::default();
+    let occupied = match (&mode, planned.is_empty()) {
+        (Mode::Dense { .. }, false) => accumulators.count_rows(0),
+        _ => 0,
+    };
+    let mut distincts = Vec::new();
+    let mut inners: Vec<(Expr, Option<Expr>, Source)> = Vec::new();
+    for (aggregate, _) in &aggregates {
+        let (true, Some(argument)) = (aggregate.distinct, &aggregate.argument) else {
+            accumulators.plan(aggregate, &source, 0, usage)?;
+            continue;
+        };
+        let known = inners.iter().position(|(known, filter, _)| known == argument && *filter == aggregate.filter);
+        let feed = match known {
+            Some(known) => known,
+            None => {
+                let inner = distinct_values(&input, &keys, argument, &aggregate.filter, &options)?;
+                let over = Input { schema: inner.schema().clone(), types: inner.output_types().to_vec(), filter: None };
+                inners.push((argument.clone(), aggregate.filter.clone(), Source::try_new(over)?));
+                distincts.push(inner);
+                inners.len() - 1
+            }
+        };
+        let over = Aggregate { argument: Some(Expr::Column(keys.len())), filter: None, distinct: false, ..aggregate.clone() };
+        accumulators.plan(&over, &inners[feed].2, feed + 1, Use { grouped: false, ..usage })?;
+    }
+    let bests = accumulators
+        .list
+        .iter()
+        .enumerate()
+        .filter(|(_, state)| matches!(state.kind, Kind::BestMin | Kind::BestMax))
+        .map(|(index, state)| {
+            let mut params = Params::new();
+            let argument = state.argument.as_ref().ok_or_else(|| Error::Internal("MIN of nothing".into()))?;
+            Ok(Best::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let mut draft = Draft { options: options.clone(), mode, keys: planned, accumulators, bests, private };
+
+    let mut kernels = vec![draft.grow_kernel(), draft.insert_kernel(), draft.seal_kernel(), draft.occupied_kernel(occupied)];
+    let numbers = Kernels { grow: 0, insert: 1, seal: 2, occupied: 3 };
+    let mut feeds = vec![draft.feed(0, source, expressions, &mut kernels)?];
+    for (index, (_, _, mut source)) in inners.into_iter().enumerate() {
+        let fields = keys.iter().enumerate().map(|(key, (_, field))| (Expr::Column(key), field.clone())).collect::<Vec<_>>();
+        let (_, expressions) = plan_keys(&mut source, &fields, &options)?;
+        feeds.push(draft.feed(index + 1, source, expressions, &mut kernels)?);
+    }
+    let mut bests = std::mem::take(&mut draft.bests);
+    for best in &mut bests {
+        draft.winner_kernels(best, &feeds[0].source, &mut kernels)?;
+    }
+    draft.bests = bests;
+
+    let fields: Vec<Field> = keys.iter().chain(&[]).map(|(_, field)| field.clone()).chain(aggregates.iter().map(|(_, field)| field.clone())).collect();
+    let mut outputs = Vec::with_capacity(fields.len());
+    for key in &draft.keys {
+        outputs.push(match (&draft.mode, &key.form) {
+            (Mode::Wide, Form::Dictionary(codes)) => Some(codes.clone()),
+            (Mode::Wide, _) => None,
+            _ => Some(key.store.clone()),
+        });
+    }
+    for (index, (_, field)) in aggregates.iter().enumerate() {
+        let at = draft.keys.len() + index;
+        let mut params = Params::new();
+        let mut writer = draft.writer(&mut params);
+        let value = draft.value(&mut writer, at)?;
+        outputs.push(Some(Output::of(&value, field.data_type(), &format!("r{index}"))?));
+    }
+    let types: Vec<ColumnType> = draft
+        .keys
+        .iter()
+        .map(|key| key.ty().clone())
+        .chain(outputs[draft.keys.len()..].iter().flatten().map(|output| (*output.ty).clone()))
+        .collect();
+    let compacted = matches!(draft.mode, Mode::Dense { .. }) && !draft.keys.is_empty();
+    let results = Projection::try_new("group", &draft, outputs, compacted, &options, &mut kernels)?;
+    Ok(GroupBy {
+        before: None,
+        schema: Arc::new(Schema::new(fields)),
+        types,
+        primitives: Primitives::try_new(&options)?,
+        program: Program::try_new("GroupBy", &options, kernels)?,
+        options,
+        mode: draft.mode,
+        keys: draft.keys,
+        accumulators: draft.accumulators,
+        bests: draft.bests,
+        private,
+        feeds,
+        distincts,
+        results,
+        kernels: numbers,
+    })
+}
+
+/// The inner aggregation of a DISTINCT: a group for each set of keys and value.
+fn distinct_values(input: &Input, keys: &[(Expr, Field)], argument: &Expr, filter: &Option<Expr>, options: &Options) -> Result<GroupBy> {
+    let known = Expr::Not(Box::new(Expr::IsNull(Box::new(argument.clone()))));
+    let conditions = input.filter.iter().chain(filter).cloned().chain([known]).collect();
+    let inner = Input { filter: Some(Expr::And(conditions)), ..input.clone() };
+    let mut inner_keys: Vec<(Expr, Field)> =
+        keys.iter().enumerate().map(|(index, (expr, field))| (expr.clone(), field.clone().with_name(format!("k{index}")))).collect();
+    inner_keys.push((argument.clone(), Field::new("value", argument.data_type(&input.schema)?, true)));
+    GroupBy::try_new(inner, inner_keys, vec![], options.clone())
+}
+
+impl Draft {
+    fn words(&self) -> usize {
+        self.accumulators.words
+    }
+
+    /// The kernels of one input.
+    fn feed(&self, feed: usize, source: Source, keys: Vec<Expr>, kernels: &mut Vec<Kernel>) -> Result<Feed> {
+        let mut planned = Feed { source, keys, find: None, keep: vec![], updates: vec![] };
+        if !matches!(self.mode, Mode::Dense { .. }) {
+            planned.find = Some(kernels.len());
+            kernels.push(self.find_kernel(feed, &planned)?);
+        }
+        if matches!(self.mode, Mode::Wide) {
+            for index in 0..self.keys.len() {
+                let keep = kernels.len();
+                kernels.push(self.keep_kernel(feed, &planned, index, false)?);
+                let bytes = self.keys[index].store.is_str().then_some(kernels.len());
+                if bytes.is_some() {
+                    kernels.push(self.keep_kernel(feed, &planned, index, true)?);
+                }
+                planned.keep.push((keep, bytes));
+            }
+        }
+        let own: Vec<usize> = (0..self.accumulators.list.len()).filter(|index| self.accumulators.list[*index].feed == feed).collect();
+        let mut pending = vec![own];
+        while let Some(part) = pending.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            let kernel = self.update_kernel(feed, planned.updates.len(), &planned, &part)?;
+            if !kernel.fits(&self.options) && part.len() > 1 {
+                let (first, second) = part.split_at(part.len() / 2);
+                pending.extend([second.to_vec(), first.to_vec()]);
+                continue;
+            }
+            planned.updates.push(kernels.len());
+            kernels.push(kernel);
+        }
+        Ok(planned)
+    }
+
+    /// Runs `body` for rows that pass the source's filter.
+    fn filtered<'a>(&self, source: &Source, writer: &mut RowWriter<'a>, body: impl FnOnce(&mut RowWriter<'a>) -> Result<()>) -> Result<()> {
+        match &source.filter {
+            None => body(writer),
+            Some(filter) => {
+                let condition = writer.eval(filter)?.is_true();
+                writer.guarded(&condition, body)
+            }
+        }
+    }
+
+    fn evaluate(&self, writer: &mut RowWriter<'_>, feed: &Feed) -> Result<Vec<Value>> {
+        for key in &self.keys {
+            key.need(writer.params());
+        }
+        self.keys.iter().zip(&feed.keys).map(|(key, expr)| key.eval(writer, expr)).collect()
+    }
+
+    /// Writes the row's group number of a dense aggregation to a new local `g`.
+    fn dense_number(&self, writer: &mut RowWriter<'_>, values: &[Value]) {
+        let mut number = String::from("0");
+        for (key, value) in self.keys.iter().zip(values) {
+            let span = key.span().unwrap_or(1);
+            let packed = format!("(u32){}", key.pack(value));
+            let place = match &value.valid {
+                Some(valid) => format!("({valid} ? {packed} : {}u)", span - 1),
+                None => packed,
+            };
+            number = if number == "0" { place } else { format!("({number}) * {span}u + {place}") };
+        }
+        writer.push(&format!("u32 g = {number};"));
+    }
+
+    fn find_kernel(&self, feed: usize, planned: &Feed) -> Result<Kernel> {
+        let profile = self.options.profile;
+        let mut params = Params::new();
+        for (name, c_type) in [
+            ("n", "u64"),
+            ("ids", "G u32 *RESTRICT"),
+            ("control", "volatile G u64 *"),
+            ("slots", "volatile G u64 *"),
+            ("mask", "u64"),
+            ("limit", "u64"),
+        ] {
+            params.named(name, c_type);
+        }
+        let mut other_row = String::new();
+        let mut other_group = String::new();
+        if matches!(self.mode, Mode::Wide) {
+            // The texts of the comparisons, for values that the row's own writer names below.
+            let own = {
+                let mut scratch = Params::new();
+                let mut writer = planned.source.writer(profile, &mut scratch).with_names("row", "x");
+                // As below: the filter first, so that locals get the same names.
+                let mut values = vec![];
+                self.filtered(&planned.source, &mut writer, |writer| {
+                    values = self.evaluate(writer, planned)?;
+                    Ok(())
+                })?;
+                values
+            };
+            let mut writer = planned.source.writer(profile, &mut params).with_names("other", "y");
+            let others = self.evaluate(&mut writer, planned)?;
+            let all: Vec<String> = self.keys.iter().zip(&own).zip(&others).map(|((key, a), b)| key.equal(a, b)).collect();
+            writer.push(&format!("equal = {};", all.join(" && ")));
+            other_row = writer.statements();
+            let stored: Vec<Value> = self.keys.iter().map(|key| key.stored(&mut params, "other")).collect();
+            let all: Vec<String> = self.keys.iter().zip(&own).zip(&stored).map(|((key, a), b)| key.equal(a, b)).collect();
+            other_group = format!("    equal = {};", all.join(" && "));
+            for (name, c_type) in
+                [("origins", "G u32 *RESTRICT"), ("places", "G u32 *RESTRICT"), ("hashes", "G u64 *RESTRICT")]
+            {
+                params.named(name, c_type);
+            }
+        } else {
+            params.named("keys", "G u64 *RESTRICT");
+        }
+        let mut writer = planned.source.writer(profile, &mut params);
+        writer.params().need(Section::Hash);
+        writer.push(&format!("u32 id = {NO_GROUP};"));
+        self.filtered(&planned.source, &mut writer, |writer| {
+            let values = self.evaluate(writer, planned)?;
+            match &self.mode {
+                Mode::Inline { null_slot } => {
+                    self.pack(writer, &values, *null_slot);
+                    writer.push(&probe_inline(*null_slot));
+                }
+                _ => {
+                    writer.push("u64 hash = (u64)0x9e3779b97f4a7c15UL;");
+                    for (key, value) in self.keys.iter().zip(&values) {
+                        key.hash(writer, "hash", value);
+                    }
+                    writer.push(&probe_wide(&other_row, &other_group));
+                }
+            }
+            Ok(())
+        })?;
+        writer.push("ids[row] = id;");
+        let mut statements = writer.statements();
+        if profile == Profile::Cpu {
+            // A table that is full is replaced anyway.
+            statements.insert_str(0, &format!("    if (!(row & 1023) && control[{}]) break;\n", control::FULL));
+        }
+        Ok(Kernel::new(format!("group_find{feed}"), params, for_rows(profile, "row", "n", &statements)))
+    }
+
+    /// Writes `key` (and `is_null`) of inline keys.
+    fn pack(&self, writer: &mut RowWriter<'_>, values: &[Value], null_slot: bool) {
+        if null_slot {
+            let null = match &values[0].valid {
+                Some(valid) => format!("!{valid}"),
+                None => "0".into(),
+            };
+            writer.push(&format!("i32 is_null = {null};\nu64 key = {};", self.keys[0].pack(&values[0])));
+            return;
+        }
+        writer.push("u64 key = 0;");
+        let mut shift = 0;
+        for (key, value) in self.keys.iter().zip(values) {
+            let bits = key.bits().unwrap_or(64);
+            let packed = format!("{} << {shift}", key.pack(value));
+            writer.push(&match &value.valid {
+                None => format!("key |= {packed};"),
+                Some(valid) => format!("key |= {valid} ? {packed} : (u64)1 << {};", shift + bits),
+            });
+            shift += bits + u32::from(key.nullable);
+        }
+    }
+
+    /// Copies key `index` of the batch's new groups to the store: values or lengths, or bytes.
+    fn keep_kernel(&self, feed: usize, planned: &Feed, index: usize, bytes: bool) -> Result<Kernel> {
+        let mut params = Params::new();
+        let n = params.named("n", "u64");
+        let first = params.named("first", "u64");
+        let origins = params.named("origins", "const G u32 *RESTRICT");
+        let key = &self.keys[index];
+        key.need(&mut params);
+        let mut writer = planned.source.writer(self.options.profile, &mut params);
+        writer.push(&format!("u64 g = {first} + i, row = {origins}[g];"));
+        let value = key.eval(&mut writer, &planned.keys[index])?;
+        if bytes {
+            key.store.write_bytes(&mut writer, &value, "g")?;
+        } else {
+            key.store.write(&mut writer, &value, "g");
+        }
+        let statements = writer.statements();
+        let name = format!("group_keep{feed}_{index}{}", if bytes { "_bytes" } else { "" });
+        Ok(Kernel::new(name, params, for_rows(self.options.profile, "i", &n, &statements)))
+    }
+
+    /// Adds the rows to the states of a part of the accumulators.
+    fn update_kernel(&self, feed: usize, number: usize, planned: &Feed, part: &[usize]) -> Result<Kernel> {
+        let profile = self.options.profile;
+        let words = self.words();
+        let mut own = self.accumulators.clone();
+        own.list.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
+        let mut params = Params::new();
+        let n = params.named("n", "u64");
+        let states = params.named("states", if self.private { "G u64 *RESTRICT" } else { "volatile G u64 *" });
+        let capacity = params.named("capacity", "u64");
+        // Few dense groups have a replica in shared memory.
+        let shared = match self.mode {
+            Mode::Dense { groups } if !self.private && groups * words * 8 <= self.options.shared_bytes => Some(groups * words),
+            _ => None,
+        };
+        // Rivals' values, each with its statements; their locals are of the winners' loop alone.
+        let mut rivals = Vec::new();
+        for best in self.bests.iter().filter(|best| part.contains(&best.accumulator)) {
+            let mut writer = planned.source.writer(profile, &mut params).with_names("other", &format!("y{}_", best.accumulator));
+            let argument = self.accumulators.list[best.accumulator].argument.as_ref();
+            let argument = argument.ok_or_else(|| Error::Internal("MIN of nothing".into()))?;
+            let value = writer.eval(argument)?;
+            rivals.push((best, writer.statements(), value));
+        }
+        let mut writer = planned.source.writer(profile, &mut params);
+        let group = |writer: &mut RowWriter<'_>| -> Result<()> {
+            if words > 0 {
+                writer.push(&match (self.private, shared) {
+                    (true, _) => format!("G u64 *s = {states} + ((u64)GRP() * {capacity} + g) * {words};"),
+                    (_, Some(_)) => format!("volatile L u64 *s = replica + g * {words};"),
+                    (_, None) => format!("volatile G u64 *s = {states} + (u64)g * {words};"),
+                });
+            }
+            own.write(writer, feed, &mut |writer, index, value| {
+                let state = &own.list[index];
+                if let Some((best, statements, rival)) = rivals.iter().find(|(best, ..)| best.accumulator == index) {
+                    let text = best.compete(writer.params(), state.kind, value, statements, rival);
+                    writer.push(&text);
+                } else if self.private {
+                    let places = state.places(|word| format!("s[{word}]"));
+                    writer.push(&state.kind.take(&places, value));
+                } else {
+                    let places = state.places(|word| format!("(s + {word})"));
+                    writer.push(&state.kind.add_value(&places, value, if shared.is_some() { 'l' } else { 'g' })?);
+                }
+                Ok(())
+            })
+        };
+        match self.mode {
+            Mode::Dense { .. } => self.filtered(&planned.source, &mut writer, |writer| {
+                let values = self.evaluate(writer, planned)?;
+                self.dense_number(writer, &values);
+                group(writer)
+            })?,
+            _ => {
+                // The look-up has applied the filter.
+                let ids = writer.params().named("ids", "const G u32 *RESTRICT");
+                let slots = writer.params().named("slots", "const G u64 *RESTRICT");
+                writer.push(&format!("u32 g = {ids}[row];"));
+                writer.guarded(&format!("g != {NO_GROUP}"), |writer| {
+                    writer.push(&format!("if (g & {UNRESOLVED}) g = (u32){slots}[2 * (u64)(g & ~{UNRESOLVED}) + 1];"));
+                    group(writer)
+                })?;
+            }
+        }
+        let statements = writer.statements();
+        let rows = for_rows(profile, "row", &n, &statements);
+        let body = match shared {
+            None => rows,
+            Some(total) => {
+                let group_size = self.options.group_size;
+                let mut init = String::new();
+                let mut flush = String::new();
+                for index in part {
+                    let state = &self.accumulators.list[*index];
+                    for (place, word) in state.places(|word| format!("replica[g * {words} + {word}]")).iter().zip(state.kind.init()) {
+                        init.push_str(&format!("    {place} = (u64){word:#x}UL;\n"));
+                    }
+                    let to = state.places(|word| format!("({states} + (u64)g * {words} + {word})"));
+                    let from = state.places(|word| format!("replica[g * {words} + {word}]"));
+                    flush.push_str(&match state.kind {
+                        Kind::BestMin | Kind::BestMax => String::new(),
+                        kind => format!("    {}\n", kind.add(&to, &from, 'g')?),
+                    });
+                }
+                let groups = total / words.max(1);
+                let every = format!("  for (u32 g = LID(); g < {groups}u; g += {group_size}u) {{\n");
+                format!(
+                    "  SHARED(u64, replica, {});\n{every}{init}  }}\n  SYNC();\n{rows}  SYNC();\n{every}{flush}  }}\n",
+                    total.max(1)
+                )
+            }
+        };
+        Ok(Kernel::new(format!("group_update{feed}_{number}"), params, body))
+    }
+
+    /// Copies states to a larger array, merging copies where there are to be fewer, and begins the rest.
+    fn grow_kernel(&self) -> Kernel {
+        let mut params = Params::new();
+        self.accumulators.need(&mut params);
+        params.need(Section::Base);
+        for (name, c_type) in [
+            ("old", "const G u64 *RESTRICT"),
+            ("old_capacity", "u64"),
+            ("old_copies", "u64"),
+            ("states", "G u64 *RESTRICT"),
+            ("n", "u64"),
+            ("copies", "u64"),
+        ] {
+            params.named(name, c_type);
+        }
+        let words = self.words();
+        let mut body = format!("    for (u64 c = 0; c < copies; ++c) {{\n      G u64 *s = states + (c * n + g) * {words};\n");
+        let mut merges = String::new();
+        for state in &self.accumulators.list {
+            for (place, word) in state.places(|word| format!("s[{word}]")).iter().zip(state.kind.init()) {
+                body.push_str(&format!("      {place} = (u64){word:#x}UL;\n"));
+            }
+            let to = state.places(|word| format!("s[{word}]"));
+            merges.push_str(&format!("        {}\n", state.kind.merge(&to, &state.places(|word| format!("f[{word}]")))));
+        }
+        body.push_str("    }\n    if (g < old_capacity) {\n      for (u64 c = 0; c < old_copies; ++c) {\n");
+        body.push_str(&format!(
+            "        const G u64 *f = old + (c * old_capacity + g) * {words};\n        G u64 *s = states + ((c < copies ? c : 0) * n + g) * {words};\n{merges}      }}\n    }}\n"
+        ));
+        Kernel::new("group_grow", params, for_rows(self.options.profile, "g", "n", &body))
+    }
+
+    fn insert_kernel(&self) -> Kernel {
+        let mut params = Params::new();
+        params.need(Section::Hash);
+        for (name, c_type) in [("n", "u64"), ("slots", "volatile G u64 *"), ("mask", "u64")] {
+            params.named(name, c_type);
+        }
+        let body = match self.mode {
+            Mode::Wide => {
+                params.named("hashes", "const G u64 *RESTRICT");
+                INSERT_WIDE
+            }
+            _ => {
+                params.named("keys", "const G u64 *RESTRICT");
+                params.named("null_group", "u64");
+                INSERT_INLINE
+            }
+        };
+        Kernel::new("group_insert", params, for_rows(self.options.profile, "g", "n", body))
+    }
+
+    fn seal_kernel(&self) -> Kernel {
+        let mut params = Params::new();
+        params.need(Section::Base);
+        for (name, c_type) in [
+            ("n", "u64"),
+            ("first", "u64"),
+            ("slots", "G u64 *RESTRICT"),
+            ("places", "const G u32 *RESTRICT"),
+            ("hashes", "const G u64 *RESTRICT"),
+        ] {
+            params.named(name, c_type);
+        }
+        let body = "    u64 g = first + i;\n    slots[2 * (u64)places[g]] = (hashes[g] >> 32) << 32 | 0x80000000u | g;\n";
+        Kernel::new("group_seal", params, for_rows(self.options.profile, "i", "n", body))
+    }
+
+    fn occupied_kernel(&self, count: usize) -> Kernel {
+        let mut params = Params::new();
+        params.need(Section::Base);
+        for (name, c_type) in [("states", "const G u64 *RESTRICT"), ("capacity", "u64"), ("copies", "u64")] {
+            params.named(name, c_type);
+        }
+        let word = self.accumulators.list.get(count).map_or(0, |state| state.first);
+        let statements = format!(
+            "    u64 rows = 0;\n    for (u64 c = 0; c < copies; ++c) rows += states[(c * capacity + row) * {} + {word}];\n",
+            self.words().max(1)
+        );
+        let body = mask_body(&mut params, &self.options, &statements, "(rows != 0)");
+        Kernel::new("group_occupied", params, body)
+    }
+
+    /// The kernels that move an aggregate's winners to the store.
+    fn winner_kernels(&self, best: &mut Best, source: &Source, kernels: &mut Vec<Kernel>) -> Result<()> {
+        let profile = self.options.profile;
+        let argument = self.accumulators.list[best.accumulator].argument.as_ref();
+        let argument = argument.ok_or_else(|| Error::Internal("MIN of nothing".into()))?;
+        let name = format!("group_winners{}", best.accumulator);
+        let is_str = best.ctype == CType::Str;
+        for bytes in [false, true] {
+            if !bytes && !is_str {
+                continue;
+            }
+            let mut params = Params::new();
+            params.need_type(best.ctype);
+            let n = params.named("n", "u64");
+            let refs = best.refs(&mut params);
+            let mut writer = source.writer(profile, &mut params);
+            let value = writer.eval(argument)?;
+            let statements = writer.statements();
+            let kept = best.kept(&mut params, "g", &value.data_type);
+            let mut body = format!("    u64 seen = {refs}[g], row = seen - 1;\n");
+            let branches = match (is_str, bytes) {
+                (true, false) => {
+                    let offsets = params.named("new_offsets", "G i64 *RESTRICT");
+                    [format!("{offsets}[g + 1] = {}.len;", kept.code), format!("{offsets}[g + 1] = {}.len;", value.code), format!("{offsets}[g + 1] = 0;")]
+                }
+                (true, true) => {
+                    let offsets = params.named("new_offsets", "const G i64 *RESTRICT");
+                    let heap = params.named("heap", "G u8 *RESTRICT");
+                    let copy = |code: &str| format!("str from = {code}; for (u32 i = 0; i < from.len; ++i) {heap}[{offsets}[g] + i] = from.p[i];");
+                    [copy(&kept.code), format!("{} {refs}[g] = {KEPT};", copy(&value.code)), String::new()]
+                }
+                _ => [String::new(), format!("{} = {}; {refs}[g] = {KEPT};", kept.code, value.code), String::new()],
+            };
+            let [old, new, none] = branches;
+            body.push_str(&format!(
+                "    if (seen == {KEPT}) {{ {old} }}\n    else if (seen) {{\n{statements}      {new}\n    }}\n    else {{ {none} }}\n"
+            ));
+            if bytes {
+                best.bytes = kernels.len();
+            } else {
+                best.lengths = kernels.len();
+            }
+            let suffix = if bytes { "" } else { "_lengths" };
+            kernels.push(Kernel::new(format!("{name}{suffix}"), params, for_rows(profile, "g", &n, &body)));
+        }
+        Ok(())
+    }
+
+    /// The value of a key of the group `row`.
+    fn key_value(&self, writer: &mut RowWriter<'_>, index: usize) -> Result<Value> {
+        let key = &self.keys[index];
+        key.need(writer.params());
+        let (packed, null) = match &self.mode {
+            Mode::Dense { .. } => {
+                let stride: u64 = self.keys[index + 1..].iter().filter_map(Key::span).product();
+                let span = key.span().unwrap_or(1);
+                let place = writer.local(CType::U64, &format!("row / {stride}u % {span}u"));
+                (place.clone(), key.nullable.then(|| format!("({place} == {}u)", span - 1)))
+            }
+            Mode::Inline { null_slot } => {
+                let keys = writer.params().named("keys", "const G u64 *RESTRICT");
+                if *null_slot {
+                    let group = writer.params().named("null_group", "u64");
+                    (format!("{keys}[row]"), Some(format!("(row == {group})")))
+                } else {
+                    let shift: u32 = self.keys[..index].iter().map(|key| key.bits().unwrap_or(0) + u32::from(key.nullable)).sum();
+                    let bits = key.bits().unwrap_or(64);
+                    let mask = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
+                    let place = writer.local(CType::U64, &format!("{keys}[row] >> {shift} & (u64){mask:#x}UL"));
+                    (place, key.nullable.then(|| format!("(i32)({keys}[row] >> {} & 1)", shift + bits)))
+                }
+            }
+            Mode::Wide => match &key.form {
+                // The codes of a new dictionary: each group has its own.
+                Form::Dictionary(codes) => {
+                    let valid = key.nullable.then(|| key.stored(writer.params(), "row").valid_code().to_string());
+                    let value =
+                        Value { data_type: codes.ty.data_type.clone(), ctype: codes.ctype, code: format!("({})row", codes.ctype.local()), valid, bounds: None };
+                    return Ok(writer.store(value));
+                }
+                _ => return Ok(key.stored(writer.params(), "row")),
+            },
+        };
+        let null = null.map(|null| writer.flag(&null));
+        let mut code = key.unpack(&packed);
+        if let (Some(null), Form::Codes(_)) = (&null, &key.form) {
+            // A code of NULL still is one of the dictionary's.
+            code = format!("{null} ? 0 : {code}");
+        }
+        let valid = null.map(|null| format!("!{null}"));
+        Ok(writer.store(Value { data_type: key.store.ty.data_type.clone(), ctype: key.ctype, code, valid, bounds: key.bounds }))
+    }
+
+    fn best_value(&self, writer: &mut RowWriter<'_>, ending: &Ending) -> Option<Value> {
+        let best = self.bests.iter().find(|best| best.accumulator == ending.state)?;
+        writer.params().need_type(best.ctype);
+        let refs = best.refs(writer.params());
+        let found = writer.flag(&format!("{refs}[row] != 0"));
+        let kept = best.kept(writer.params(), "row", ending.data_type());
+        let name = writer.local(best.ctype, best.ctype.zero());
+        writer.push(&format!("if ({found}) {name} = {};", kept.code));
+        Some(Value { code: name, valid: Some(found), ..kept })
+    }
+}
+
+impl Rows for Draft {
+    fn writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a> {
+        RowWriter::new(&[], self.options.profile, params)
+    }
+
+    /// Merges the copies of the group's states to the locals `s0`, `s1`, …
+    fn prepare(&self, writer: &mut RowWriter<'_>) -> Result<()> {
+        let words = self.words();
+        if words == 0 {
+            return Ok(());
+        }
+        self.accumulators.need(writer.params());
+        let states = writer.params().named("states", "const G u64 *RESTRICT");
+        let capacity = writer.params().named("capacity", "u64");
+        let mut loads = String::new();
+        let mut merges = String::new();
+        for state in &self.accumulators.list {
+            for (word, place) in state.places(|word| format!("s{word}")).iter().enumerate() {
+                loads.push_str(&format!("u64 {place} = {states}[row * {words} + {}];\n", state.first + word));
+            }
+            let from = state.places(|word| format!("f[{word}]"));
+            merges.push_str(&format!("  {}\n", state.kind.merge(&state.places(|word| format!("s{word}")), &from)));
+        }
+        writer.push(&loads);
+        if self.private {
+            let copies = writer.params().named("copies", "u64");
+            writer.push(&format!(
+                "for (u64 c = 1; c < {copies}; ++c) {{\n  const G u64 *f = {states} + (c * {capacity} + row) * {words};\n{merges}}}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
+        if output < self.keys.len() {
+            return self.key_value(writer, output);
+        }
+        let ending = &self.accumulators.endings[output - self.keys.len()];
+        if let Some(value) = self.best_value(writer, ending) {
+            return Ok(value);
+        }
+        self.accumulators.end(writer, ending, &|word| format!("s{word}"))
+    }
+}

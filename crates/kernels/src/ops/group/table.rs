@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The hash table of a grouped aggregation: open addressing, linear probing, slots of two words.
+//!
+//! A slot's first word is claimed by compare-and-swap and never changes while rows are looked up; the
+//! claimer then takes the next group number and puts it into the second word. Another row that finds
+//! the slot before that does not wait: it notes the slot instead of the group, and the update resolves
+//! it. Keys that pack into 64 bits are the first word themselves (`inline`); for others it is a tag of
+//! 32 hash bits and a reference (`wide`), to a row of the batch or, once a batch is committed, to the
+//! group, whose key is compared through the batch's columns or the key store.
+//!
+//! Looking up touches no aggregate, so that a table that turns out too small is replaced by a larger
+//! one, filled with the groups of earlier batches, and the batch looked up again.
+
+use device::{Arg, Buffer, Queue};
+
+use crate::Result;
+
+/// Probes after which a table counts as full.
+pub(super) const PROBES: u32 = 512;
+/// Marks an id that is a slot's number.
+pub(super) const UNRESOLVED: &str = "0x80000000u";
+/// The id of rows that take part in no group.
+pub(super) const NO_GROUP: &str = "0xffffffffu";
+
+/// Words of the control buffer, each in a cache line of its own.
+pub(super) mod control {
+    /// Lowest failing row.
+    pub const ERROR: usize = 0;
+    /// Next group number.
+    pub const GROUPS: usize = 8;
+    /// Whether the table is too small.
+    pub const FULL: usize = 16;
+    /// Group of the NULL key, where it has a slot of its own.
+    pub const NULL_GROUP: usize = 24;
+    /// Words in all.
+    pub const WORDS: usize = 32;
+}
+
+/// Text that probes for `key` (u64; and `is_null`, where NULL has a slot of its own), setting `id`.
+pub(super) fn probe_inline(null_slot: bool) -> String {
+    let null = if null_slot { "if (is_null) { key = 0; stored = 0; h = mask + 2; }\n" } else { "" };
+    let note = if null_slot { format!("if (is_null) control[{}] = g; ", control::NULL_GROUP) } else { String::new() };
+    format!(
+        "u64 stored = key, h = hash64(key) & mask;
+if (key == NO_ROW) {{ stored = 0; h = mask + 1; }}
+{null}for (u32 step = 0; step < {PROBES}u; ++step) {{
+  u64 seen = slots[2 * h];
+  if (seen == NO_ROW) {{
+    if (control[{full}]) break;
+    seen = A_CAS64(&slots[2 * h], NO_ROW, stored);
+    if (seen == NO_ROW) {{
+      u64 g = A_ADD64(&control[{groups}], (u64)1);
+      if (g < limit) {{ {note}keys[g] = key; slots[2 * h + 1] = g; id = (u32)g; }}
+      break;
+    }}
+  }}
+  if (seen == stored) {{
+    u64 g = slots[2 * h + 1];
+    id = g == NO_ROW ? (u32)h | {UNRESOLVED} : (u32)g;
+    break;
+  }}
+  h = (h + 1) & mask;
+}}
+if (id == {NO_GROUP}) control[{full}] = 1;",
+        full = control::FULL,
+        groups = control::GROUPS,
+    )
+}
+
+/// Text that probes for the key with `hash`, setting `id`. `other_row` compares with the row `other`
+/// and `other_group` with the kept key of the group `other`, both setting `equal`.
+pub(super) fn probe_wide(other_row: &str, other_group: &str) -> String {
+    format!(
+        "u64 h = hash & mask;
+u32 tag = (u32)(hash >> 32);
+for (u32 step = 0; step < {PROBES}u; ++step) {{
+  u64 seen = slots[2 * h];
+  if (seen == NO_ROW) {{
+    if (control[{full}]) break;
+    seen = A_CAS64(&slots[2 * h], NO_ROW, (u64)tag << 32 | row);
+    if (seen == NO_ROW) {{
+      u64 g = A_ADD64(&control[{groups}], (u64)1);
+      if (g < limit) {{
+        origins[g] = (u32)row;
+        places[g] = (u32)h;
+        hashes[g] = hash;
+        slots[2 * h + 1] = g;
+        id = (u32)g;
+      }}
+      break;
+    }}
+  }}
+  if ((u32)(seen >> 32) == tag) {{
+    i32 equal = 0;
+    u64 other = seen & 0x7fffffffu;
+    if (seen & {UNRESOLVED}) {{
+{other_group}
+    }} else {{
+{other_row}
+    }}
+    if (equal) {{
+      u64 g = slots[2 * h + 1];
+      id = g == NO_ROW ? (u32)h | {UNRESOLVED} : (u32)g;
+      break;
+    }}
+  }}
+  h = (h + 1) & mask;
+}}
+if (id == {NO_GROUP}) control[{full}] = 1;",
+        full = control::FULL,
+        groups = control::GROUPS,
+    )
+}
+
+/// Text that puts group `g` of an earlier batch into a new table of inline keys.
+pub(super) const INSERT_INLINE: &str = "    u64 key = keys[g], stored = key, h = hash64(key) & mask;
+    if (g == null_group) { stored = 0; h = mask + 2; }
+    else if (key == NO_ROW) { stored = 0; h = mask + 1; }
+    while (A_CAS64(&slots[2 * h], NO_ROW, stored) != NO_ROW) h = (h + 1) & mask;
+    slots[2 * h + 1] = g;
+";
+
+/// The same for wide keys.
+pub(super) const INSERT_WIDE: &str = "    u64 hash = hashes[g], h = hash & mask, word = (hash >> 32) << 32 | 0x80000000u | g;
+    while (A_CAS64(&slots[2 * h], NO_ROW, word) != NO_ROW) h = (h + 1) & mask;
+    slots[2 * h + 1] = g;
+";
+
+/// The table on the device.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub slots: Buffer,
+    /// Slots without the two special ones, less one.
+    pub mask: u64,
+}
+
+impl Table {
+    /// An empty table with room for `groups` groups at half load.
+    pub fn new(queue: &Queue, groups: usize) -> Result<Table> {
+        let slots = (groups.max(1) * 2).next_power_of_two();
+        Ok(Table { slots: queue.filled((slots + 2) * 16, 0xff)?, mask: slots as u64 - 1 })
+    }
+
+    /// Groups for which there is room.
+    pub fn limit(&self) -> usize {
+        (self.mask as usize + 1) / 2
+    }
+
+    pub fn args<'a>(&'a self) -> [(&'a str, Arg<'a>); 3] {
+        [("slots", Arg::Buffer(&self.slots)), ("mask", Arg::U64(self.mask)), ("limit", Arg::U64(self.limit() as u64))]
+    }
+}
