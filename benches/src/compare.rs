@@ -244,7 +244,7 @@ pub fn print(outcomes: &[Outcome]) {
         println!("  on the host:");
         for (reason, mut queries) in reasons {
             queries.dedup();
-            println!("    {reason} {}", report::dim(&format!("({})", queries.join(", "))));
+            println!("    {reason} {}", report::dim(&format!("({})", queries.join("; "))));
         }
     }
     for note in notes {

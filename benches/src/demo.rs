@@ -159,7 +159,7 @@ fn print_times(place: &str, plain: &Series, fast: &Series) -> Result<bool> {
         milliseconds(plain.median()),
         bold(&format!("{times:.1} × as fast")),
         dim(&format!(
-            "(first run {} ms, {} of it compiling)",
+            "(first run {} ms, {} ms of it compiling)",
             milliseconds(fast.first.seconds),
             milliseconds(fast.first.work().compile.as_secs_f64())
         )),
@@ -203,8 +203,13 @@ fn walk(plan: &Arc<dyn ExecutionPlan>, steps: &mut Vec<(bool, String)>) {
     }
 }
 
-/// `DeviceHashAggregateExec` in words: `hash aggregate`.
+/// `DeviceAggregateExec` in words: `aggregate`. An island's own work is the download at its top.
 fn words(operator: &str) -> String {
+    if operator == "DeviceIslandExec" {
+        return "download".to_string();
+    }
+    // `SortExec(TopK)`
+    let operator = operator.split('(').next().unwrap_or(operator);
     let name = operator.strip_prefix("Device").unwrap_or(operator);
     let name = name.strip_suffix("Exec").unwrap_or(name);
     let mut text = String::new();
@@ -232,7 +237,8 @@ mod tests {
 
     #[test]
     fn operators_are_named_in_words() {
-        assert_eq!(words("DeviceHashAggregateExec"), "hash aggregate");
+        assert_eq!(words("DeviceAggregateExec"), "aggregate");
         assert_eq!(words("SortPreservingMergeExec"), "sort preserving merge");
+        assert_eq!(words("SortExec(TopK)"), "sort");
     }
 }
