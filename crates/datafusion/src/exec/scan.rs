@@ -17,7 +17,6 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-use crate::exec::refuse_stream;
 use crate::table::Snapshot;
 
 /// The batches of a resident table as they were when the query was planned, some of its columns.
@@ -99,7 +98,7 @@ impl ExecutionPlan for DeviceScanExec {
     }
 
     fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        refuse_stream("DeviceScanExec")
+        internal_err!("the rows of a resident table need a session with a device: build its state with SessionStateBuilderExt::with_device")
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

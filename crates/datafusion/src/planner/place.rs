@@ -45,7 +45,8 @@ impl Placer<'_> {
         if plan.children().is_empty() {
             return Ok(Arc::clone(plan));
         }
-        if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
+        if self.options.enabled
+            && let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
             && let Ok(raw) = aggregate_form(aggregate)
         {
             let input = self.place_subtree(&without_exchanges(raw.input()))?;
@@ -55,7 +56,8 @@ impl Placer<'_> {
             }
         }
         let children = plan.children().into_iter().map(|child| self.place_subtree(child)).collect::<Result<Vec<_>>>()?;
-        if let [child] = children.as_slice()
+        if self.options.enabled
+            && let [child] = children.as_slice()
             && !plan.is::<AggregateExec>()
             && device_form(plan).is_ok()
             && let Some(placed) = self.row_wise(plan, child)?
@@ -115,7 +117,7 @@ impl Placer<'_> {
         let mut changed = false;
         let mut restored = Vec::with_capacity(children.len());
         for (index, (original, child)) in plan.children().into_iter().zip(children).enumerate() {
-            changed |= !Arc::ptr_eq(original, &child);
+            changed |= is_device(&child) || !Arc::ptr_eq(original, &child);
             if !is_device(&child) {
                 restored.push(child);
                 continue;

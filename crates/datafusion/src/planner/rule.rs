@@ -10,6 +10,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
+use crate::exec::DeviceScanExec;
 use crate::options::Fallback;
 use crate::planner::lift;
 use crate::planner::place::Placer;
@@ -37,22 +38,23 @@ impl PhysicalOptimizerRule for DevicePlanner {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let options = options_of(config);
         let plan = lift::release(plan)?;
-        if !options.enabled || !any(&plan, &|node| computes(node) || node.name() == "DeviceIslandExec")? {
+        let resident = any(&plan, &|node| node.is::<DeviceScanExec>())?;
+        if !resident && (!options.enabled || !any(&plan, &computes)?) {
             return Ok(plan);
         }
-        let strict = options.fallback == Fallback::Error && !only_streaming_leaves(&plan)?;
-        let placed = if any(&plan, &|node| !is_trivial(node) && device_form(node).is_ok() || node.name() == "DeviceIslandExec")? {
-            match self.runtime.context(&options) {
-                Ok(context) => Placer { options: &options, profile: profile(&options, &context) }.place(plan)?,
-                Err(error) if strict => {
-                    return plan_err!("device.fallback = error and there is no device to run on: {}", error.message());
-                }
-                Err(_) => plan,
+        let strict = options.enabled && options.fallback == Fallback::Error && !only_streaming_leaves(&plan)?;
+        let movable = resident || any(&plan, &|node| !is_trivial(node) && device_form(node).is_ok())?;
+        let placed = match self.runtime.context(&options) {
+            _ if !movable => plan,
+            Ok(context) => Placer { options: &options, profile: profile(&options, &context) }.place(plan)?,
+            Err(error) if resident => return plan_err!("a resident table needs its device: {}", error.message()),
+            Err(error) if strict => {
+                return plan_err!("device.fallback = error and there is no device to run on: {}", error.message());
             }
-        } else {
-            plan
+            Err(_) => plan,
         };
-        if strict && let Some(first) = host_operators(&placed, &options, None).first() {
+        if strict
+            && let Some(first) = host_operators(&placed, &options, None).first() {
             return plan_err!(
                 "{} would run on the host: {}; device.fallback = error forbids it, SET device.fallback = 'host' allows it",
                 first.operator,
