@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Prelude and kernels through clang, as OpenCL C 1.2 and 3.0.
+//!
+//! Stricter than any driver: 3.0 without its optional features (no generic address space, no
+//! subgroups), and of the extensions only those that a device must have.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use kernels::codegen::Profile;
+use kernels::prelude::{Section, Sections};
+
+use crate::sample::{Sample, programs};
+use crate::{in_parallel, missing};
+
+/// Standard, the version that a driver defines for it, and what may be used beyond the core.
+const STANDARDS: [(&str, &str, &str); 2] = [
+    ("CL1.2", "120", "-all,+cl_khr_fp64,+cl_khr_int64_base_atomics,+cl_khr_int64_extended_atomics"),
+    (
+        "CL3.0",
+        "300",
+        "-all,+cl_khr_fp64,+__opencl_c_fp64,+__opencl_c_int64,+cl_khr_int64_base_atomics,+cl_khr_int64_extended_atomics",
+    ),
+];
+
+/// Warnings that are errors. Generated texts may leave functions and locals unused, and `!a & b` is what they mean.
+const WARNINGS: [&str; 7] =
+    ["-Wall", "-Wextra", "-Werror", "-Wno-unused", "-Wno-unused-parameter", "-Wno-sign-compare", "-Wno-logical-not-parentheses"];
+
+fn clang() -> Option<String> {
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    let found = Command::new(&clang).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if found.is_ok_and(|status| status.success()) {
+        return Some(clang);
+    }
+    missing("clang", "DEVICEFUSION_REQUIRE_CLANG", "on Debian or Ubuntu: apt-get install clang");
+    None
+}
+
+/// What clang says against a text.
+fn complaints(clang: &str, text: &str, (standard, version, extensions): (&str, &str, &str)) -> Option<String> {
+    let mut command = Command::new(clang);
+    command.args(["-x", "cl", "-target", "spir64", "-fsyntax-only", &format!("-cl-std={standard}")]);
+    command.arg(format!("-D__OPENCL_VERSION__={version}")).args(WARNINGS);
+    command.args(["-Xclang", "-finclude-default-header", "-Xclang", &format!("-cl-ext={extensions}"), "-"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    // One fault makes many complaints.
+    (!output.status.success()).then(|| complaints.lines().take(12).collect::<Vec<_>>().join("\n"))
+}
+
+#[track_caller]
+fn check(samples: &[Sample]) {
+    let Some(clang) = clang() else { return };
+    let failures: Vec<String> = in_parallel(samples, |sample| {
+        let complaints = STANDARDS.into_iter().filter_map(|standard| {
+            let complaint = complaints(&clang, &sample.text, standard)?;
+            Some(format!("{} as {}:\n{complaint}", sample.name, standard.0))
+        });
+        complaints.collect::<Vec<_>>()
+    })
+    .concat();
+    let shown: Vec<&str> = failures.iter().take(5).map(String::as_str).collect();
+    assert!(failures.is_empty(), "{} of {} texts:\n{}", failures.len(), 2 * samples.len(), shown.join("\n"));
+    eprintln!("{} texts are OpenCL C 1.2 and 3.0", samples.len());
+}
+
+/// Each section stands on what it says it needs.
+#[test]
+fn prelude_sections_are_opencl_1_2_and_3_0() {
+    let samples = Section::ALL.iter().map(|section| {
+        let mut sections = Sections::default();
+        sections.need(*section);
+        Sample { name: format!("prelude section {section:?}"), text: sections.text() }
+    });
+    check(&samples.collect::<Vec<_>>());
+}
+
+/// One program in five, others in each profile: drivers compile them all in other tests.
+#[test]
+fn kernels_are_opencl_1_2_and_3_0() {
+    for (first, profile) in [Profile::Gpu, Profile::Cpu].into_iter().enumerate() {
+        let samples: Vec<Sample> = programs(profile).into_iter().skip(2 * first).step_by(5).collect();
+        check(&samples);
+    }
+}
+
+/// The lint is one that can fail.
+#[test]
+fn missing_address_space_and_optional_feature_are_refused() {
+    let Some(clang) = clang() else { return };
+    let missing_space = "kernel void k(global ulong *p) { ulong *q = p; *q = 1; }";
+    let subgroups = "kernel void k(global uint *p) { *p = get_sub_group_size(); }";
+    let fine = "kernel void k(global double *p) { *p = 1.0; }";
+    for standard in STANDARDS {
+        assert!(complaints(&clang, missing_space, standard).is_some_and(|text| text.contains("address space")));
+        assert!(complaints(&clang, subgroups, standard).is_some_and(|text| text.contains("get_sub_group_size")));
+        assert_eq!(complaints(&clang, fine, standard), None);
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Kernels of the gpu profile through NVRTC: PTX for the oldest devices, machine code for a recent one.
+//!
+//! `scripts/nvrtc.sh` installs NVRTC; `NVRTC_PATH` names its folder.
+
+use std::path::PathBuf;
+
+use device::cuda::nvrtc::{KernelUsage, Nvrtc, usage};
+use kernels::codegen::Profile;
+
+use crate::sample::{Sample, programs};
+use crate::{in_parallel, missing, required};
+
+const REQUIRED: &str = "DEVICEFUSION_REQUIRE_NVRTC";
+
+/// Machine code is asked for registers and spills; PTX shows that older devices are served.
+const MACHINE: &str = "sm_90";
+const PORTABLE: &str = "compute_75";
+
+fn nvrtc() -> Option<Nvrtc> {
+    let wheel = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/nvrtc/nvidia/cu13/lib");
+    let path = std::env::var_os("NVRTC_PATH").map(PathBuf::from).or_else(|| wheel.is_dir().then_some(wheel));
+    match Nvrtc::open(path.as_deref()) {
+        Ok(nvrtc) => Some(nvrtc),
+        Err(error) => {
+            missing("NVRTC", REQUIRED, &format!("scripts/nvrtc.sh installs it ({error})"));
+            None
+        }
+    }
+}
+
+/// Compiles a text both ways; what its kernels use, or what is wrong with it.
+fn compile(nvrtc: &Nvrtc, text: &str) -> Result<Vec<KernelUsage>, String> {
+    let error = |error: device::Error| match error {
+        device::Error::CompileFailed { device, log, .. } => {
+            format!("for {device}:\n{}", log.lines().take(12).collect::<Vec<_>>().join("\n"))
+        }
+        other => other.to_string(),
+    };
+    nvrtc.compile(text, PORTABLE, &[]).map_err(error)?;
+    let compiled = nvrtc.compile(text, MACHINE, &["--ptxas-options=-v".to_owned()]).map_err(error)?;
+    let kernels = usage(&compiled.log);
+    match kernels.iter().find(|kernel| kernel.spill_bytes > 0) {
+        Some(kernel) => Err(format!("spills registers: {kernel:?}")),
+        None if kernels.is_empty() => Err(format!("no kernels in the log:\n{}", compiled.log)),
+        None => Ok(kernels),
+    }
+}
+
+#[track_caller]
+fn check(nvrtc: &Nvrtc, samples: &[Sample]) {
+    let results = in_parallel(samples, |sample| compile(nvrtc, &sample.text).map_err(|error| format!("{}: {error}", sample.name)));
+    let (mut used, mut failures) = (Vec::new(), Vec::new());
+    for (sample, result) in samples.iter().zip(results) {
+        match result {
+            Ok(kernels) => used.extend(kernels.into_iter().map(|kernel| (sample, kernel))),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    used.sort_by_key(|(_, kernel)| std::cmp::Reverse((kernel.registers, kernel.stack_bytes)));
+    eprintln!("{} programs, {} kernels, 0 spills; most registers:", samples.len() - failures.len(), used.len());
+    for (sample, kernel) in used.iter().take(10) {
+        let KernelUsage { kernel, registers, shared_bytes, stack_bytes, .. } = kernel;
+        eprintln!("{registers:4} registers {shared_bytes:6} shared {stack_bytes:5} stack  {kernel} of {}", sample.name);
+    }
+    let shown: Vec<&str> = failures.iter().take(10).map(String::as_str).collect();
+    assert!(failures.is_empty(), "{} of {} programs fail:\n{}", failures.len(), samples.len(), shown.join("\n"));
+}
+
+/// All of the sample where NVRTC is required, as in CI; elsewhere one program in ten, for it takes minutes.
+#[test]
+fn gpu_programs_compile_without_spills() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let samples = programs(Profile::Gpu);
+    assert!(samples.len() > 500, "a sample of {} programs", samples.len());
+    let step = if required(REQUIRED) { 1 } else { 10 };
+    check(&nvrtc, &samples.into_iter().step_by(step).collect::<Vec<_>>());
+}
+
+/// What other tests have left in the folder `DEVICEFUSION_KERNEL_TEXTS`, where they ran with
+/// `DEVICEFUSION_DUMP_KERNELS` naming it. `scripts/nvrtc-gate.sh` does both.
+#[test]
+#[ignore = "needs the texts that other tests generate: scripts/nvrtc-gate.sh"]
+fn dumped_programs_compile_without_spills() {
+    let folder = std::env::var("DEVICEFUSION_KERNEL_TEXTS").expect("DEVICEFUSION_KERNEL_TEXTS names a folder of texts");
+    let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    let samples = files.map(|file| {
+        let path = file.unwrap().path();
+        Sample { name: path.display().to_string(), text: std::fs::read_to_string(&path).unwrap() }
+    });
+    let mut samples: Vec<Sample> = samples.collect();
+    samples.sort_by(|a, b| a.name.cmp(&b.name));
+    assert!(!samples.is_empty(), "{folder} holds no texts: did the tests run with DEVICEFUSION_DUMP_KERNELS={folder}?");
+    let Some(nvrtc) = nvrtc() else { return };
+    check(&nvrtc, &samples);
+}

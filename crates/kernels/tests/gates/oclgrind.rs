@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Each kind of kernel on small data under Oclgrind, an interpreter that watches every access.
+//!
+//! PoCL runs the items of a group one after the other between barriers, so a missing barrier gives the
+//! right answer there. Here it is reported as a data race; accesses out of bounds are reported as well.
+//! Each test starts itself again, in an environment in which Oclgrind is the only OpenCL driver, and then
+//! looks into Oclgrind's log.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+    StringViewArray,
+};
+use arrow::datatypes::{DataType, Field, Int32Type, Schema};
+use columnar::{ColumnType, DeviceBatch, download, natural_types, upload};
+use device::testing::FaultPlan;
+use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
+use futures::executor::block_on;
+use kernels::codegen::Profile;
+use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
+use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
+
+use crate::missing;
+
+/// Debian's place for the library that Oclgrind is as a driver; `OCLGRIND_ICD` names another.
+const DRIVER: &str = "/usr/lib/oclgrind/liboclgrind-rt-icd.so";
+
+/// Set in the process that Oclgrind watches.
+const WATCHED: &str = "DEVICEFUSION_WATCHED";
+
+/// Calls `body` in a process of its own under Oclgrind, and gives what that complains of. `None` where
+/// there is no Oclgrind, and in that process itself.
+fn watch(test: &str, body: impl FnOnce(&Queue)) -> Option<String> {
+    if std::env::var_os(WATCHED).is_some() {
+        // It sees only what goes through the driver: no memory that host and device share.
+        let copying = FaultPlan::masking(|info| info.unified_memory = false);
+        let config = DeviceConfig::default().with_selector(Selector::OpenCl).with_platform("Oclgrind").with_wrap(copying.wrap());
+        body(&Context::new(config).unwrap().queue().unwrap());
+        return None;
+    }
+    let driver = std::env::var("OCLGRIND_ICD").unwrap_or_else(|_| DRIVER.to_owned());
+    if !Path::new(&driver).exists() {
+        missing("Oclgrind", "DEVICEFUSION_REQUIRE_OCLGRIND", "on Debian or Ubuntu: apt-get install oclgrind");
+        return None;
+    }
+    let folder = std::env::temp_dir().join(format!("devicefusion-oclgrind-{}-{test}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let log = folder.join("log");
+    std::fs::write(folder.join("oclgrind.icd"), driver).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("oclgrind::{test}"), "--nocapture"]).env(WATCHED, "1").env("RUST_BACKTRACE", "0");
+    command.env("OCL_ICD_VENDORS", &folder).env("OCLGRIND_LOG", &log);
+    for check in ["OCLGRIND_DATA_RACES", "OCLGRIND_CHECK_API"] {
+        command.env(check, "1");
+    }
+    let output = command.output().unwrap();
+    let complaints = std::fs::read_to_string(&log);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let passed = output.status.success() && text.contains("1 passed");
+    assert!(passed, "{}\n{text}\n{}", output.status, start(&complaints.unwrap_or_default()));
+    Some(complaints.expect("Oclgrind wrote no log: was it there at all?"))
+}
+
+/// Asserts that Oclgrind has nothing to say.
+#[track_caller]
+fn clean(test: &str, body: impl FnOnce(&Queue)) {
+    let complaints = watch(test, body).unwrap_or_default();
+    assert!(complaints.trim().is_empty(), "Oclgrind on {test}:\n{}", start(&complaints));
+}
+
+/// The first complaints; one fault makes many.
+fn start(complaints: &str) -> String {
+    complaints.lines().take(40).collect::<Vec<_>>().join("\n")
+}
+
+/// Rows of a batch: several tiles, the last one not full.
+const ROWS: usize = 300;
+
+/// Both profiles; groups and tiles as small as they may be, tables that must grow.
+fn profiles() -> [Options; 2] {
+    [Profile::Gpu, Profile::Cpu].map(|profile| Options { group_size: 64, tile_rows: 64, initial_groups: 16, ..Options::new(profile) })
+}
+
+const SMALL: usize = 0;
+const KEY: usize = 1;
+const NAME: usize = 2;
+const AMOUNT: usize = 3;
+const RATIO: usize = 4;
+const CODE: usize = 5;
+const FLAG: usize = 6;
+const CITY: usize = 7;
+
+/// Columns of the kinds that differ in memory: bounded, 64-bit, views, 128-bit, floats, codes, bits, offsets.
+/// Each third value or so is NULL.
+fn batch(from: usize) -> RecordBatch {
+    let rows = || from..from + ROWS;
+    let names = ["", "Ada", "a name of more than twelve bytes", "Ωmega"];
+    let name = |i: usize| (i % 5 != 3).then(|| names[i % 4]);
+    let columns: [(&str, ArrayRef); 8] = [
+        ("small", Arc::new(Int32Array::from_iter(rows().map(|i| (i % 7 != 0).then_some(i as i32 % 4))))),
+        ("key", Arc::new(Int64Array::from_iter(rows().map(|i| (i % 11 != 0).then_some(i as i64 % 90 * 1_000_000_007))))),
+        ("name", Arc::new(StringViewArray::from_iter(rows().map(name)))),
+        (
+            "amount",
+            Arc::new(
+                Decimal128Array::from_iter(rows().map(|i| (i % 3 != 0).then_some(i as i128 * 12345)))
+                    .with_precision_and_scale(15, 2)
+                    .unwrap(),
+            ),
+        ),
+        ("ratio", Arc::new(Float64Array::from_iter(rows().map(|i| (i % 4 != 0).then_some(i as f64 / 8.0 - 10.0))))),
+        ("code", Arc::new(DictionaryArray::<Int32Type>::from_iter(rows().map(name)))),
+        ("flag", Arc::new(BooleanArray::from_iter(rows().map(|i| (i % 6 != 0).then_some(i % 2 == 0))))),
+        ("city", Arc::new(StringArray::from_iter(rows().map(|i| (i % 8 != 0).then(|| format!("city {}", i % 13)))))),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
+}
+
+/// The source of [`batch`], with proven bounds where a resident table would have them.
+fn source(filter: Option<Expr>) -> Input {
+    let schema = batch(0).schema();
+    let mut types: Vec<ColumnType> = natural_types(&schema).unwrap();
+    types[SMALL].bounds = Some((0, 3));
+    Input { schema, types, filter }
+}
+
+fn uploaded(queue: &Queue, from: usize) -> DeviceBatch {
+    let input = source(None);
+    upload(queue, &input.schema, &input.types, &[batch(from)]).unwrap()
+}
+
+fn rows(queue: &Queue, batch: &DeviceBatch) -> RecordBatch {
+    block_on(download(queue, batch)).unwrap()
+}
+
+fn named(expr: Expr, schema: &Schema) -> (Expr, Field) {
+    let data_type = expr.data_type(schema).unwrap();
+    (expr, Field::new("out", data_type, true))
+}
+
+fn integer(value: i128) -> Expr {
+    Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(value) })
+}
+
+fn half() -> Expr {
+    Expr::Compare {
+        op: CompareOp::Lt,
+        left: Expr::Column(RATIO).into(),
+        right: Expr::Literal(Literal { data_type: DataType::Float64, value: LiteralValue::Float(5.0) }).into(),
+    }
+}
+
+fn select(queue: &Queue, input: &Input, outputs: Vec<Expr>, expected: usize) {
+    for options in profiles() {
+        let outputs = outputs.iter().map(|expr| named(expr.clone(), &input.schema)).collect();
+        let select = Select::try_new(input.clone(), outputs, options).unwrap();
+        for from in [0, ROWS] {
+            let result = block_on(select.run(queue, &uploaded(queue, from))).unwrap();
+            let result = rows(queue, &result);
+            if from == 0 {
+                assert_eq!(result.num_rows(), expected);
+            }
+        }
+    }
+}
+
+/// Rows of the first batch that [`half`] keeps.
+fn kept() -> usize {
+    (0..ROWS).filter(|i| i % 4 != 0 && *i as f64 / 8.0 - 10.0 < 5.0).count()
+}
+
+#[test]
+fn select_passes_filtered_rows_on() {
+    clean("select_passes_filtered_rows_on", |queue| {
+        select(queue, &source(Some(half())), (0..8).map(Expr::Column).collect(), kept());
+    });
+}
+
+#[test]
+fn select_computes() {
+    let outputs = vec![
+        Expr::IsNull(Expr::Column(NAME).into()),
+        Expr::Compare { op: CompareOp::Lt, left: Expr::Column(NAME).into(), right: Expr::Column(NAME).into() },
+        Expr::InList {
+            expr: Expr::Column(KEY).into(),
+            list: (0..40).map(|at| Literal { data_type: DataType::Int64, value: LiteralValue::Int(at * 1_000_000_007) }).collect(),
+            negated: false,
+        },
+        Expr::Arithmetic {
+            op: ArithmeticOp::Multiply,
+            left: Expr::Column(AMOUNT).into(),
+            right: Expr::Column(AMOUNT).into(),
+            data_type: DataType::Decimal128(31, 4),
+        },
+        Expr::Arithmetic {
+            op: ArithmeticOp::Divide,
+            left: Expr::Column(KEY).into(),
+            right: integer(7).into(),
+            data_type: DataType::Int64,
+        },
+        Expr::Cast { expr: Expr::Column(SMALL).into(), to: DataType::Decimal128(20, 3), checked: true },
+        Expr::Coalesce(vec![Expr::Column(CITY), Expr::Cast { expr: Expr::Column(CITY).into(), to: DataType::Utf8, checked: true }]),
+        Expr::Case {
+            branches: vec![(Expr::Column(FLAG), Expr::Column(RATIO))],
+            otherwise: None,
+            data_type: DataType::Float64,
+        },
+    ];
+    clean("select_computes", |queue| {
+        select(queue, &source(None), outputs.clone(), ROWS);
+        select(queue, &source(Some(half())), outputs, kept());
+    });
+}
+
+fn aggregate(function: AggregateFunction, argument: Option<usize>, data_type: DataType) -> Aggregate {
+    Aggregate { function, argument: argument.map(Expr::Column), filter: None, distinct: false, data_type }
+}
+
+/// COUNT(*) first; then every kind of state.
+fn aggregates() -> Vec<(Aggregate, Field)> {
+    use AggregateFunction::*;
+    let key_sum = aggregate(Sum, Some(KEY), DataType::Int64);
+    let all = [
+        aggregate(Count, None, DataType::Int64),
+        aggregate(Count, Some(NAME), DataType::Int64),
+        key_sum.clone(),
+        Aggregate { filter: Some(Expr::Column(FLAG)), ..key_sum },
+        aggregate(Sum, Some(AMOUNT), DataType::Decimal128(25, 2)),
+        aggregate(Avg, Some(AMOUNT), DataType::Decimal128(19, 6)),
+        aggregate(Sum, Some(RATIO), DataType::Float64),
+        aggregate(Avg, Some(RATIO), DataType::Float64),
+        aggregate(VarPop, Some(RATIO), DataType::Float64),
+        aggregate(Min, Some(RATIO), DataType::Float64),
+        aggregate(Max, Some(KEY), DataType::Int64),
+        aggregate(Min, Some(AMOUNT), DataType::Decimal128(15, 2)),
+        aggregate(Max, Some(NAME), DataType::Utf8View),
+        aggregate(Min, Some(CITY), DataType::Utf8),
+        aggregate(BoolAnd, Some(FLAG), DataType::Boolean),
+        aggregate(BitXor, Some(KEY), DataType::Int64),
+    ];
+    all.map(|aggregate| {
+        let field = Field::new("out", aggregate.data_type.clone(), true);
+        (aggregate, field)
+    })
+    .into()
+}
+
+fn distinct() -> Vec<(Aggregate, Field)> {
+    let mut all = aggregates();
+    all.truncate(1);
+    for column in [KEY, CITY, CODE] {
+        let count = aggregate(AggregateFunction::Count, Some(column), DataType::Int64);
+        all.push((Aggregate { distinct: true, ..count }, Field::new("out", DataType::Int64, true)));
+    }
+    all
+}
+
+fn count(batch: &RecordBatch, column: usize) -> i64 {
+    batch.column(column).as_any().downcast_ref::<Int64Array>().unwrap().values().iter().sum()
+}
+
+fn reduce(queue: &Queue, input: &Input, aggregates: &[(Aggregate, Field)]) {
+    for options in profiles() {
+        let reduce = Reduce::try_new(input.clone(), aggregates.to_vec(), options).unwrap();
+        let mut state = reduce.start();
+        for from in [0, ROWS] {
+            block_on(reduce.push(queue, &mut state, &uploaded(queue, from))).unwrap();
+        }
+        let result = rows(queue, &block_on(reduce.finish(queue, state)).unwrap());
+        assert_eq!(result.num_rows(), 1);
+        if input.filter.is_none() {
+            assert_eq!(count(&result, 0), 2 * ROWS as i64);
+        }
+    }
+}
+
+#[test]
+fn reduce_in_registers() {
+    let mut aggregates = aggregates();
+    aggregates.retain(|(aggregate, _)| !aggregate.data_type.is_string());
+    clean("reduce_in_registers", |queue| reduce(queue, &source(None), &aggregates));
+}
+
+#[test]
+fn reduce_everything() {
+    clean("reduce_everything", |queue| reduce(queue, &source(None), &aggregates()));
+}
+
+#[test]
+fn reduce_filtered_rows() {
+    clean("reduce_filtered_rows", |queue| reduce(queue, &source(Some(half())), &aggregates()));
+}
+
+#[test]
+fn reduce_distinct() {
+    clean("reduce_distinct", |queue| reduce(queue, &source(None), &distinct()));
+}
+
+fn group(queue: &Queue, input: &Input, keys: &[usize], aggregates: &[(Aggregate, Field)]) {
+    for options in profiles() {
+        let fields = keys.iter().map(|key| named(Expr::Column(*key), &input.schema)).collect();
+        let group = GroupBy::try_new(input.clone(), fields, aggregates.to_vec(), options).unwrap();
+        let mut state = group.start();
+        for from in [0, ROWS] {
+            block_on(group.push(queue, &mut state, &uploaded(queue, from))).unwrap();
+        }
+        let groups = block_on(group.finish(queue, state)).unwrap();
+        let counted: i64 = groups.iter().map(|batch| count(&rows(queue, batch), keys.len())).sum();
+        if input.filter.is_none() {
+            assert_eq!(counted, 2 * ROWS as i64);
+        }
+    }
+}
+
+/// Keys with few values: states in shared memory or private copies.
+#[test]
+fn group_by_bounded_key() {
+    clean("group_by_bounded_key", |queue| {
+        group(queue, &source(None), &[SMALL], &aggregates());
+        group(queue, &source(Some(half())), &[SMALL, FLAG], &aggregates());
+    });
+}
+
+/// Keys that fit into a word of the hash table.
+#[test]
+fn group_by_word() {
+    clean("group_by_word", |queue| {
+        group(queue, &source(None), &[KEY], &aggregates());
+        group(queue, &source(Some(half())), &[KEY], &aggregates()[..3]);
+    });
+}
+
+/// Keys that the hash table refers to by row.
+#[test]
+fn group_by_wide_keys() {
+    clean("group_by_wide_keys", |queue| {
+        group(queue, &source(None), &[CITY, AMOUNT], &aggregates());
+        group(queue, &source(Some(half())), &[NAME, KEY, CODE], &aggregates()[..3]);
+    });
+}
+
+#[test]
+fn group_distinct() {
+    clean("group_distinct", |queue| group(queue, &source(None), &[SMALL], &distinct()));
+}
+
+/// The gate is one that can fail: kernels with the faults that it looks for are reported.
+#[test]
+fn faults_are_reported() {
+    const TEXT: &str = "
+kernel void race(global uint *out) {
+  local uint shared_word[64];
+  shared_word[get_local_id(0)] = get_local_id(0);
+  if (get_local_id(0) == 63) *out = shared_word[0];
+}
+kernel void beyond(global uint *out) { out[get_global_id(0) + 1] = 1; }";
+    let complaints = watch("faults_are_reported", |queue| {
+        let program = block_on(queue.compile(ProgramSource::new(TEXT, "faults"))).unwrap();
+        for kernel in ["race", "beyond"] {
+            let out = queue.zeroed(256).unwrap();
+            queue.launch(&program.kernel(kernel).unwrap(), Grid { groups: 1, group_size: 64 }, &[Arg::Buffer(&out)]).unwrap();
+            block_on(queue.finish()).unwrap();
+        }
+    });
+    let Some(complaints) = complaints else { return };
+    for (fault, kernel) in [("data race", "race"), ("Invalid write", "beyond")] {
+        assert!(complaints.contains(fault) && complaints.contains(kernel), "no {fault} in {kernel}:\n{complaints}");
+    }
+}

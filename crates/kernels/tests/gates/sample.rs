@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A broad sample of programs: every type, expression, cast, aggregate and kind of key.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, new_empty_array};
+use arrow::compute::kernels::numeric;
+use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit};
+use columnar::{Carrier, ColumnType, Layout};
+use kernels::codegen::Profile;
+use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
+use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
+use kernels::support::{supports, supports_cast};
+
+/// A program as it is compiled.
+pub struct Sample {
+    /// What it was made of.
+    pub name: String,
+    /// Prelude and kernels.
+    pub text: String,
+}
+
+/// Programs of one profile, each text once.
+pub fn programs(profile: Profile) -> Vec<Sample> {
+    let mut sampler = Sampler { options: Options::new(profile), seen: HashSet::new(), samples: Vec::new() };
+    for data_type in types() {
+        sampler.expressions(&data_type);
+        sampler.casts(&data_type);
+        sampler.aggregates(&data_type);
+        sampler.keys(&data_type);
+    }
+    sampler.resident();
+    sampler.queries();
+    sampler.samples
+}
+
+/// Every type that can live on a device, at least once for each form that it takes there.
+pub fn types() -> Vec<DataType> {
+    use DataType::*;
+    use TimeUnit::*;
+    let zone = |name: &str| Some(Arc::from(name));
+    let dictionary = |key, value| Dictionary(Box::new(key), Box::new(value));
+    vec![
+        Boolean,
+        Int8,
+        Int16,
+        Int32,
+        Int64,
+        UInt8,
+        UInt16,
+        UInt32,
+        UInt64,
+        Float32,
+        Float64,
+        Decimal32(9, 2),
+        Decimal64(18, 4),
+        Decimal128(15, 2),
+        Decimal128(38, 10),
+        Date32,
+        Date64,
+        Time32(Second),
+        Time32(Millisecond),
+        Time64(Microsecond),
+        Time64(Nanosecond),
+        Timestamp(Second, None),
+        Timestamp(Millisecond, None),
+        Timestamp(Microsecond, zone("+02:00")),
+        Timestamp(Nanosecond, None),
+        Timestamp(Nanosecond, zone("UTC")),
+        Duration(Second),
+        Duration(Millisecond),
+        Duration(Microsecond),
+        Duration(Nanosecond),
+        Utf8,
+        LargeUtf8,
+        Utf8View,
+        Binary,
+        LargeBinary,
+        BinaryView,
+        FixedSizeBinary(5),
+        dictionary(Int32, Utf8),
+        dictionary(UInt8, LargeUtf8),
+        dictionary(Int16, Utf8View),
+        dictionary(Int64, Int32),
+        dictionary(UInt16, Decimal128(15, 2)),
+        Null,
+    ]
+}
+
+struct Sampler {
+    options: Options,
+    seen: HashSet<String>,
+    samples: Vec<Sample>,
+}
+
+/// Expressions that one program computes: enough to share work, few enough to find the one that spills.
+const OUTPUTS: usize = 8;
+
+impl Sampler {
+    fn add(&mut self, name: &str, programs: Vec<String>) {
+        for (part, text) in programs.into_iter().enumerate() {
+            if self.seen.insert(text.clone()) {
+                self.samples.push(Sample { name: format!("{name} [{part}]"), text });
+            }
+        }
+    }
+
+    fn select(&mut self, name: &str, input: &Input, outputs: Vec<Expr>) {
+        let fields = outputs.into_iter().map(|expr| {
+            let data_type = expr.data_type(&input.schema).unwrap();
+            (expr, Field::new("out", data_type, true))
+        });
+        let select = Select::try_new(input.clone(), fields.collect(), self.options.clone());
+        self.add(name, select.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
+    }
+
+    fn reduce(&mut self, name: &str, input: &Input, aggregates: Vec<Aggregate>) {
+        let aggregates = aggregates.into_iter().map(output).collect();
+        let reduce = Reduce::try_new(input.clone(), aggregates, self.options.clone());
+        self.add(name, reduce.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
+    }
+
+    fn group(&mut self, name: &str, input: &Input, keys: Vec<Expr>, aggregates: Vec<Aggregate>) {
+        let keys = keys.into_iter().map(|expr| {
+            let data_type = expr.data_type(&input.schema).unwrap();
+            (expr, Field::new("key", data_type, true))
+        });
+        let aggregates = aggregates.into_iter().map(output).collect();
+        let group = GroupBy::try_new(input.clone(), keys.collect(), aggregates, self.options.clone());
+        if matches!(&group, Err(error) if error.to_string().contains("GROUP BY has no device form yet")) {
+            return;
+        }
+        self.add(name, group.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
+    }
+
+    /// Everything that a row can compute out of one type, filtered and not.
+    fn expressions(&mut self, data_type: &DataType) {
+        let input = input(data_type);
+        let value = value_type(data_type);
+        let (a, b, flag) = (Expr::Column(0), Expr::Column(1), Expr::Column(3));
+        let constant = || Expr::Literal(some_literal(value));
+        let mut exprs = vec![
+            a.clone(),
+            b.clone(),
+            flag.clone(),
+            Expr::IsNull(a.clone().into()),
+            Expr::Coalesce(vec![a.clone(), b.clone(), constant()]),
+            Expr::Case {
+                branches: vec![(flag.clone(), a.clone()), (Expr::IsNull(b.clone().into()), constant())],
+                otherwise: Some(b.clone().into()),
+                data_type: value.clone(),
+            },
+            Expr::Negate(a.clone().into()),
+        ];
+        use CompareOp::*;
+        for op in [Eq, NotEq, Lt, LtEq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom] {
+            exprs.push(Expr::Compare { op, left: a.clone().into(), right: b.clone().into() });
+            exprs.push(Expr::Compare { op, left: a.clone().into(), right: constant().into() });
+        }
+        for (count, negated) in [(1, false), (3, true), (100, false)] {
+            let list = (0..count).map(|at| literal(value, at)).collect();
+            exprs.push(Expr::InList { expr: a.clone().into(), list, negated });
+        }
+        if *data_type == DataType::Boolean {
+            exprs.push(Expr::Not(a.clone().into()));
+            exprs.push(Expr::And(vec![a.clone(), b.clone(), flag.clone()]));
+            exprs.push(Expr::Or(vec![a.clone(), Expr::Not(b.clone().into()), flag.clone()]));
+            exprs.extend([Some(true), Some(false), None].map(|truth| Expr::IsTruth(a.clone().into(), truth)));
+        }
+        exprs.extend(arithmetic(value, &a, &b));
+        exprs.retain(|expr| supports(expr, &input.schema).is_ok());
+        for chunk in exprs.chunks(OUTPUTS) {
+            self.select(&format!("select {data_type}"), &input, chunk.to_vec());
+        }
+        let filter = exprs.iter().find(|expr| matches!(expr, Expr::Compare { op: Lt, .. }));
+        let filtered = Input { filter: Some(filter.unwrap_or(&flag).clone()), ..input };
+        for chunk in exprs.chunks(OUTPUTS) {
+            self.select(&format!("select {data_type} where"), &filtered, chunk.to_vec());
+        }
+    }
+
+    /// Casts from one type to every other.
+    fn casts(&mut self, from: &DataType) {
+        let input = input(from);
+        let targets: Vec<DataType> = types().into_iter().filter(|to| to != from && supports_cast(from, to).is_ok()).collect();
+        for checked in [true, false] {
+            for chunk in targets.chunks(OUTPUTS) {
+                let casts = chunk.iter().map(|to| cast(Expr::Column(0), to, checked));
+                self.select(&format!("cast {from}"), &input, casts.collect());
+            }
+        }
+    }
+
+    /// Every aggregate of a type: of the whole input, and in groups of each kind.
+    fn aggregates(&mut self, data_type: &DataType) {
+        let input = input(data_type);
+        let all = aggregates(data_type, &input.schema);
+        for chunk in all.chunks(OUTPUTS) {
+            self.reduce(&format!("reduce {data_type}"), &input, chunk.to_vec());
+            for (kind, keys) in [("dense", vec![4]), ("dense two", vec![4, 5]), ("inline", vec![6]), ("wide", vec![6, 7])] {
+                let keys = keys.into_iter().map(Expr::Column).collect();
+                self.group(&format!("group by {kind}: {data_type}"), &input, keys, chunk.to_vec());
+            }
+        }
+    }
+
+    /// Groups by a key of the type.
+    fn keys(&mut self, data_type: &DataType) {
+        let input = input(data_type);
+        let count = || aggregate(AggregateFunction::Count, None, DataType::Int64);
+        let sum = || aggregate(AggregateFunction::Sum, Some(Expr::Column(6)), DataType::Int64);
+        for keys in [vec![0], vec![2], vec![0, 4], vec![0, 6, 7]] {
+            let name = format!("group by {data_type}: columns {keys:?}");
+            let keys = keys.into_iter().map(Expr::Column).collect();
+            self.group(&name, &input, keys, vec![count(), sum()]);
+        }
+    }
+
+    /// Narrow carriers and bounds, as resident tables have them.
+    fn resident(&mut self) {
+        let decimal = DataType::Decimal128(15, 2);
+        let carriers = [(Carrier::I32, 20), (Carrier::I64, 40), (Carrier::I64, 62), (Carrier::I128, 90)];
+        for (carrier, bits) in carriers {
+            for nullable in [true, false] {
+                let bounds = Some((-(1i128 << bits), (1i128 << bits) - 1));
+                let ty = ColumnType { data_type: decimal.clone(), nullable, layout: Layout::Fixed(carrier), bounds };
+                let schema = Schema::new(vec![Field::new("a", decimal.clone(), true), Field::new("b", decimal.clone(), true)]);
+                let input = Input { schema: Arc::new(schema), types: vec![ty.clone(), ty], filter: None };
+                let (a, b) = (Expr::Column(0), Expr::Column(1));
+                let name = format!("{decimal} in {carrier:?}, {bits} bits, nullable {nullable}");
+                let exprs: Vec<Expr> = arithmetic(&decimal, &a, &b).into_iter().filter(|expr| supports(expr, &input.schema).is_ok()).collect();
+                self.select(&name, &input, exprs);
+                let all = aggregates(&decimal, &input.schema);
+                let all: Vec<Aggregate> = all.into_iter().filter(|aggregate| aggregate.filter.is_none()).collect();
+                for chunk in all.chunks(OUTPUTS) {
+                    self.reduce(&name, &input, chunk.to_vec());
+                    self.group(&name, &input, vec![b.clone()], chunk.to_vec());
+                }
+            }
+        }
+        // Strings as codes.
+        for (codes, bounds) in [(Carrier::U8, (0, 3)), (Carrier::U16, (0, 1023))] {
+            let layout = Layout::Dictionary { codes, values: Layout::Offsets32.into() };
+            let ty = ColumnType { data_type: DataType::Utf8View, nullable: false, layout, bounds: Some(bounds) };
+            let schema = Schema::new(vec![Field::new("a", DataType::Utf8View, false), Field::new("b", DataType::Utf8View, false)]);
+            let equal = Expr::Compare {
+                op: CompareOp::Eq,
+                left: Expr::Column(0).into(),
+                right: Expr::Literal(some_literal(&DataType::Utf8View)).into(),
+            };
+            let input = Input { schema: Arc::new(schema), types: vec![ty.clone(), ty], filter: Some(equal) };
+            let name = format!("codes in {codes:?}");
+            self.select(&name, &input, vec![Expr::Column(0), Expr::Column(1)]);
+            let all = aggregates(&DataType::Utf8View, &input.schema);
+            let all: Vec<Aggregate> = all.into_iter().filter(|aggregate| aggregate.filter.is_none()).collect();
+            self.group(&name, &input, vec![Expr::Column(0), Expr::Column(1)], all);
+        }
+    }
+
+    /// Shapes of well-known queries: several expressions share columns, and several aggregates groups.
+    fn queries(&mut self) {
+        let decimal = DataType::Decimal128(15, 2);
+        for (carrier, bits) in [(Carrier::I32, 24), (Carrier::I64, 50), (Carrier::I128, 50)] {
+            let money = || ColumnType {
+                data_type: decimal.clone(),
+                nullable: false,
+                layout: Layout::Fixed(carrier),
+                bounds: Some((0, (1 << bits) - 1)),
+            };
+            let flag = || ColumnType {
+                data_type: DataType::Utf8View,
+                nullable: false,
+                layout: Layout::Dictionary { codes: Carrier::U8, values: Layout::Offsets32.into() },
+                bounds: Some((0, 3)),
+            };
+            let date = ColumnType {
+                data_type: DataType::Date32,
+                nullable: false,
+                layout: Layout::Fixed(Carrier::I32),
+                bounds: Some((0, 16383)),
+            };
+            let types = vec![money(), money(), money(), money(), flag(), flag(), date];
+            let names = ["quantity", "price", "discount", "tax", "returnflag", "linestatus", "shipdate"];
+            let fields = names.iter().zip(&types).map(|(name, ty)| Field::new(*name, ty.data_type.clone(), false));
+            let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+            let column = |name: &str| Expr::Column(schema.index_of(name).unwrap());
+            let day = |day| Expr::Literal(Literal { data_type: DataType::Date32, value: LiteralValue::Int(day) });
+            let money_literal = |cents| Expr::Literal(Literal { data_type: decimal.clone(), value: LiteralValue::Int(cents) });
+            let compare = |op, left: Expr, right: Expr| Expr::Compare { op, left: left.into(), right: right.into() };
+            let sum = |expr: Expr| {
+                let data_type = sum_type(&expr.data_type(&schema).unwrap()).unwrap();
+                aggregate(AggregateFunction::Sum, Some(expr), data_type)
+            };
+            let avg = |expr: Expr| {
+                let data_type = avg_type(&expr.data_type(&schema).unwrap());
+                aggregate(AggregateFunction::Avg, Some(expr), data_type)
+            };
+            let op = |op, left: Expr, right: Expr| {
+                let data_type = arithmetic_type(op, &left.data_type(&schema).unwrap(), &right.data_type(&schema).unwrap()).unwrap();
+                Expr::Arithmetic { op, left: left.into(), right: right.into(), data_type }
+            };
+            use ArithmeticOp::*;
+            let revenue = op(Multiply, column("price"), op(Subtract, money_literal(100), column("discount")));
+            let charge = op(Multiply, revenue.clone(), op(Add, money_literal(100), column("tax")));
+
+            let filter = compare(CompareOp::LtEq, column("shipdate"), day(10471));
+            let q1 = Input { schema: schema.clone(), types: types.clone(), filter: Some(filter) };
+            let sums = vec![
+                sum(column("quantity")),
+                sum(column("price")),
+                sum(revenue.clone()),
+                sum(charge.clone()),
+                avg(column("quantity")),
+                avg(column("price")),
+                avg(column("discount")),
+                aggregate(AggregateFunction::Count, None, DataType::Int64),
+            ];
+            self.group(&format!("Q1 on {carrier:?}"), &q1, vec![column("returnflag"), column("linestatus")], sums);
+
+            let filter = Expr::And(vec![
+                compare(CompareOp::GtEq, column("shipdate"), day(8766)),
+                compare(CompareOp::Lt, column("shipdate"), day(9131)),
+                compare(CompareOp::GtEq, column("discount"), money_literal(5)),
+                compare(CompareOp::LtEq, column("discount"), money_literal(7)),
+                compare(CompareOp::Lt, column("quantity"), money_literal(2400)),
+            ]);
+            let q6 = Input { schema: schema.clone(), types, filter: Some(filter) };
+            self.reduce(&format!("Q6 on {carrier:?}"), &q6, vec![sum(op(Multiply, column("price"), column("discount")))]);
+            self.select(&format!("rows of Q6 on {carrier:?}"), &q6, vec![revenue, charge, column("returnflag"), column("shipdate")]);
+        }
+    }
+}
+
+/// Columns: 0 and 1 of the type, 2 of the type without NULLs, 3 a flag, 4 and 5 keys with narrow bounds,
+/// 6 a 64-bit key, 7 a string key.
+fn input(data_type: &DataType) -> Input {
+    let mut types = vec![
+        ColumnType::of(data_type, true).unwrap_or_else(|| panic!("{data_type} has no device form")),
+        ColumnType::of(data_type, true).unwrap(),
+        ColumnType::of(data_type, false).unwrap(),
+        ColumnType::of(&DataType::Boolean, true).unwrap(),
+        ColumnType::of(&DataType::Int32, true).unwrap(),
+        ColumnType::of(&DataType::Date32, false).unwrap(),
+        ColumnType::of(&DataType::Int64, true).unwrap(),
+        ColumnType::of(&DataType::Utf8View, true).unwrap(),
+    ];
+    types[4].bounds = Some((-8, 7));
+    types[5].bounds = Some((0, 511));
+    Input { schema: schema(&types), types, filter: None }
+}
+
+fn schema(types: &[ColumnType]) -> SchemaRef {
+    let fields = types.iter().enumerate().map(|(at, ty)| Field::new(format!("c{at}"), ty.data_type.clone(), ty.nullable));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn value_type(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => value,
+        other => other,
+    }
+}
+
+fn literal(data_type: &DataType, at: i128) -> Literal {
+    let value = match data_type {
+        DataType::Null => LiteralValue::Null,
+        DataType::Boolean => LiteralValue::Bool(at % 2 == 1),
+        DataType::Float32 | DataType::Float64 => LiteralValue::Float(at as f64 / 4.0),
+        DataType::FixedSizeBinary(width) => LiteralValue::Bytes(vec![at as u8; *width as usize]),
+        other if other.is_string() || other.is_binary() => LiteralValue::Bytes(format!("value {at}").into_bytes()),
+        _ => LiteralValue::Int(at),
+    };
+    Literal { data_type: data_type.clone(), value }
+}
+
+fn some_literal(data_type: &DataType) -> Literal {
+    literal(data_type, 7)
+}
+
+fn cast(expr: Expr, to: &DataType, checked: bool) -> Expr {
+    Expr::Cast { expr: expr.into(), to: to.clone(), checked }
+}
+
+/// Arithmetic of two operands of one type, as far as SQL has it.
+fn arithmetic(data_type: &DataType, left: &Expr, right: &Expr) -> Vec<Expr> {
+    use ArithmeticOp::*;
+    let typed = [Add, Subtract, Multiply, Divide, Modulo, BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight]
+        .into_iter()
+        .filter_map(|op| Some((op, arithmetic_type(op, data_type, data_type)?)));
+    typed.map(|(op, data_type)| Expr::Arithmetic { op, left: left.clone().into(), right: right.clone().into(), data_type }).collect()
+}
+
+/// Type of the result, which Arrow's own kernels tell.
+fn arithmetic_type(op: ArithmeticOp, left: &DataType, right: &DataType) -> Option<DataType> {
+    use ArithmeticOp::*;
+    let (l, r): (ArrayRef, ArrayRef) = (new_empty_array(left), new_empty_array(right));
+    let result = match op {
+        Add => numeric::add_wrapping(&l, &r),
+        Subtract => numeric::sub_wrapping(&l, &r),
+        Multiply => numeric::mul_wrapping(&l, &r),
+        Divide => numeric::div(&l, &r),
+        Modulo => numeric::rem(&l, &r),
+        BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight => return left.is_integer().then(|| left.clone()),
+    };
+    let data_type = result.ok()?.data_type().clone();
+    (data_type != DataType::Interval(IntervalUnit::MonthDayNano)).then_some(data_type)
+}
+
+fn aggregate(function: AggregateFunction, argument: Option<Expr>, data_type: DataType) -> Aggregate {
+    Aggregate { function, argument, filter: None, distinct: false, data_type }
+}
+
+fn output(aggregate: Aggregate) -> (Aggregate, Field) {
+    let field = Field::new("out", aggregate.data_type.clone(), true);
+    (aggregate, field)
+}
+
+/// Type of a sum, as DataFusion derives it.
+fn sum_type(data_type: &DataType) -> Option<DataType> {
+    Some(match data_type {
+        DataType::Decimal32(p, s) => DataType::Decimal32((p + 10).min(9), *s),
+        DataType::Decimal64(p, s) => DataType::Decimal64((p + 10).min(18), *s),
+        DataType::Decimal128(p, s) => DataType::Decimal128((p + 10).min(38), *s),
+        other if other.is_signed_integer() => DataType::Int64,
+        other if other.is_unsigned_integer() => DataType::UInt64,
+        other if other.is_floating() => DataType::Float64,
+        DataType::Duration(unit) => DataType::Duration(*unit),
+        _ => return None,
+    })
+}
+
+/// Type of an average, as DataFusion derives it.
+fn avg_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Decimal32(p, s) => DataType::Decimal32((p + 4).min(9), (s + 4).min(9)),
+        DataType::Decimal64(p, s) => DataType::Decimal64((p + 4).min(18), (s + 4).min(18)),
+        DataType::Decimal128(p, s) => DataType::Decimal128((p + 4).min(38), (s + 4).min(38)),
+        DataType::Duration(unit) => DataType::Duration(*unit),
+        _ => DataType::Float64,
+    }
+}
+
+/// Every aggregate of column 0 that has a device form: plain, of the column without NULLs, with a filter,
+/// and distinct. Arguments are coerced as DataFusion does it.
+fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
+    use AggregateFunction::*;
+    let value = value_type(data_type);
+    let mut all = vec![aggregate(Count, None, DataType::Int64)];
+    for function in [Count, Sum, Min, Max, Avg, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, VarPop, VarSamp, StddevPop, StddevSamp] {
+        let number = value.is_numeric();
+        let (argument, result) = match function {
+            Count => (None, Some(DataType::Int64)),
+            Sum => {
+                let result = sum_type(value);
+                let coerced = result.clone().filter(|_| !value.is_decimal() && !matches!(value, DataType::Duration(_)));
+                (coerced, result)
+            }
+            Min | Max => (None, Some(value.clone())),
+            Avg if value.is_decimal() || matches!(value, DataType::Duration(_)) => (None, Some(avg_type(value))),
+            Avg | VarPop | VarSamp | StddevPop | StddevSamp => (Some(DataType::Float64), number.then_some(DataType::Float64)),
+            BoolAnd | BoolOr => (None, (*value == DataType::Boolean).then_some(DataType::Boolean)),
+            BitAnd | BitOr | BitXor => (None, value.is_integer().then(|| value.clone())),
+        };
+        let Some(result) = result else { continue };
+        let column = |index| match &argument {
+            Some(coerced) if coerced != data_type => cast(Expr::Column(index), coerced, true),
+            _ => Expr::Column(index),
+        };
+        let plain = aggregate(function, Some(column(0)), result);
+        if schema.fields().len() > 3 {
+            all.push(Aggregate { argument: Some(column(2)), ..plain.clone() });
+            all.push(Aggregate { filter: Some(Expr::Column(3)), ..plain.clone() });
+        }
+        if matches!(function, Count | Sum | Avg) {
+            all.push(Aggregate { distinct: true, ..plain.clone() });
+        }
+        all.push(plain);
+    }
+    all.retain(|aggregate| supports_aggregate(aggregate, schema).is_ok());
+    all
+}
+
+fn supports_aggregate(aggregate: &Aggregate, schema: &Schema) -> Result<(), kernels::Error> {
+    let types = columnar::natural_types(schema)?;
+    let input = Input { schema: Arc::new(schema.clone()), types, filter: None };
+    Reduce::try_new(input, vec![output(aggregate.clone())], Options::new(Profile::Gpu)).map(|_| ())
+}
