@@ -8,14 +8,17 @@ FN u32 f32_nan_of(f32 a, f32 b) {
 }
 /* A computed NaN is the first NaN operand, made quiet, else the negative default NaN: what SSE does.
    Elsewhere the bits are put there by hand. */
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(__CUDACC__)
+#define SSE_NANS
+#endif
+#ifdef SSE_NANS
 #define F64_NAN(r, a, b) (r)
 #define F32_NAN(r, a, b) (r)
 #else
 #define F64_NAN(r, a, b) ((r) != (r) ? BITS_F64(f64_nan_of((a), (b))) : (r))
 #define F32_NAN(r, a, b) ((r) != (r) ? BITS_F32(f32_nan_of((a), (b))) : (r))
 #endif
-#ifdef __OPENCL_VERSION__
+#if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 FN f64 f64_add(f64 a, f64 b) { f64 r = a + b; return F64_NAN(r, a, b); }
 FN f64 f64_sub(f64 a, f64 b) { f64 r = a - b; return F64_NAN(r, a, b); }
 FN f64 f64_mul(f64 a, f64 b) { f64 r = a * b; return F64_NAN(r, a, b); }
@@ -24,7 +27,7 @@ FN f32 f32_add(f32 a, f32 b) { f32 r = a + b; return F32_NAN(r, a, b); }
 FN f32 f32_sub(f32 a, f32 b) { f32 r = a - b; return F32_NAN(r, a, b); }
 FN f32 f32_mul(f32 a, f32 b) { f32 r = a * b; return F32_NAN(r, a, b); }
 /* OpenCL allows 2.5 ulp for f32 division; the quotient in f64 rounds to the right f32. */
-#ifdef __x86_64__
+#ifdef SSE_NANS
 FN f32 f32_div(f32 a, f32 b) { return a / b; }
 #else
 FN f32 f32_div(f32 a, f32 b) { f32 r = (f32)((f64)a / (f64)b); return F32_NAN(r, a, b); }

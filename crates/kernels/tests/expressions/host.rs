@@ -133,7 +133,8 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
             let mut last = None;
             for operand in operands {
                 let value = eval(operand)?;
-                let null = value.is_null(0);
+                // An array of nothing but NULLs has no null buffer to ask.
+                let null = values(&value) == [LiteralValue::Null];
                 last = Some(value);
                 if !null {
                     break;

@@ -110,10 +110,10 @@ impl Generator {
 
 #[test]
 fn random_expressions() {
-    let seed = std::env::var("KERNELS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    let rounds = std::env::var("KERNELS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(25);
+    let first: u64 = std::env::var("KERNELS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    let rounds: u64 = std::env::var("KERNELS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(25);
     for round in 0..rounds {
-        let seed: u64 = seed + round;
+        let seed = first.wrapping_add(round);
         println!("KERNELS_SEED={seed}");
         let mut generator = Generator { random: StdRng::seed_from_u64(seed), types: vec![] };
         generator.types = (0..generator.random.random_range(1..6)).map(|_| generator.any_type()).collect();
