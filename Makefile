@@ -6,6 +6,10 @@ CARGO ?= cargo
 # Finds or installs an OpenCL driver for the CPU, and tells the commands that follow where it is.
 OPENCL = opencl="$$(scripts/setup-opencl.sh)" && eval "$$opencl"
 
+# Always the whole workspace: a part of it would build its dependencies again, with other features.
+BUILD = $(CARGO) build --release --workspace
+BIN = $${CARGO_TARGET_DIR:-target}/release
+
 .PHONY: help demo shell test lint docs
 
 help:
@@ -17,10 +21,10 @@ help:
 
 demo:
 	@echo "The first release build takes about 20 minutes on two cores; later ones start at once."
-	@$(OPENCL) && $(CARGO) build --release -p devicefusion-bench && target/release/devicefusion-bench demo
+	@$(OPENCL) && $(BUILD) --bin devicefusion-bench && $(BIN)/devicefusion-bench demo
 
 shell:
-	@$(OPENCL) && $(CARGO) run --release -p devicefusion-cli
+	@$(OPENCL) && $(BUILD) --bin devicefusion && $(BIN)/devicefusion
 
 test:
 	@$(OPENCL) && CARGO="$(CARGO)" scripts/test.sh
