@@ -393,3 +393,38 @@ fn computed_keys_and_arguments() {
         assert_eq!(actual, expected);
     }
 }
+
+/// Batches of one type, but each with a dictionary of its own, some in another order.
+#[test]
+fn codes_of_different_dictionaries_are_one_numbering() {
+    use arrow::array::{DictionaryArray, Int8Array};
+    use columnar::{Carrier, ColumnType, Layout};
+    let words: [&[&str]; 4] = [&["red", "green"], &["red", "green", "blue"], &["blue", "red"], &["white", "green", "red"]];
+    let logical = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+    let types = vec![ColumnType {
+        data_type: logical.clone(),
+        nullable: true,
+        layout: Layout::Dictionary { codes: Carrier::I8, values: Box::new(Layout::Offsets32) },
+        bounds: Some((0, 7)),
+    }];
+    let mut expected: BTreeMap<String, i64> = BTreeMap::new();
+    let batches: Vec<RecordBatch> = words
+        .iter()
+        .enumerate()
+        .map(|(b, words)| {
+            let codes: Int8Array = (0..100).map(|i| (!null(i, b as u64)).then(|| (random(i, b as u64) % words.len() as u64) as i8)).collect();
+            for code in &codes {
+                *expected.entry(code.map_or("NULL".into(), |code| format!("{}'", words[code as usize]))).or_default() += 1;
+            }
+            batch(vec![("word", Arc::new(DictionaryArray::new(codes, Arc::new(StringArray::from(words.to_vec())))) as ArrayRef, true)])
+        })
+        .collect();
+    for options in profiles() {
+        let input = Input { schema: batches[0].schema(), types: types.clone(), filter: None };
+        let keys = [(col(0), Field::new("word", logical.clone(), true))];
+        let result = group_with(input, &batches, &keys, &[aggregate(Count, None, DataType::Int64)], &options).unwrap();
+        let counts = result.column(1).as_primitive::<Int64Type>();
+        let actual: BTreeMap<String, i64> = key_text(&result, &[0]).into_iter().enumerate().map(|(row, key)| (key, counts.value(row))).collect();
+        assert_eq!(actual, expected);
+    }
+}

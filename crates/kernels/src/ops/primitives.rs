@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use columnar::{ColumnType, DeviceColumn};
+use columnar::{ColumnType, DeviceColumn, Layout};
 use device::{Arg, Buffer, Grid, Queue};
 
 use super::Options;
-use super::program::{Kernel, Loaded, Program, group_size, spread};
+use super::program::{Kernel, Loaded, Program, for_rows, group_size, spread};
 use crate::codegen::{Params, Profile};
 use crate::prelude::Section;
 use crate::{Error, Result};
@@ -16,6 +16,8 @@ const SCAN_COUNTS: usize = 0;
 const TILE_SUMS: usize = 1;
 const TILE_PREFIX: usize = 2;
 const PACK_BITS: usize = 3;
+/// For codes of 1, 2, 4 and 8 bytes.
+const REMAP: usize = 4;
 
 /// Elements of a tile of a long scan.
 const SCAN_TILE: usize = 4096;
@@ -41,7 +43,7 @@ impl Primitives {
             };
             Kernel::new(name, params, body.replace("TILE", &SCAN_TILE.to_string()))
         };
-        let kernels = vec![
+        let mut kernels = vec![
             kernel(
                 "scan_counts",
                 &[("counts", "G u64 *RESTRICT"), ("n", "u64"), ("control", "G u64 *RESTRICT"), ("at", "u32")],
@@ -67,6 +69,19 @@ impl Primitives {
                 PACK_BITS_GPU,
             ),
         ];
+        for element in ["u8", "u16", "u32", "u64"] {
+            let mut params = Params::new();
+            params.need(Section::Base);
+            params.named("from", &format!("const G {element} *RESTRICT"));
+            params.named("to", &format!("G {element} *RESTRICT"));
+            params.named("map", "const G u32 *RESTRICT");
+            for name in ["offset", "n", "known"] {
+                params.named(name, "u64");
+            }
+            // Below NULLs a code may be anything.
+            let statements = format!("    u64 code = from[row + offset];\n    to[row] = ({element})(code < known ? map[code] : 0);\n");
+            kernels.push(Kernel::new(format!("remap_{element}"), params, for_rows(options.profile, "row", "n", &statements)));
+        }
         Ok(Primitives { program: Program::try_new("primitives", options, kernels)?, options: options.clone() })
     }
 
@@ -120,6 +135,28 @@ impl LoadedPrimitives<'_> {
             self.loaded.launch(queue, PACK_BITS, spread(queue, self.options, n.div_ceil(32)), named)?;
         }
         Ok(bits)
+    }
+
+    /// The codes of a dictionary column, each replaced by `map`'s.
+    pub fn remap(&self, queue: &Queue, column: &DeviceColumn, map: &[u32]) -> Result<Buffer> {
+        let Layout::Dictionary { codes, .. } = &column.ty().layout else { return Err(Error::Internal("a column without codes".into())) };
+        let map_bytes: Vec<u8> = map.iter().flat_map(|code| code.to_le_bytes()).collect();
+        let map_buffer = queue.alloc(map_bytes.len())?;
+        queue.write(&map_buffer, 0, &map_bytes)?;
+        let to = queue.alloc(column.len() * codes.width())?;
+        if !column.is_empty() {
+            let named = vec![
+                ("from", Arg::Buffer(&column.buffers()[0])),
+                ("to", Arg::Buffer(&to)),
+                ("map", Arg::Buffer(&map_buffer)),
+                ("offset", Arg::U64(column.offset() as u64)),
+                ("n", Arg::U64(column.len() as u64)),
+                ("known", Arg::U64(map.len() as u64)),
+            ];
+            let kernel = REMAP + codes.width().trailing_zeros() as usize;
+            self.loaded.launch(queue, kernel, spread(queue, self.options, column.len()), named)?;
+        }
+        Ok(to)
     }
 
     /// A column of computed values, with its validity as bytes.

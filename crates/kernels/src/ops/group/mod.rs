@@ -15,6 +15,7 @@
 //! outer one at the end as an input of their own.
 
 mod best;
+mod dictionary;
 mod key;
 mod plan;
 mod table;
@@ -284,10 +285,10 @@ impl GroupBy {
             return Err(Error::Unsupported("grouping batches of 2^31 rows or more has no device form".into()));
         }
         let plan = &self.feeds[feed];
-        self.note_dictionaries(queue, state, feed, batch).await?;
-        let bound = plan.source.bind(batch)?;
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
+        let batch = self.agreed(queue, &primitives, state, feed, batch).await?;
+        let bound = plan.source.bind(&batch)?;
         let ids = match self.mode {
             Mode::Dense { groups } => {
                 state.groups = groups;
@@ -615,19 +616,30 @@ impl GroupBy {
         args
     }
 
-    /// Remembers the dictionaries whose codes are keys, the longest of each.
-    #[allow(clippy::unused_async)]
-    async fn note_dictionaries(&self, _queue: &Queue, state: &mut GroupByState, feed: usize, batch: &DeviceBatch) -> Result<()> {
+    /// The batch with codes that agree with those of the batches before it.
+    async fn agreed(
+        &self,
+        queue: &Queue,
+        primitives: &LoadedPrimitives<'_>,
+        state: &mut GroupByState,
+        feed: usize,
+        batch: &DeviceBatch,
+    ) -> Result<DeviceBatch> {
+        let mut columns = None;
         for (index, key) in self.keys.iter().enumerate() {
             let Form::Codes(column) = key.form else { continue };
-            let column = if feed == 0 { column } else { index };
-            let Some(dictionary) = batch.columns().get(column).and_then(DeviceColumn::dictionary) else { continue };
-            let known = &mut state.dictionaries[index];
-            if known.as_ref().is_none_or(|known| known.len() < dictionary.len()) {
-                *known = Some(dictionary.clone());
+            // Distinct values have the keys first.
+            let at = if feed == 0 { column } else { index };
+            let column = batch.columns().get(at).ok_or_else(|| Error::Internal(format!("a batch without column {at}")))?;
+            let most = key.bounds.map_or(0, |(_, most)| most as usize + 1);
+            if let Some(column) = dictionary::agree(queue, primitives, &mut state.dictionaries[index], column, most).await? {
+                columns.get_or_insert_with(|| batch.columns().to_vec())[at] = column;
             }
         }
-        Ok(())
+        match columns {
+            None => Ok(batch.clone()),
+            Some(columns) => Ok(DeviceBatch::try_new(batch.schema().clone(), columns, batch.num_rows())?),
+        }
     }
 }
 

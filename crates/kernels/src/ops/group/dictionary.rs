@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Codes as keys: one numbering for all batches.
+//!
+//! The batches of a resident table share a dictionary, or have longer and longer ones of the same
+//! beginning. Where batches come from elsewhere too, their codes are rewritten to the first one's
+//! numbering, which gets the values that it lacks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::{cast, concat};
+use arrow::datatypes::{DataType, Field, Schema};
+use columnar::{DeviceBatch, DeviceColumn, download, upload};
+use device::Queue;
+
+use crate::ops::primitives::LoadedPrimitives;
+use crate::{Error, Result};
+
+/// Makes the codes of `column` agree with the dictionary `known`, which may become a longer one. The
+/// column with other codes, if they had to change.
+///
+/// # Errors
+/// `Unsupported` where there are more than `most` values in all.
+pub(super) async fn agree(
+    queue: &Queue,
+    primitives: &LoadedPrimitives<'_>,
+    known: &mut Option<Arc<DeviceColumn>>,
+    column: &DeviceColumn,
+    most: usize,
+) -> Result<Option<DeviceColumn>> {
+    let Some(new) = column.dictionary() else { return Err(Error::Internal("codes without a dictionary".into())) };
+    let Some(old) = known.clone() else {
+        *known = Some(new.clone());
+        return Ok(None);
+    };
+    if same(&old, new) {
+        if new.len() > old.len() {
+            *known = Some(new.clone());
+        }
+        return Ok(None);
+    }
+    let (old_values, new_values) = (values(queue, &old).await?, values(queue, new).await?);
+    let common = old_values.len().min(new_values.len());
+    if old_values.slice(0, common).to_data() == new_values.slice(0, common).to_data() {
+        if new.len() > old.len() {
+            *known = Some(new.clone());
+        }
+        return Ok(None);
+    }
+    let (old_bytes, new_bytes) = (bytes(&old_values)?, bytes(&new_values)?);
+    let mut numbers: HashMap<&[u8], u32> = HashMap::new();
+    let old_binary = old_bytes.as_binary::<i64>();
+    for number in 0..old_binary.len() {
+        numbers.insert(old_binary.value(number), number as u32);
+    }
+    let new_binary = new_bytes.as_binary::<i64>();
+    let mut map = Vec::with_capacity(new_binary.len());
+    let mut missing = Vec::new();
+    for number in 0..new_binary.len() {
+        let next = (old_binary.len() + missing.len()) as u32;
+        map.push(*numbers.entry(new_binary.value(number)).or_insert_with(|| {
+            missing.push(new_values.slice(number, 1));
+            next
+        }));
+    }
+    if old_binary.len() + missing.len() > most {
+        return Err(Error::Unsupported(format!(
+            "batches with different dictionaries of together {} values as keys, {most} being the most that their bounds allow, have no device form",
+            old_binary.len() + missing.len()
+        )));
+    }
+    let mut parts: Vec<&dyn Array> = vec![&old_values];
+    parts.extend(missing.iter().map(|value| value as &dyn Array));
+    let all = concat(&parts).map_err(columnar::Error::from)?;
+    let field = Field::new("values", all.data_type().clone(), false);
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![all]).map_err(columnar::Error::from)?;
+    let uploaded = upload(queue, &batch.schema(), &[(**old.ty()).clone()], &[batch])?;
+    let dictionary = Arc::new(uploaded.columns()[0].clone());
+    *known = Some(dictionary.clone());
+    let codes = primitives.remap(queue, column, &map)?;
+    let validity = column.validity().map(|(bits, offset)| (bits.clone(), offset));
+    Ok(Some(DeviceColumn::try_new(column.ty().clone(), column.len(), vec![codes], validity, column.null_count(), Some(dictionary))?))
+}
+
+/// Whether two dictionaries lie in the same memory.
+fn same(left: &Arc<DeviceColumn>, right: &Arc<DeviceColumn>) -> bool {
+    Arc::ptr_eq(left, right)
+        || (left.offset() == right.offset()
+            && left.buffers().len() == right.buffers().len()
+            && left.buffers().iter().zip(right.buffers()).all(|(left, right)| left.raw() == right.raw()))
+}
+
+async fn values(queue: &Queue, dictionary: &DeviceColumn) -> Result<ArrayRef> {
+    let field = Field::new("values", dictionary.ty().data_type.clone(), true);
+    let batch = DeviceBatch::try_new(Arc::new(Schema::new(vec![field])), vec![dictionary.clone()], dictionary.len())?;
+    Ok(download(queue, &batch).await?.column(0).clone())
+}
+
+fn bytes(values: &ArrayRef) -> Result<ArrayRef> {
+    let binary = match values.data_type() {
+        DataType::Utf8View => cast(values, &DataType::LargeUtf8).and_then(|text| cast(&text, &DataType::LargeBinary)),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary | DataType::BinaryView => cast(values, &DataType::LargeBinary),
+        other => return Err(Error::Unsupported(format!("batches with different dictionaries of {other} as keys have no device form"))),
+    };
+    Ok(binary.map_err(columnar::Error::from)?)
+}
