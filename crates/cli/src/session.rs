@@ -23,7 +23,7 @@ use datafusion_cli::functions::{ListFilesCacheFunc, MetadataCacheFunc, ParquetMe
 use datafusion_cli::object_storage::StdinCarriesCommands;
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
 use datafusion_cli::pool_type::PoolType;
-use device::{DeviceConfig, DeviceInfo, Selector};
+use device::{DeviceConfig, Selector};
 use devicefusion::{DeviceOptions, DeviceTable};
 use object_store::ObjectStore;
 use url::Url;
@@ -36,7 +36,9 @@ const DEVICE_SCHEMA: &str = "device";
 /// A session of the shell.
 pub struct Session {
     context: SessionContext,
-    device: Option<DeviceInfo>,
+    /// The device that queries will use, opened with default settings to see that it works. The
+    /// session's own is opened by its first query: until then its settings can change.
+    device: Option<device::Context>,
     /// Why there is no device.
     problem: Option<String>,
 }
@@ -51,7 +53,7 @@ impl Session {
         let registry = Arc::new(InstrumentedObjectStoreRegistry::new().with_profile_mode(args.object_store_profiling));
         let config = session_config(args)?;
         let (device, problem) = match chosen_device(&config, args.strict)? {
-            Ok(info) => (Some(info), None),
+            Ok(device) => (Some(device), None),
             Err(problem) => (None, Some(problem)),
         };
 
@@ -65,7 +67,8 @@ impl Session {
     /// One line that says where queries run.
     pub fn device_note(&self) -> String {
         match (&self.device, &self.problem) {
-            (Some(info), _) => {
+            (Some(device), _) => {
+                let info = device.info();
                 format!("Device #{} {} ({}, {} compute units)", info.index, info.name, info.driver, info.compute_units)
             }
             (None, Some(problem)) => format!("No device, queries run on the host: {problem}"),
@@ -137,7 +140,7 @@ impl CliSessionContext for Session {
 
 /// The device that the session will open with its first query; the inner error says why there is
 /// none, where the host may do the work.
-fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Result<DeviceInfo, String>> {
+fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Result<device::Context, String>> {
     let options = config.options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
     let Some(selector) = options.selector.filter(|_| options.enabled) else {
         if strict {
@@ -151,7 +154,7 @@ fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Re
         config = config.with_platform(options.platform);
     }
     match device::Context::new(config) {
-        Ok(context) => Ok(Ok(context.info().clone())),
+        Ok(context) => Ok(Ok(context)),
         Err(error) if may_do_without => Ok(Err(error.to_string())),
         Err(error) => exec_err!("{error}"),
     }
