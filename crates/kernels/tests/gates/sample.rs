@@ -11,7 +11,7 @@ use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
-use kernels::support::{supports, supports_cast};
+use kernels::support::{supports, supports_aggregate, supports_cast};
 
 /// A program as it is compiled.
 pub struct Sample {
@@ -128,9 +128,6 @@ impl Sampler {
         });
         let aggregates = aggregates.into_iter().map(output).collect();
         let group = GroupBy::try_new(input.clone(), keys.collect(), aggregates, self.options.clone());
-        if matches!(&group, Err(error) if error.to_string().contains("GROUP BY has no device form yet")) {
-            return;
-        }
         self.add(name, group.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
 
@@ -479,10 +476,4 @@ fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
     }
     all.retain(|aggregate| supports_aggregate(aggregate, schema).is_ok());
     all
-}
-
-fn supports_aggregate(aggregate: &Aggregate, schema: &Schema) -> Result<(), kernels::Error> {
-    let types = columnar::natural_types(schema)?;
-    let input = Input { schema: Arc::new(schema.clone()), types, filter: None };
-    Reduce::try_new(input, vec![output(aggregate.clone())], Options::new(Profile::Gpu)).map(|_| ())
 }
