@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -15,12 +15,12 @@ use super::types::{self, Column};
 pub fn columns(rng: &mut StdRng) -> Vec<Column> {
     let count = rng.random_range(2..=6);
     (0..count)
-        .map(|index| Column {
-            name: format!("c{index}"),
-            data_type: types::data_type(rng),
-            nullable: rng.random_bool(0.7),
-            few: rng.random_bool(0.4),
-            tame: rng.random_bool(0.6),
+        .map(|index| {
+            let data_type = types::data_type(rng);
+            // What a dictionary's codes can count.
+            let few = rng.random_bool(0.4) || matches!(&data_type, DataType::Dictionary(codes, _) if **codes == DataType::UInt8);
+            let (nullable, tame) = (rng.random_bool(0.7), rng.random_bool(0.6));
+            Column { name: format!("c{index}"), data_type, nullable, few, tame }
         })
         .collect()
 }

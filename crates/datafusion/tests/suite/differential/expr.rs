@@ -285,7 +285,11 @@ impl Generator<'_> {
                 let bits = Expr::positive(small(self.rng, &DataType::Int64));
                 call(&format!("({{}} {operator} {{}})"), vec![self.of(&Kind::Int, depth), bits])
             }
-            9 => call("(- {})", vec![self.of(&Kind::Int, depth)]),
+            // Of a column: DataFusion fails where it negates the smallest constant, and wraps elsewhere.
+            9 => match self.column(|column| column.kind() == Kind::Int) {
+                Some(column) => call("(- {})", vec![column]),
+                None => self.leaf(&Kind::Int),
+            },
             10 => {
                 let cast = if self.fallible { "arrow_cast" } else { "arrow_try_cast" };
                 let to = [DataType::Int8, DataType::Int16, DataType::Int32, DataType::UInt8, DataType::UInt64].choose(self.rng).unwrap().clone();
