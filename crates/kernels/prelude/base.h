@@ -1,4 +1,5 @@
-/* Types, address spaces and atomics: OpenCL C 1.2 and CUDA C++ as one dialect. */
+/* Types, address spaces and atomics: OpenCL C 1.2 and CUDA C++ as one dialect. COLD_FN is for long
+   functions that are called from several places, ROLLED for their loops: compile time counts. */
 #if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
@@ -8,6 +9,8 @@ typedef char i8; typedef uchar u8; typedef short i16; typedef ushort u16;
 typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef float f32; typedef double f64;
 #define KERNEL __kernel
 #define FN static inline
+#define COLD_FN static __attribute__((noinline))
+#define ROLLED
 #define G __global
 #define L __local
 #define RESTRICT restrict
@@ -47,6 +50,8 @@ typedef signed char i8; typedef unsigned char u8; typedef short i16; typedef uns
 typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsigned long long u64; typedef float f32; typedef double f64;
 #define KERNEL extern "C" __global__
 #define FN static __device__ __forceinline__
+#define COLD_FN static __device__ __noinline__
+#define ROLLED _Pragma("unroll 1")
 #define G
 #define L
 #define RESTRICT __restrict__

@@ -1,7 +1,7 @@
 /* Values as text, into 64 bytes at p; the length. */
 FN u32 put_char(G u8 *p, u32 n, u8 c) { p[n] = c; return n + 1; }
 /* At least `width` digits. */
-FN u32 put_u64(G u8 *p, u32 n, u64 v, u32 width) {
+COLD_FN u32 put_u64(G u8 *p, u32 n, u64 v, u32 width) {
   u8 digits[20];
   u32 k = 0;
   do {
@@ -9,7 +9,7 @@ FN u32 put_u64(G u8 *p, u32 n, u64 v, u32 width) {
     digits[k++] = (u8)(48 + (u32)(v - q * 10));
     v = q;
   } while (v);
-  for (u32 j = k; j < width; ++j) p[n++] = 48;
+  ROLLED for (u32 j = k; j < width; ++j) p[n++] = 48;
   while (k) p[n++] = digits[--k];
   return n;
 }
@@ -21,7 +21,7 @@ FN u32 format_i64(G u8 *p, i64 v) {
 }
 FN u32 format_bool(G u8 *p, i32 v) {
   u32 word = v ? 0x65757274u : 0x736c6166u;
-  for (u32 j = 0; j < 4; ++j) p[j] = (u8)(word >> (8 * j));
+  ROLLED for (u32 j = 0; j < 4; ++j) p[j] = (u8)(word >> (8 * j));
   if (!v) p[4] = 101;
   return v ? 4 : 5;
 }

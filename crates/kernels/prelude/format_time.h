@@ -1,5 +1,5 @@
 /* Dates and times as text, as chrono writes them. */
-FN u32 put_date(G u8 *p, u32 n, i64 days) {
+COLD_FN u32 put_date(G u8 *p, u32 n, i64 days) {
   civil c = civil_of_days(days);
   if (c.year < 0 || c.year > 9999) n = put_char(p, n, c.year < 0 ? 45 : 43);
   n = put_u64(p, n, (u64)(c.year < 0 ? -c.year : c.year), 4);
@@ -7,7 +7,7 @@ FN u32 put_date(G u8 *p, u32 n, i64 days) {
   return put_u64(p, put_char(p, n, 45), c.day, 2);
 }
 /* Seconds and nanoseconds of a day; no, 3, 6 or 9 digits of fraction. */
-FN u32 put_time(G u8 *p, u32 n, u32 seconds, u32 nanos) {
+COLD_FN u32 put_time(G u8 *p, u32 n, u32 seconds, u32 nanos) {
   n = put_u64(p, n, seconds / 3600, 2);
   n = put_u64(p, put_char(p, n, 58), seconds / 60 % 60, 2);
   n = put_u64(p, put_char(p, n, 58), seconds % 60, 2);
@@ -20,7 +20,7 @@ FN u32 put_time(G u8 *p, u32 n, u32 seconds, u32 nanos) {
 FN u32 format_date(G u8 *p, i64 days) { return put_date(p, 0, days); }
 FN u32 format_time(G u8 *p, u32 seconds, u32 nanos) { return put_time(p, 0, seconds, nanos); }
 /* Ticks of `per` a second, shown `offset` seconds east of UTC; zone: whether to show that. */
-FN u32 format_timestamp(G u8 *p, i64 ticks, i64 per, i64 offset, i32 zone) {
+COLD_FN u32 format_timestamp(G u8 *p, i64 ticks, i64 per, i64 offset, i32 zone) {
   i64 seconds = ticks / per - (ticks % per < 0);
   u32 nanos = (u32)((ticks - seconds * per) * (1000000000 / per));
   seconds += offset;
@@ -43,7 +43,7 @@ FN u32 put_i64(G u8 *p, u32 n, i64 v) {
   return put_u64(p, n, v < 0 ? (u64)0 - (u64)v : (u64)v, 1);
 }
 /* "1 days 2 hours 3 mins 4.005 secs" */
-FN u32 format_duration(G u8 *p, i64 ticks, i64 per, u32 digits) {
+COLD_FN u32 format_duration(G u8 *p, i64 ticks, i64 per, u32 digits) {
   i64 seconds = ticks / per, rest = ticks - seconds * per;
   i64 minutes = seconds / 60, hours = minutes / 60, days = hours / 24;
   seconds -= minutes * 60;

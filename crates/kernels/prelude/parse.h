@@ -13,7 +13,7 @@ FN u32 white_space(const G u8 *p, u32 len) {
   if (c == 0xe3) return x == 0x8080 ? 3 : 0;
   return (x >= 0x8080 && x <= 0x808a) || x == 0x80a8 || x == 0x80a9 || x == 0x80af || x == 0x819f ? 3 : 0;
 }
-FN str str_trim_start(str s) {
+COLD_FN str str_trim_start(str s) {
   while (s.len) {
     u32 w = white_space(s.p, s.len);
     if (w == 0) break;
@@ -21,7 +21,7 @@ FN str str_trim_start(str s) {
   }
   return s;
 }
-FN str str_trim(str s) {
+COLD_FN str str_trim(str s) {
   s = str_trim_start(s);
   while (s.len) {
     u32 w = 1;
@@ -32,7 +32,7 @@ FN str str_trim(str s) {
   return s;
 }
 /* [+-]digits between ASCII blanks: magnitude and sign. */
-FN i32 parse_int(str s, u64 *magnitude, i32 *negative) {
+COLD_FN i32 parse_int(str s, u64 *magnitude, i32 *negative) {
   while (s.len && is_blank(s.p[s.len - 1])) --s.len;
   while (s.len && is_blank(s.p[0])) s = str_from(s, 1);
   *magnitude = 0;
@@ -50,7 +50,7 @@ FN i32 parse_int(str s, u64 *magnitude, i32 *negative) {
   return 1;
 }
 /* Prefixes of true, yes, false, no; on, off, of, 1, 0; in any case. */
-FN i32 parse_bool(str s, i32 *value) {
+COLD_FN i32 parse_bool(str s, i32 *value) {
   s = str_trim(s);
   *value = 0;
   if (s.len == 0 || s.len > 5) return 0;

@@ -1,11 +1,11 @@
 /* [+-]digits[.digits], rounded half away from zero to `scale` digits. */
-FN i32 parse_decimal(str s, u32 scale, i128 *value) {
+COLD_FN i32 parse_decimal(str s, u32 scale, i128 *value) {
   *value = i128_of(0);
   s = str_trim(s);
   u32 at = 0, point, points = 0;
   i32 negative = s.len && s.p[0] == 45;
   point = s.len;
-  for (u32 i = 0; i < s.len; ++i)
+  ROLLED for (u32 i = 0; i < s.len; ++i)
     if (s.p[i] == 46) { point = points ? point : i; ++points; }
   if (points > 1) return 0;
   if (s.len && (s.p[0] == 45 || s.p[0] == 43)) at = 1;
@@ -21,7 +21,7 @@ FN i32 parse_decimal(str s, u32 scale, i128 *value) {
   }
   i128 m = i128_of(0);
   u32 kept = decimals < scale ? decimals : scale, up = 0;
-  for (u32 i = at; i < s.len; ++i) {
+  ROLLED for (u32 i = at; i < s.len; ++i) {
     if (i == point) continue;
     u8 c = s.p[i];
     if (!is_digit(c)) return 0;
@@ -32,7 +32,7 @@ FN i32 parse_decimal(str s, u32 scale, i128 *value) {
     if (m.hi > (u64)0x0cccccccccccccccUL) return 0;
     m = i128_add(i128_mul(m, i128_of(10)), i128_of_u64((u64)(c - 48)));
   }
-  for (u32 i = kept; i < scale; ++i) {
+  ROLLED for (u32 i = kept; i < scale; ++i) {
     if (m.hi > (u64)0x0cccccccccccccccUL) return 0;
     m = i128_mul(m, i128_of(10));
   }

@@ -1,7 +1,7 @@
 /* Text as dates and times. */
 FN u32 two(const u8 *d, u32 at) { return (u32)d[at] * 10 + d[at + 1]; }
 /* [+-]XX:XX, [+-]XXXX or [+-]XX in seconds. */
-FN i32 parse_offset(str s, i64 *offset) {
+COLD_FN i32 parse_offset(str s, i64 *offset) {
   if (s.len != 6 && s.len != 5 && s.len != 3) return 0;
   if (s.len == 6 && s.p[3] != 58) return 0;
   if (s.p[0] != 43 && s.p[0] != 45) return 0;
@@ -15,13 +15,13 @@ FN i32 parse_offset(str s, i64 *offset) {
 }
 /* An instant: seconds and nanoseconds (a leap second's reach 2 * 10^9). Text without an offset is
    local time, `east` seconds ahead of UTC. 2 where the text names a zone, which only the host knows. */
-FN i32 parse_datetime(str s, i64 east, i64 *seconds, u32 *nanos) {
+COLD_FN i32 parse_datetime(str s, i64 east, i64 *seconds, u32 *nanos) {
   u8 d[32];
   u32 mask = 0, used = s.len < 32 ? s.len : 32, end, hour, minute, second;
   *seconds = 0;
   *nanos = 0;
   if (s.len < 10) return 0;
-  for (u32 i = 0; i < 32; ++i) {
+  ROLLED for (u32 i = 0; i < 32; ++i) {
     d[i] = i < used ? (u8)(s.p[i] - 48) : (u8)0;
     mask |= (u32)(i < used && d[i] < 10) << i;
   }
@@ -41,7 +41,7 @@ FN i32 parse_datetime(str s, i64 east, i64 *seconds, u32 *nanos) {
       u32 digits = 0;
       while (digits < 12 && ((mask >> (20 + digits)) & 1)) ++digits;
       if (digits == 0) return 0;
-      for (u32 i = 0; i < 9; ++i) fraction = fraction * 10 + (i < digits ? d[20 + i] : 0);
+      ROLLED for (u32 i = 0; i < 9; ++i) fraction = fraction * 10 + (i < digits ? d[20 + i] : 0);
       end = 20 + digits;
     }
   } else if (shape == 0x3f) {
@@ -65,7 +65,7 @@ FN i32 parse_datetime(str s, i64 east, i64 *seconds, u32 *nanos) {
   if (parse_offset(zone, &offset)) { *seconds -= offset; return 1; }
   /* Something like Europe/Berlin, EST5EDT or UTC. */
   if (zone.len < 2) return 0;
-  for (u32 i = 0; i < zone.len; ++i) {
+  ROLLED for (u32 i = 0; i < zone.len; ++i) {
     u8 c = zone.p[i], lower = c | 32;
     i32 letter = lower >= 97 && lower <= 122;
     if (!(letter || (i > 1 && (is_digit(c) || c == 43 || c == 45 || c == 47 || c == 95)))) return 0;
@@ -73,11 +73,11 @@ FN i32 parse_datetime(str s, i64 east, i64 *seconds, u32 *nanos) {
   return 2;
 }
 /* Digits as Rust parses a u32: an optional plus, any number of digits. */
-FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
+COLD_FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
   u64 v = 0;
   if (from < to && s.p[from] == 43) ++from;
   if (from >= to) return 0;
-  for (; from < to; ++from) {
+  ROLLED for (; from < to; ++from) {
     if (!is_digit(s.p[from])) return 0;
     v = v * 10 + (u64)(s.p[from] - 48);
     if (v > 0xffffffffu) return 0;
@@ -86,7 +86,7 @@ FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
   return 1;
 }
 /* Days; `whole`: years beyond the calendar of chrono, too. 2 as in parse_datetime. */
-FN i32 parse_date(str s, i32 whole, i64 *days) {
+COLD_FN i32 parse_date(str s, i32 whole, i64 *days) {
   *days = 0;
   if (s.len && (s.p[0] == 43 || s.p[0] == 45)) {
     u32 dash = 1, second, year, month, day;
@@ -111,7 +111,7 @@ FN i32 parse_date(str s, i32 whole, i64 *days) {
   }
   u8 d[12];
   u32 mask = 0, month, day;
-  for (u32 i = 0; i < 12; ++i) {
+  ROLLED for (u32 i = 0; i < 12; ++i) {
     d[i] = i < s.len && i < 10 ? (u8)(s.p[i] - 48) : (u8)0;
     mask |= (u32)(i < s.len && i < 10 && d[i] < 10) << i;
   }
@@ -141,7 +141,7 @@ FN i32 parse_date(str s, i32 whole, i64 *days) {
   return 1;
 }
 /* Nanoseconds since midnight: H:MM[:SS[.fraction]][ AM|PM] */
-FN i32 parse_time(str s, i64 *nanos) {
+COLD_FN i32 parse_time(str s, i64 *nanos) {
   *nanos = 0;
   if (s.len < 4) return 0;
   i32 half_day = 0;
@@ -153,7 +153,7 @@ FN i32 parse_time(str s, i64 *nanos) {
   if (s.len < 4) return 0;
   u8 d[6];
   u32 at, fraction = 0;
-  for (u32 i = 0; i < 6; ++i) d[i] = 48;
+  ROLLED for (u32 i = 0; i < 6; ++i) d[i] = 48;
   if (s.p[1] == 58) { d[1] = s.p[0]; at = 2; }
   else if (s.p[2] == 58) { d[0] = s.p[0]; d[1] = s.p[1]; at = 3; }
   else return 0;
@@ -167,12 +167,12 @@ FN i32 parse_time(str s, i64 *nanos) {
     if (s.len - at > 5) {
       if (s.p[at + 5] != 46 || s.len - at == 6) return 0;
       u32 digits = s.len - at - 6;
-      for (u32 i = 0; i < digits; ++i)
+      ROLLED for (u32 i = 0; i < digits; ++i)
         if (!is_digit(s.p[at + 6 + i])) return 0;
-      for (u32 i = 0; i < 9; ++i) fraction = fraction * 10 + (i < digits ? (u32)(s.p[at + 6 + i] - 48) : 0);
+      ROLLED for (u32 i = 0; i < 9; ++i) fraction = fraction * 10 + (i < digits ? (u32)(s.p[at + 6 + i] - 48) : 0);
     }
   }
-  for (u32 i = 0; i < 6; ++i) {
+  ROLLED for (u32 i = 0; i < 6; ++i) {
     if (!is_digit(d[i])) return 0;
     d[i] -= 48;
   }

@@ -1,5 +1,5 @@
 /* Whether bytes are UTF-8, as Rust's from_utf8 tells. */
-FN i32 str_is_utf8(str s) {
+COLD_FN i32 str_is_utf8(str s) {
   for (u32 i = 0; i < s.len;) {
     u8 c = s.p[i];
     u32 n = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;

@@ -4,6 +4,23 @@
 //! A [`RowWriter`] appends statements that compute [`Value`]s; [`Params`] collects what the text
 //! takes from outside (columns, literals, the error word) and binds a batch to it. What cannot be
 //! written is refused here, with a reason for users: [`crate::support`] only asks.
+//!
+//! # Examples
+//! ```
+//! use arrow::datatypes::DataType;
+//! use columnar::ColumnType;
+//! use kernels::codegen::{Params, Profile, RowWriter};
+//! use kernels::expr::Expr;
+//!
+//! let types = [ColumnType::of(&DataType::Int64, false).ok_or("no layout")?];
+//! let mut params = Params::new();
+//! let mut row = RowWriter::new(&types, Profile::Cpu, &mut params);
+//! let value = row.eval(&Expr::Column(0))?;
+//! assert_eq!(row.statements().trim(), "i64 x1 = c0_0[row + c0_off];");
+//! assert_eq!(value.code, "x1");
+//! assert_eq!(params.declaration(), "u64 c0_off, const G i64 *RESTRICT c0_0");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod arithmetic;
 mod bind;

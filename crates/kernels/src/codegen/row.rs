@@ -27,6 +27,9 @@ pub struct RowWriter<'a> {
     locals: usize,
 }
 
+/// Blocks within blocks: clang takes 256 brackets, of any kind.
+const DEEPEST: usize = 200;
+
 /// A block under construction.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
@@ -169,6 +172,9 @@ impl<'a> RowWriter<'a> {
 
     /// Writes into a block of its own that is not yet part of the text.
     pub(super) fn detached<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<(Scope, T)> {
+        if self.scopes.len() >= DEEPEST {
+            return unsupported(format!("an expression of more than {DEEPEST} nested branches has no device form"));
+        }
         self.scopes.push(Scope::default());
         let result = body(self);
         let scope = self.scopes.pop().unwrap_or_default();

@@ -7,6 +7,7 @@ mod columns;
 mod data;
 mod harness;
 mod host;
+mod lint;
 mod operators;
 mod random;
 mod wide;

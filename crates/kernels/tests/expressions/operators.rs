@@ -235,3 +235,28 @@ fn cases_choose() {
         check(&batch(vec![l, r]), &exprs);
     }
 }
+
+#[test]
+fn long_cases_choose() {
+    let values: Vec<LiteralValue> = (-3..200).map(LiteralValue::Int).chain([LiteralValue::Null]).collect();
+    let int = |value: i128| lit(&DataType::Int64, LiteralValue::Int(value));
+    let case = |length: i128, value: &dyn Fn(i128) -> Expr| {
+        let branches = (0..length).map(|index| {
+            let condition = Expr::Compare { op: CompareOp::Eq, left: column(0), right: Box::new(int(index)) };
+            (condition, value(index))
+        });
+        Expr::Case { branches: branches.collect(), otherwise: Some(column(0)), data_type: DataType::Int64 }
+    };
+    let quotient = |_: i128| Expr::Arithmetic {
+        op: ArithmeticOp::Divide,
+        left: Box::new(int(100)),
+        right: column(0),
+        data_type: DataType::Int64,
+    };
+    let column_of_all = data::array(&DataType::Int64, &values);
+    // As many as PoCL's 1024 bytes of arguments have room for.
+    check(&batch(vec![column_of_all.clone()]), &[case(50, &|index| int(index * 7))]);
+    check(&batch(vec![column_of_all]), &[case(50, &quotient)]);
+    let schema = arrow::datatypes::Schema::new(vec![arrow::datatypes::Field::new("c0", DataType::Int64, true)]);
+    assert!(kernels::support::supports(&case(300, &quotient), &schema).unwrap_err().contains("nested"));
+}
