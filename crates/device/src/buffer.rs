@@ -134,6 +134,14 @@ impl Buffer {
         let end = start.saturating_add(bytes);
         if end <= self.0.len { Ok(()) } else { Err(Error::Range { call, start, end, len: self.0.len }) }
     }
+
+    /// Checks that the memory is the device's to write.
+    pub(crate) fn check_writable(&self, call: &'static str) -> Result<()> {
+        match self.0.owner {
+            Owner::Pool(..) => Ok(()),
+            Owner::Host(..) => Err(Error::ReadOnly { call }),
+        }
+    }
 }
 
 /// A range of a buffer that the host can reach, as the bytes that a read gives.

@@ -6,7 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::driver::Driver;
-use crate::{DeviceInfo, DeviceKind, Selector};
+use crate::error::MEMORY_SETTING;
+use crate::{DeviceInfo, DeviceKind, Error, Result, Selector};
+
+/// The smallest limit of a pool.
+const LEAST_MEMORY_BYTES: usize = 64 << 10;
 
 /// Takes lines that a context logs.
 pub type LogSink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -29,7 +33,8 @@ pub struct DeviceConfig {
     pub selector: Selector,
     /// A part of the platform's name, where several drivers offer the same device.
     pub platform: Option<String>,
-    /// Bytes that the pool may hold; 0 means 90 % of a GPU's memory, half of the host's for a CPU.
+    /// Bytes that the pool may hold; 0 means 90 % of a GPU's memory, half of the host's for a CPU. Below 64 KiB
+    /// nothing could run: no context is made then.
     pub memory_bytes: usize,
     /// Options for the device's compiler, after our own.
     pub compile_options: Vec<String>,
@@ -37,7 +42,7 @@ pub struct DeviceConfig {
     pub cache_dir: Option<PathBuf>,
     /// Whether each launch is timed by the device. Costs a few microseconds a launch.
     pub profiling: bool,
-    /// CUDA's run-time compiler, where it lies outside the places that are searched.
+    /// CUDA's run-time compiler, a file or its folder, where it lies outside the places that are searched.
     pub nvrtc_path: Option<PathBuf>,
     /// Takes lines that tell what the context does.
     pub log: Option<LogSink>,
@@ -133,13 +138,17 @@ impl DeviceConfig {
     }
 
     /// The pool's limit on `info`, in bytes.
-    pub(crate) fn memory_limit(&self, info: &DeviceInfo) -> usize {
+    pub(crate) fn memory_limit(&self, info: &DeviceInfo) -> Result<usize> {
+        if (1..LEAST_MEMORY_BYTES).contains(&self.memory_bytes) {
+            let reason = format!("must be 0, for the device's default, or at least {LEAST_MEMORY_BYTES}");
+            return Err(Error::Config { setting: MEMORY_SETTING, value: self.memory_bytes.to_string(), reason });
+        }
         let limit = match (self.memory_bytes, info.kind) {
             (0, DeviceKind::Cpu) => host_memory_bytes().unwrap_or(info.memory_bytes) / 2,
             (0, _) => info.memory_bytes / 10 * 9,
             (bytes, _) => bytes as u64,
         };
-        usize::try_from(limit).unwrap_or(usize::MAX)
+        Ok(usize::try_from(limit).unwrap_or(usize::MAX))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::meter::{Counters, Totals};
 use crate::pinned::Pinned;
 use crate::pool::Pool;
 use crate::program::Compiler;
-use crate::{DeviceConfig, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices, opencl};
+use crate::{DeviceConfig, DeviceEntry, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices_for, opencl};
 
 /// From so many queues on, an idle one is reused although work of its former user is still going on.
 const MANY_QUEUES: usize = 32;
@@ -53,9 +53,16 @@ impl Context {
     /// Opens the device that `config` selects.
     ///
     /// # Errors
-    /// `NoDriver`, `NoDevice` or `Unusable` with what there is and what is missing.
+    /// `NoDriver`, `NoDevice` or `Unusable` with what there is and what is missing; `Config` for a memory limit
+    /// that is too small to work with, or a compiler that cannot be used.
     pub fn new(config: DeviceConfig) -> Result<Self> {
-        let info = config.selector.choose(&devices(), config.platform.as_deref())?;
+        let entries = devices_for(config.nvrtc_path.as_deref());
+        if let Some(log) = &config.log {
+            let name = |entry: &DeviceEntry| entry.info.as_ref().map_or_else(|| entry.driver.to_string(), DeviceInfo::label);
+            let passed_over = entries.iter().filter_map(|entry| Some((name(entry), entry.problem.as_deref()?)));
+            passed_over.for_each(|(name, problem)| log(&format!("{name} cannot be used: {problem}")));
+        }
+        let info = config.selector.choose(&entries, config.platform.as_deref())?;
         let mut driver = match info.driver {
             DriverKind::OpenCl => opencl::open(&info, &config)?,
             DriverKind::Cuda => cuda::open(&info, &config)?,
@@ -73,7 +80,7 @@ impl Context {
             return Err(Error::Unusable { device: info.name, reason });
         }
         let totals = Arc::new(Totals::default());
-        let limit = config.memory_limit(&info);
+        let limit = config.memory_limit(&info)?;
         if let Some(log) = &config.log {
             log(&format!("{} is \"{}\" of \"{}\", {limit} bytes of memory", info.label(), info.name, info.platform));
         }
@@ -118,6 +125,8 @@ impl Context {
     /// An idle lane, preferably one without work of its former user.
     fn idle_lane(&self) -> Option<Arc<Lane>> {
         let mut lanes = self.0.lanes.lock();
+        // The work of its last user may have failed after it was given back.
+        lanes.idle.retain(|lane| lane.outcome().is_ok());
         lanes.all.retain(|lane| lane.strong_count() > 0);
         let many = lanes.all.len() >= MANY_QUEUES;
         let free = lanes.idle.iter().rposition(|lane| lane.is_idle());
@@ -127,7 +136,7 @@ impl Context {
 
     /// Takes a lane back from its last handle. One whose work failed is not used again.
     pub(crate) fn give_back(&self, lane: &Arc<Lane>) {
-        if !lane.has_failed() {
+        if lane.outcome().is_ok() {
             self.0.lanes.lock().idle.push(Arc::clone(lane));
         }
     }
@@ -145,7 +154,7 @@ impl Context {
     /// Waits, on this thread, for everything that was enqueued in any queue.
     ///
     /// # Errors
-    /// The first failure that no future has told.
+    /// The failure of a queue that something still refers to.
     pub fn synchronize(&self) -> Result<()> {
         let lanes: Vec<Arc<Lane>> = self.0.lanes.lock().all.iter().filter_map(Weak::upgrade).collect();
         let mut first = Ok(());
@@ -168,8 +177,10 @@ impl Context {
         }
     }
 
-    /// Gives up what is only kept for later: free memory and programs that nobody holds.
+    /// Gives up what is only kept for later: free memory, idle queues and programs that nobody holds.
     pub fn trim(&self) {
+        let idle: Vec<_> = self.0.lanes.lock().idle.extract_if(.., |lane| lane.is_idle()).collect();
+        drop(idle);
         self.0.compiler.trim();
         self.0.pinned.trim();
         self.0.pool.trim();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiled programs in a folder, for the next process.
+//! Compiled programs in a folder, for the next process, and texts in another, for tools.
 //!
-//! One file per program, named by a hash. A file holds everything that the program depends on (text,
+//! One file per compiled program, named by a hash. A file holds everything that the program depends on (text,
 //! options, device, driver, compiler) and is used only where all of it is the same; so a collision, an
 //! update or a damaged file costs one compilation and nothing else. Files appear whole, by renaming.
 
@@ -41,27 +41,51 @@ impl DiskCache {
 
     /// Stores an image. A folder that cannot be written is no error: the program is there.
     pub(crate) fn put(&self, text: &str, options: &[String], image: &[u8]) {
-        static UNIQUE: AtomicU64 = AtomicU64::new(0);
         let key = self.key(text, options);
         let length = (key.len() as u64).to_le_bytes();
         let file = [MAGIC, &length[..], key.as_bytes(), &hash(image).to_le_bytes(), image].concat();
-        let name = format!("{}-{}.part", std::process::id(), UNIQUE.fetch_add(1, Relaxed));
-        let part = self.folder.join(name);
-        let stored = fs::create_dir_all(&self.folder)
-            .and_then(|()| fs::write(&part, file))
-            .and_then(|()| fs::rename(&part, self.path(&key)));
-        if stored.is_err() {
-            _ = fs::remove_file(&part);
-        }
+        _ = write_whole(&self.folder, &self.path(&key), &file);
     }
 
     fn key(&self, text: &str, options: &[String]) -> String {
-        format!("{}\n{}\n\n{text}", self.built_by, options.join("\n"))
+        format!("{}\n{}\n\n{text}", self.built_by, options.join("\0"))
     }
 
     fn path(&self, key: &str) -> PathBuf {
         self.folder.join(format!("{:032x}.program", hash(key.as_bytes())))
     }
+}
+
+/// The folder that `DEVICEFUSION_DUMP_KERNELS` names, for tools that look at the texts of programs.
+///
+/// A text that compiles is left there once, as `HASH.cl`, if it is for both compilers, that is, if it asks for
+/// `__OPENCL_VERSION__`: what only OpenCL understands is of no use to a tool that checks texts for CUDA.
+pub(crate) struct TextFolder(PathBuf);
+
+impl TextFolder {
+    /// The folder, if the variable is set.
+    pub(crate) fn from_env() -> Option<Self> {
+        let folder = std::env::var_os("DEVICEFUSION_DUMP_KERNELS")?;
+        (!folder.is_empty()).then(|| Self(folder.into()))
+    }
+
+    /// Leaves a text there.
+    pub(crate) fn put(&self, text: &str) -> std::io::Result<()> {
+        let path = self.0.join(format!("{:032x}.cl", hash(text.as_bytes())));
+        if !text.contains("__OPENCL_VERSION__") || path.exists() {
+            return Ok(());
+        }
+        write_whole(&self.0, &path, text.as_bytes())
+    }
+}
+
+/// Writes a file in `folder` so that nobody sees a part of it.
+fn write_whole(folder: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    static UNIQUE: AtomicU64 = AtomicU64::new(0);
+    let part = folder.join(format!("{}-{}.part", std::process::id(), UNIQUE.fetch_add(1, Relaxed)));
+    fs::create_dir_all(folder)?;
+    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
+    written.inspect_err(|_| _ = fs::remove_file(&part))
 }
 
 /// FNV-1a with 128 bits: the same in every version of this program.

@@ -178,7 +178,8 @@ pub trait Driver: Debug + Send + Sync {
     /// See the trait.
     unsafe fn destroy_event(&self, event: RawEvent);
 
-    /// Name and version of the compiler, as far as they are not those of the driver.
+    /// Name and version of the compiler, as far as they are not those of the driver, and the options that it is
+    /// always given: compiled programs are stored under it.
     fn compiler(&self) -> String {
         String::new()
     }

@@ -116,6 +116,12 @@ pub enum Error {
         /// Bytes of the buffer.
         len: usize,
     },
+    /// A buffer that nobody may write.
+    #[error("{call}: the buffer is the host's own memory, which upload only lends")]
+    ReadOnly {
+        /// The operation.
+        call: &'static str,
+    },
     /// A setting has a value that it cannot have.
     #[error("{setting} = {value}: {reason}")]
     Config {

@@ -2,6 +2,7 @@
 //! Which devices there are, what they can do, and how one of them is chosen.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::error::join_problems;
@@ -143,7 +144,12 @@ impl DeviceEntry {
 /// }
 /// ```
 pub fn devices() -> Vec<DeviceEntry> {
-    let mut entries = cuda::entries();
+    devices_for(None)
+}
+
+/// Like [`devices`], with the setting `device.nvrtc_path`: whether a CUDA device can be used depends on its compiler.
+pub fn devices_for(nvrtc_path: Option<&Path>) -> Vec<DeviceEntry> {
+    let mut entries = cuda::entries_for(nvrtc_path);
     entries.extend(opencl::entries());
     for (index, info) in entries.iter_mut().filter_map(|entry| entry.info.as_mut()).enumerate() {
         info.index = index;
@@ -235,19 +241,25 @@ impl Selector {
 
     /// The error for a selection that nothing matches.
     fn none_of(&self, entries: &[DeviceEntry], platform: Option<&str>) -> Error {
-        let problems = || entries.iter().filter(|entry| entry.info.is_none());
-        let reasons = join_problems(problems().filter_map(|entry| Some((entry.driver, entry.problem.as_deref()?))));
-        let known: Vec<String> = entries
-            .iter()
-            .filter_map(|entry| entry.info.as_ref())
-            .map(|info| format!("#{} \"{}\" (platform \"{}\")", info.index, info.name, info.platform))
-            .collect();
+        let listed = |entry: &DeviceEntry| {
+            let DeviceInfo { index, name, platform, .. } = entry.info.as_ref()?;
+            let problem = entry.problem.as_ref().map(|problem| format!(", unusable: {problem}")).unwrap_or_default();
+            Some(format!("#{index} \"{name}\" (platform \"{platform}\"{problem})"))
+        };
+        let absent = entries.iter().filter(|entry| entry.info.is_none());
+        let absent = join_problems(absent.filter_map(|entry| Some((entry.driver, entry.problem.as_deref()?))));
+        let known: Vec<String> = entries.iter().filter_map(listed).collect();
         if known.is_empty() {
-            return Error::NoDriver { selector: self.clone(), reason: reasons };
+            return Error::NoDriver { selector: self.clone(), reason: absent };
         }
-        let platform = platform.map(|part| format!("with device.platform = {part} ")).unwrap_or_default();
-        let reasons = if reasons.is_empty() { reasons } else { format!("; {reasons}") };
-        Error::NoDevice { selector: self.clone(), available: format!("{platform}there is {}{reasons}", known.join(", ")) }
+        let mut available = format!("there is {}", known.join(", "));
+        if !absent.is_empty() {
+            available = format!("{available}; {absent}");
+        }
+        if let Some(part) = platform {
+            available = format!("{available}; device.platform = {part} must be a part of its platform's name");
+        }
+        Error::NoDevice { selector: self.clone(), available }
     }
 }
 
@@ -287,6 +299,22 @@ mod tests {
     }
 
     #[test]
+    fn words_numbers_and_names_select() {
+        let parse = |text: &str| text.parse::<Selector>();
+        assert_eq!(parse(" CUDA ").unwrap(), Selector::Cuda);
+        assert_eq!(parse("OpenCL").unwrap(), Selector::OpenCl);
+        for (text, reason) in [("", "expected auto, opencl"), ("#", "expected a number"), ("#-1", "expected a number")] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("device = {text}: {reason}")), "{error}");
+        }
+        for selector in ["auto", "opencl", "cuda", "#2", "NAME part"] {
+            assert_eq!(parse(selector).unwrap().to_string(), selector);
+        }
+        assert_eq!(parse("#2").unwrap().choose(&some(), None).unwrap().name, "Fast 9000");
+        assert_eq!(parse("#1").unwrap().choose(&some(), Some("SOME")).unwrap().name, "host");
+    }
+
+    #[test]
     fn auto_takes_the_usable_gpu() -> Result<()> {
         assert_eq!(Selector::Auto.choose(&some(), None)?.name, "Fast 9000");
         assert_eq!(Selector::OpenCl.choose(&some()[..2], None)?.name, "host");
@@ -304,6 +332,15 @@ mod tests {
     fn unknown_device_lists_what_there_is() {
         let error = Selector::Name("nope".into()).choose(&some()[1..2], None).unwrap_err();
         assert_eq!(error.to_string(), "device nope: no such device; there is #1 \"host\" (platform \"Some platform\")");
+        let mut entries = some();
+        entries.truncate(1);
+        entries.push(DeviceEntry::absent(DriverKind::OpenCl, "no driver"));
+        let error = Selector::Index(7).choose(&entries, Some("foo")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "device #7: no such device; there is #0 \"old\" (platform \"Some platform\", unusable: it lacks double precision \
+             (cl_khr_fp64)); opencl: no driver; device.platform = foo must be a part of its platform's name"
+        );
         let error = Selector::Auto.choose(&[DeviceEntry::absent(DriverKind::Cuda, "libcuda.so.1 is missing")], None);
         assert_eq!(error.unwrap_err().to_string(), "device auto: no driver could be opened: cuda: libcuda.so.1 is missing");
     }

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::channel::oneshot;
 use parking_lot::{Condvar, Mutex};
@@ -25,7 +25,7 @@ const MAX_TIMERS: usize = 4096;
 const TIMERS_PER_MARK: usize = 256;
 
 /// What runs on the lane's thread once a mark has completed.
-type Callback = Box<dyn FnOnce(Result<()>) + Send>;
+type Callback = Box<dyn FnOnce() + Send>;
 
 /// An in-order queue of the driver. Alive as long as a handle, a buffer or work refers to it.
 pub(crate) struct Lane {
@@ -33,8 +33,6 @@ pub(crate) struct Lane {
     raw: RawQueue,
     /// The highest number whose work is known to have completed.
     completed: AtomicU64,
-    /// Whether work failed: such a lane is not given to another query.
-    failed: AtomicBool,
     state: Mutex<State>,
     jobs: Arc<Jobs>,
 }
@@ -48,7 +46,7 @@ struct State {
     /// What must stay alive until a number has completed.
     kept: Vec<(u64, Box<dyn Send>)>,
     timers: VecDeque<Timed>,
-    /// The first failure that nobody has been told of.
+    /// The first failure. It stays: whatever came of the work after it is not to be trusted.
     error: Option<Error>,
 }
 
@@ -125,7 +123,6 @@ impl Lane {
             driver: Arc::clone(driver),
             raw,
             completed: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
             state: Mutex::default(),
             jobs: Arc::clone(&jobs),
         });
@@ -180,9 +177,9 @@ impl Lane {
         self.is_complete(submitted)
     }
 
-    /// Whether work in this lane has failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+    /// The first failure of work in this lane. Such a lane is not given to another query.
+    pub(crate) fn outcome(&self) -> Result<()> {
+        self.state.lock().error.clone().map_or(Ok(()), Err)
     }
 
     /// A mark after everything enqueued so far.
@@ -219,46 +216,39 @@ impl Lane {
         Ok(mark)
     }
 
-    /// Runs `callback` on the lane's thread once everything enqueued so far has completed.
-    pub(crate) fn when_done(self: &Arc<Self>, callback: Callback) -> Result<()> {
-        let mark = self.mark()?;
-        self.jobs.push(Job { lane: Arc::clone(self), mark, callback: Some(callback) });
-        Ok(())
-    }
-
     /// Runs `callback` on the lane's thread once `mark`, one of this lane's, has completed.
     pub(crate) fn when_marked(self: &Arc<Self>, mark: &Arc<Mark>, callback: Callback) {
         self.jobs.push(Job { lane: Arc::clone(self), mark: Arc::clone(mark), callback: Some(callback) });
     }
 
-    /// Completes with everything enqueued so far; failures that nobody was told of surface here.
+    /// Completes with everything enqueued so far; its failures surface here.
     pub(crate) fn finished(self: &Arc<Self>) -> Result<oneshot::Receiver<Result<()>>> {
         let (sender, receiver) = oneshot::channel();
         if self.is_idle() {
-            _ = sender.send(self.take_error());
+            _ = sender.send(self.outcome());
             return Ok(receiver);
         }
+        let mark = self.mark()?;
         let lane = Arc::clone(self);
         // The receiver may be gone: nobody waits any more.
-        self.when_done(Box::new(move |result| _ = sender.send(lane.take_error().and(result))))?;
+        self.when_marked(&mark, Box::new(move || _ = sender.send(lane.outcome())));
         Ok(receiver)
     }
 
-    /// Waits on this thread until the work of `number` has completed, one way or the other.
-    ///
-    /// Work never depends on the host, so this ends with the launches before it.
+    /// Waits on this thread until the work of `number` has completed, one way or the other; fails only where
+    /// waiting is impossible. Work never depends on the host, so this ends with the launches before it.
     pub(crate) fn wait_blocking(self: &Arc<Self>, number: u64) -> Result<()> {
         let Some(mark) = self.mark_of(number)? else { return Ok(()) };
         let (sender, receiver) = std::sync::mpsc::channel();
-        self.when_marked(&mark, Box::new(move |result| _ = sender.send(result)));
-        receiver.recv().map_err(|_| Error::Interrupted("the thread of a queue"))?
+        self.when_marked(&mark, Box::new(move || _ = sender.send(())));
+        receiver.recv().map_err(|_| Error::Interrupted("the thread of a queue"))
     }
 
-    /// Waits on this thread for everything enqueued so far; failures that nobody was told of surface here.
+    /// Waits on this thread for everything enqueued so far; its failures surface here.
     pub(crate) fn synchronize(self: &Arc<Self>) -> Result<()> {
         let submitted = self.state.lock().submitted;
-        let waited = self.wait_blocking(submitted);
-        self.take_error().and(waited)
+        self.wait_blocking(submitted)?;
+        self.outcome()
     }
 
     /// Makes later work here wait for `mark` of another lane.
@@ -289,24 +279,11 @@ impl Lane {
         }
     }
 
-    /// The failure that the next [`finished`](Self::finished) will tell, if there is one.
-    pub(crate) fn pending_error(&self) -> Result<()> {
-        self.state.lock().error.clone().map_or(Ok(()), Err)
-    }
-
-    fn take_error(&self) -> Result<()> {
-        self.state.lock().error.take().map_or(Ok(()), Err)
-    }
-
     /// Everything that follows from the completion of `mark`.
-    fn complete(&self, mark: &Mark, result: &Result<()>) {
+    fn complete(&self, mark: &Mark, result: Result<()>) {
         let mut state = self.state.lock();
-        if self.is_complete(mark.number) {
-            return;
-        }
         if let Err(error) = result {
-            self.failed.store(true, Ordering::Relaxed);
-            state.error.get_or_insert_with(|| error.clone());
+            state.error.get_or_insert(error);
         }
         let done = state.timers.partition_point(|timed| timed.number <= mark.number);
         let timers: Vec<Timed> = state.timers.drain(..done).collect();
@@ -372,16 +349,13 @@ impl Jobs {
     /// The thread: waits for one mark after another until the lane is gone.
     fn run(&self) {
         while let Some(Job { lane, mark, callback }) = self.pop() {
-            let result = if lane.is_complete(mark.number) {
-                Ok(())
-            } else {
+            if !lane.is_complete(mark.number) {
                 // SAFETY: the event is the driver's and alive.
                 let result = unsafe { lane.driver.wait(mark.event) };
-                lane.complete(&mark, &result);
-                result
-            };
+                lane.complete(&mark, result);
+            }
             if let Some(callback) = callback {
-                callback(result);
+                callback();
             }
         }
     }

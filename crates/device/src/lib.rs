@@ -30,8 +30,12 @@
 //! # Who waits
 //! Whatever enqueues returns at once; futures are woken by a thread that each queue has for waiting; dropping
 //! never waits. Four things may block their caller for the length of a launch: an allocation at the memory limit
-//! while all that could be freed is in use, an upload behind 128 MiB of others, [`Context::synchronize`], and
+//! (the pool's or the device's) while all that could be freed is in use, an upload behind 128 MiB of others, [`Context::synchronize`], and
 //! the opening of a context.
+//!
+//! # Looking at kernels
+//! With the environment variable `DEVICEFUSION_DUMP_KERNELS` set to a folder, the text of each program in the
+//! dialect that both compilers understand is left there, once, as soon as it has compiled: `HASH.cl`.
 //!
 //! # Layers
 //! [`driver::Driver`] is what OpenCL and CUDA have in common, and the whole of what a further driver has to
@@ -67,7 +71,7 @@ pub use queue::{Arg, Event, Queue};
 pub use config::{DeviceConfig, LogSink, Wrap};
 pub use driver::Grid;
 pub use error::{Error, Result};
-pub use info::{DeviceEntry, DeviceInfo, DeviceKind, DriverKind, Selector, devices};
+pub use info::{DeviceEntry, DeviceInfo, DeviceKind, DriverKind, Selector, devices, devices_for};
 
 #[cfg(test)]
 mod tests;

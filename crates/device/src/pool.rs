@@ -4,7 +4,8 @@
 //! Memory that a buffer gives back goes to the free list of its class at once, with the uses that may still
 //! be going on. The same queue takes it again without waiting, since its work is in order; another queue
 //! prefers memory whose uses have completed, and else makes the device wait for them. Only where the limit
-//! is reached and all that could be freed is still in use does an allocation wait for a launch to end.
+//! is reached, or the driver has no more, and all that could be freed is still in use does an allocation wait for
+//! a launch to end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -223,12 +224,26 @@ impl Pool {
             Err(Error::OutOfMemory { .. }) => {}
             answer => return answer.map(block),
         }
-        self.trim();
+        self.drain();
         self.0.driver.alloc(class).map(block).map_err(|error| match error {
             // The caller has counted this very allocation as in use.
             Error::OutOfMemory { .. } => self.out_of_memory(self.in_use() - class, class),
             other => other,
         })
+    }
+
+    /// Gives the free lists back to the driver, those in use after a wait for the launches that use them.
+    fn drain(&self) {
+        let free = {
+            let mut state = self.0.state.lock();
+            state.cached = 0;
+            std::mem::take(&mut state.free)
+        };
+        for Block { memory, uses } in free.into_values().flatten() {
+            // Where waiting is impossible the memory goes back whenever its uses complete.
+            uses.iter().for_each(|(lane, last)| _ = lane.wait_blocking(*last));
+            drop_after(Freed { driver: Arc::clone(&self.0.driver), memory }, &uses);
+        }
     }
 
     /// Takes back what [`take_or_claim`](Self::take_or_claim) counted for memory that there is not.
@@ -356,8 +371,9 @@ impl Reservation {
         Ok(())
     }
 
-    pub(crate) fn claim(&self) -> &SharedClaim {
-        &self.claim
+    /// The claim, if it is one on `pool`.
+    pub(crate) fn claim_on(&self, pool: &Pool) -> Option<SharedClaim> {
+        Arc::ptr_eq(&self.pool.0, &pool.0).then(|| Arc::clone(&self.claim))
     }
 }
 

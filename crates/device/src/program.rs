@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use futures::future::{BoxFuture, FutureExt, Shared};
 use parking_lot::Mutex;
 
 use crate::config::LogSink;
-use crate::disk::DiskCache;
+use crate::disk::{DiskCache, TextFolder};
 use crate::driver::{Driver, RawKernel, RawProgram};
 use crate::lane::{Lane, Uses, drop_after};
 use crate::meter::{KernelTotals, Meters, Totals, nanos};
@@ -163,6 +164,7 @@ pub(crate) struct Compiler {
     totals: Arc<Totals>,
     options: Vec<String>,
     disk: Option<DiskCache>,
+    texts: Option<TextFolder>,
     log: Option<LogSink>,
     known: Mutex<Known>,
     work: Mutex<Work>,
@@ -198,7 +200,8 @@ impl Compiler {
     pub(crate) fn new(driver: Arc<dyn Driver>, totals: Arc<Totals>, config: &DeviceConfig) -> Arc<Self> {
         let disk = config.cache_dir.as_deref().map(|folder| DiskCache::new(folder, driver.as_ref()));
         let (options, log) = (config.compile_options.clone(), config.log.clone());
-        Arc::new(Self { driver, totals, options, disk, log, known: Mutex::default(), work: Mutex::default() })
+        let texts = TextFolder::from_env();
+        Arc::new(Self { driver, totals, options, disk, texts, log, known: Mutex::default(), work: Mutex::default() })
     }
 
     /// The program of `source`: known, being made, or made from now on.
@@ -265,7 +268,9 @@ impl Compiler {
             };
             let Some(Task { key, operator, meters, answer }) = task else { return };
             let start = Instant::now();
-            let program = self.make(&key, &operator);
+            // The log is foreign code: where it panics the others still get their programs.
+            let program = catch_unwind(AssertUnwindSafe(|| self.make(&key, &operator)));
+            let program = program.unwrap_or(Err(Error::Interrupted("a compilation")));
             let time = start.elapsed();
             self.totals.compile_nanos.fetch_add(nanos(time), Relaxed);
             meters.compiled(time);
@@ -279,7 +284,15 @@ impl Compiler {
     }
 
     /// From the folder, or through the compiler.
-    fn make(&self, (text, options): &Key, operator: &str) -> Result<Arc<Program>> {
+    fn make(&self, key: &Key, operator: &str) -> Result<Arc<Program>> {
+        let program = self.load_or_compile(key, operator)?;
+        if let Some(Err(error)) = self.texts.as_ref().map(|texts| texts.put(&key.0)) {
+            self.note(&format!("DEVICEFUSION_DUMP_KERNELS: {error}"));
+        }
+        Ok(program)
+    }
+
+    fn load_or_compile(&self, (text, options): &Key, operator: &str) -> Result<Arc<Program>> {
         let start = Instant::now();
         let stored = self.disk.as_ref().and_then(|disk| disk.get(text, options));
         // A stored image that the driver refuses is as good as none.
@@ -314,8 +327,12 @@ impl Compiler {
     }
 
     fn log(&self, operator: &str, what: &str, time: Duration) {
+        self.note(&format!("program of {operator}: {what} in {:.1} ms", time.as_secs_f64() * 1e3));
+    }
+
+    fn note(&self, line: &str) {
         if let Some(log) = &self.log {
-            log(&format!("program of {operator}: {what} in {:.1} ms", time.as_secs_f64() * 1e3));
+            log(line);
         }
     }
 }

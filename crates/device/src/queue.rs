@@ -132,7 +132,7 @@ impl Event {
     /// The failure of the work before it.
     pub fn is_done(&self) -> Result<bool> {
         if self.lane.is_complete(self.mark.number()) {
-            return self.lane.pending_error().map(|()| true);
+            return self.lane.outcome().map(|()| true);
         }
         self.mark.is_done()
     }
@@ -144,7 +144,7 @@ impl Event {
     pub fn wait(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         let lane = Arc::clone(&self.lane);
-        self.lane.when_marked(&self.mark, Box::new(move |result| _ = sender.send(result.and(lane.pending_error()))));
+        self.lane.when_marked(&self.mark, Box::new(move || _ = sender.send(lane.outcome())));
         async move { receiver.await.map_err(|_| QUEUE_GONE)? }
     }
 }
@@ -175,9 +175,10 @@ impl Queue {
         Queue { meters: self.meters.with(meter), ..self.clone() }
     }
 
-    /// A handle of the same queue whose allocations draw on `reservation` first.
+    /// A handle of the same queue whose allocations draw on `reservation` first; one of another context's pool
+    /// is not drawn on.
     pub fn reserved(&self, reservation: &Reservation) -> Queue {
-        Queue { claim: Some(Arc::clone(reservation.claim())), ..self.clone() }
+        Queue { claim: reservation.claim_on(self.context().pool()), ..self.clone() }
     }
 
     /// Allocates `bytes` of device memory, contents undefined. 0 bytes are fine: kernels get a valid address.
@@ -215,8 +216,8 @@ impl Queue {
 
     /// Puts host memory onto the device.
     ///
-    /// Where the device shares the host's memory nothing is copied: the buffer keeps `bytes`, and kernels
-    /// must not write it. The address must be aligned as the elements that kernels read there.
+    /// Where the device shares the host's memory nothing is copied: the buffer keeps `bytes`, and nobody
+    /// may write it; kernels are trusted not to. The address must be aligned as the elements that kernels read there.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); shared memory does not count towards the limit.
@@ -242,6 +243,7 @@ impl Queue {
     /// `Range` if they do not fit; the driver's refusal.
     pub fn write(&self, to: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
         to.check("write", offset, bytes.len())?;
+        to.check_writable("write")?;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -273,6 +275,7 @@ impl Queue {
     pub fn copy(&self, from: &Buffer, from_offset: usize, to: &Buffer, to_offset: usize, bytes: usize) -> Result<()> {
         from.check("copy", from_offset, bytes)?;
         to.check("copy", to_offset, bytes)?;
+        to.check_writable("copy")?;
         if from.same(to) && from_offset.abs_diff(to_offset) < bytes {
             let (start, end) = (from_offset, from_offset + bytes);
             return Err(Error::Range { call: "overlapping copy", start, end, len: from.len() });
@@ -296,6 +299,7 @@ impl Queue {
     /// `Range` if they leave the buffer; the driver's refusal.
     pub fn fill(&self, to: &Buffer, offset: usize, bytes: usize, value: u8) -> Result<()> {
         to.check("fill", offset, bytes)?;
+        to.check_writable("fill")?;
         if bytes == 0 {
             return Ok(());
         }
@@ -319,7 +323,7 @@ impl Queue {
     /// not be written again.
     ///
     /// # Errors
-    /// `Range` if it leaves the buffer; failures of the work before it.
+    /// `Range` if it leaves the buffer; as [`finish`](Self::finish).
     pub fn read(&self, from: &Buffer, range: Range<usize>) -> impl Future<Output = Result<Bytes>> + Send + use<> {
         let started = self.start_read(from, range);
         async move {
@@ -431,19 +435,19 @@ impl Queue {
     /// # Errors
     /// The driver's refusal.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
-        if Arc::ptr_eq(&event.lane, self.lane()) || event.lane.is_complete(event.mark.number()) {
-            return Ok(());
-        }
         if !event.lane.is_of(self.driver()) {
             return Err(self.foreign("wait", "event"));
+        }
+        if Arc::ptr_eq(&event.lane, self.lane()) || event.lane.is_complete(event.mark.number()) {
+            return Ok(());
         }
         self.lane().wait_on(&event.mark)
     }
 
-    /// Completes with everything enqueued so far. Failures of it surface here.
+    /// Completes with everything enqueued so far.
     ///
     /// # Errors
-    /// The first failure that no other future has told.
+    /// The first failure of work in this queue. It stays: no later result of the queue can be trusted.
     pub fn finish(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let finished = self.lane().finished();
         async move { finished?.await.map_err(|_| QUEUE_GONE)? }

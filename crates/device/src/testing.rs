@@ -45,6 +45,7 @@ struct Plan {
     launches: Countdown,
     compiles: Countdown,
     copies: Countdown,
+    waits: Countdown,
     mask: Mutex<Option<Mask>>,
     live: LiveCounts,
 }
@@ -85,6 +86,8 @@ pub enum Fault {
     Compile,
     /// Copying or filling memory.
     Copy,
+    /// Waiting for work: it has completed, and is said to have failed.
+    Wait,
 }
 
 #[derive(Default)]
@@ -174,7 +177,7 @@ impl FaultPlan {
 
     /// Nothing fails any more.
     pub fn heal(&self) {
-        for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy] {
+        for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait] {
             self.fail(fault, 0, 0);
         }
     }
@@ -218,6 +221,7 @@ impl FaultPlan {
             Fault::Launch => &self.0.launches,
             Fault::Compile => &self.0.compiles,
             Fault::Copy => &self.0.copies,
+            Fault::Wait => &self.0.waits,
         }
     }
 }
@@ -388,7 +392,8 @@ impl Driver for Faulty {
 
     unsafe fn wait(&self, event: RawEvent) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.driver.wait(event) }
+        unsafe { self.driver.wait(event) }?;
+        if self.plan.waits.fails() { Err(self.injected("wait")) } else { Ok(()) }
     }
 
     unsafe fn elapsed(&self, timer: Timer) -> Result<Duration> {

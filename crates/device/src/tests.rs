@@ -88,6 +88,36 @@ fn upload_of_shared_memory_is_not_copied() -> Result<()> {
 }
 
 #[test]
+fn shared_memory_is_not_written() -> Result<()> {
+    let queue = context().queue()?;
+    let host = numbers(0..100);
+    let x = queue.upload(host.clone())?;
+    let y = queue.zeroed(800)?;
+    let written = [queue.write(&x, 0, &[1]), queue.fill(&x, 0, 8, 1), queue.copy(&y, 0, &x, 0, 8)];
+    let errors = written.map(|result| result.unwrap_err().to_string());
+    let reason = "the buffer is the host's own memory, which upload only lends";
+    assert_eq!(errors, ["write", "fill", "copy"].map(|call| format!("{call}: {reason}")));
+    assert_eq!(host, numbers(0..100));
+    Ok(())
+}
+
+#[test]
+fn read_of_shared_memory_is_not_copied() -> Result<()> {
+    let queue = context().queue()?;
+    let x = queue.zeroed(1 << 20)?;
+    add(&queue, &x, 3)?;
+    let bytes = block_on(queue.read(&x, 16..1 << 20))?;
+    assert_eq!(bytes.as_ptr() as usize, x.raw().host + 16);
+    // The bytes keep the memory.
+    drop(x);
+    let others: Vec<Buffer> = (0..4).map(|_| queue.filled(1 << 20, 0)).collect::<Result<_>>()?;
+    block_on(queue.finish())?;
+    assert!(others.iter().all(|other| other.raw().host + 16 != bytes.as_ptr() as usize));
+    assert!(to_numbers(&bytes).into_iter().all(|number| number == 3));
+    Ok(())
+}
+
+#[test]
 fn scalars_of_every_width_arrive() -> Result<()> {
     let queue = context().queue()?;
     let program = block_on(queue.compile(source()))?;
@@ -306,6 +336,41 @@ fn alone_with(name: &str, variable: &str, value: &std::path::Path) -> bool {
 }
 
 #[test]
+fn texts_in_the_common_dialect_are_left_in_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let texts = folder.path().join("texts");
+    if !alone_with("tests::texts_in_the_common_dialect_are_left_in_a_folder", "DEVICEFUSION_DUMP_KERNELS", &texts) {
+        return;
+    }
+    let texts = std::path::PathBuf::from(std::env::var_os("DEVICEFUSION_DUMP_KERNELS").unwrap());
+    let common = "#ifdef __OPENCL_VERSION__\nkernel void\n#else\nextern \"C\" __global__ void\n#endif\nf() {}\n";
+    let broken = format!("{common}nonsense");
+    for _ in 0..2 {
+        let queue = context().queue().unwrap();
+        for text in [common, TEXT] {
+            block_on(queue.compile(ProgramSource::new(text, "tests"))).unwrap();
+        }
+        block_on(queue.compile(ProgramSource::new(common, "tests").with_option("-DX"))).unwrap();
+        block_on(queue.compile(ProgramSource::new(&*broken, "tests"))).unwrap_err();
+    }
+    let files: Vec<_> = std::fs::read_dir(texts).unwrap().map(|file| file.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    assert_eq!((file.extension().unwrap().to_str(), &*std::fs::read_to_string(file).unwrap()), (Some("cl"), common));
+}
+
+#[test]
+fn log_that_panics_costs_one_program() {
+    let log: crate::LogSink = Arc::new(|line| assert!(!line.starts_with("program of PanicExec")));
+    let context = Context::new(config().with_log(log)).unwrap();
+    let queue = context.queue().unwrap();
+    for index in 0..2 * std::thread::available_parallelism().unwrap().get() {
+        let source = ProgramSource::new("kernel void f() {}", "PanicExec").with_option(format!("-DX={index}"));
+        assert!(matches!(block_on(queue.compile(source)), Err(Error::Interrupted(_))));
+    }
+    assert!(block_on(queue.compile(source())).is_ok());
+}
+
+#[test]
 fn machine_without_a_platform_says_so() {
     let nowhere = tempfile::tempdir().unwrap();
     if alone_with("tests::machine_without_a_platform_says_so", "OCL_ICD_VENDORS", nowhere.path()) {
@@ -432,6 +497,105 @@ mod faults {
             let read = block_on(second.read(&y, 0..y.len()))?;
             assert!(to_numbers(&read).into_iter().all(|number| number == 3));
         }
+        Ok(())
+    }
+
+    /// A queue with work whose failure will be seen once a long launch has completed.
+    fn failing(plan: &FaultPlan, context: &Context) -> Result<(Queue, Buffer)> {
+        let queue = context.queue()?;
+        let x = queue.zeroed(1 << 19)?;
+        let program = block_on(queue.compile(source()))?;
+        plan.fail(Fault::Wait, 1, 1);
+        let grid = Grid { groups: 1, group_size: 1 };
+        queue.launch(&program.kernel("spin")?, grid, &[(&x).into(), 100_000_000u64.into()])?;
+        Ok((queue, x))
+    }
+
+    #[test]
+    fn failure_of_work_is_told_by_every_future() -> Result<()> {
+        let plan = FaultPlan::new();
+        let context = context(&plan);
+        let (queue, x) = failing(&plan, &context)?;
+        let event = queue.record()?;
+        // Nobody is there to be told by these.
+        drop((queue.read(&x, 0..8), queue.finish()));
+        let told = |error: Error| assert!(error.to_string().contains("a fault that a test injected"), "{error}");
+        told(block_on(queue.finish()).unwrap_err());
+        told(block_on(queue.finish()).unwrap_err());
+        told(block_on(queue.read(&x, 0..8)).unwrap_err());
+        told(block_on(event.wait()).unwrap_err());
+        told(event.is_done().unwrap_err());
+        told(context.synchronize().unwrap_err());
+        drop((queue, x, event));
+        query(&context).map(|_| ())
+    }
+
+    #[test]
+    fn queue_whose_work_failed_after_its_return_is_not_given_out() -> Result<()> {
+        let plan = FaultPlan::new();
+        let context = context(&plan);
+        let (queue, x) = failing(&plan, &context)?;
+        let event = queue.record()?;
+        drop((queue, x));
+        assert!(block_on(event.wait()).is_err());
+        drop(event);
+        let queues = (0..3).map(|_| context.queue()).collect::<Result<Vec<_>>>()?;
+        queues.iter().try_for_each(|queue| block_on(queue.finish()))
+    }
+
+    #[test]
+    fn failure_of_work_is_not_told_to_others_that_wait_for_its_memory() -> Result<()> {
+        let plan = FaultPlan::new();
+        let context = Context::new(config().with_wrap(plan.wrap()).with_memory_bytes(1 << 20))?;
+        let (queue, x) = failing(&plan, &context)?;
+        drop(x);
+        let other = context.queue()?;
+        assert_eq!(other.alloc(1 << 20)?.len(), 1 << 20);
+        block_on(other.finish())?;
+        assert!(block_on(queue.finish()).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn memory_still_in_use_goes_back_before_the_device_is_out_of_memory() -> Result<()> {
+        let plan = FaultPlan::new();
+        let context = context(&plan);
+        let (queue, x) = failing(&plan, &context)?;
+        plan.heal();
+        drop(x);
+        plan.fail(Fault::Alloc, 1, 1);
+        let other = context.queue()?.alloc(1 << 20)?;
+        assert_eq!((context.pool().cached(), context.pool().in_use(), plan.live().allocations), (0, 1 << 20, 1));
+        drop(other);
+        block_on(queue.finish())
+    }
+
+    #[test]
+    fn trim_ends_idle_queues() -> Result<()> {
+        let plan = FaultPlan::new();
+        let context = context(&plan);
+        let queues = (0..4).map(|_| context.queue()).collect::<Result<Vec<_>>>()?;
+        drop(queues);
+        assert_eq!(plan.live().queues, 4);
+        context.trim();
+        assert_eq!(plan.live().queues, 0);
+        query(&context).map(|_| ())
+    }
+
+    #[test]
+    fn reservation_of_another_context_is_not_drawn_on() -> Result<()> {
+        let (context, other) = (Context::new(config())?, Context::new(config())?);
+        let reservation = other.pool().reserve(1 << 20)?;
+        drop(context.queue()?.reserved(&reservation).alloc(1 << 19)?);
+        assert_eq!((other.pool().reserved(), context.pool().reserved()), (1 << 20, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn limit_too_small_to_work_with_is_refused() -> Result<()> {
+        let error = Context::new(config().with_memory_bytes(65_535)).unwrap_err();
+        assert_eq!(error.to_string(), "device.memory_bytes = 65535: must be 0, for the device's default, or at least 65536");
+        assert_eq!(Context::new(config().with_memory_bytes(65_536))?.pool().limit(), 65_536);
         Ok(())
     }
 

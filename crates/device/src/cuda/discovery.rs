@@ -56,9 +56,10 @@ pub fn entries_for(nvrtc_path: Option<&Path>) -> Vec<DeviceEntry> {
 /// Why `nvrtc` compiles nothing for `device`.
 pub(super) fn unsupported(nvrtc: &Nvrtc, device: &Found) -> Option<String> {
     let (major, minor) = nvrtc.version();
-    nvrtc.target(device.capability).is_none().then(|| {
-        format!("NVRTC {major}.{minor} has no code for {}; point device.nvrtc_path at an older one", device.info.arch)
-    })
+    nvrtc
+        .target(device.capability)
+        .is_none()
+        .then(|| format!("NVRTC {major}.{minor} has no code for {}; point device.nvrtc_path at an older one", device.info.arch))
 }
 
 /// The devices in the driver's order.

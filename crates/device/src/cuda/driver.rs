@@ -11,12 +11,14 @@ use std::fmt;
 use std::ptr;
 use std::time::Duration;
 
-use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags, CUfunction, CUjit_option, CUmodule, CUstream, CUstream_flags};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUevent, CUevent_flags, CUfunction, CUjit_option, CUmodule, CUstream, CUstream_flags,
+};
 
 use super::api::{Api, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, NOT_READY, OUT_OF_MEMORY, SUCCESS, is_sticky};
 use super::discovery::{Found, driver_version, unsupported};
 use super::image::kernel_names;
-use super::nvrtc::Nvrtc;
+use super::nvrtc::{Nvrtc, OPTIONS};
 use crate::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use crate::error::MEMORY_SETTING;
 use crate::{DeviceConfig, DeviceInfo, Error, LogSink, Result};
@@ -58,11 +60,7 @@ impl CudaDriver {
         let status = unsafe { (api.cuDevicePrimaryCtxRetain)(&mut context, found.device) };
         check(api, &found.info, "cuDevicePrimaryCtxRetain", status)?;
         let context = PrimaryContext { api, device: found.device, context: context as usize };
-        let mut info = found.info;
-        // Compiled programs are cached under this name.
-        let (major, minor) = nvrtc.version();
-        info.driver_version = format!("{}, NVRTC {major}.{minor}", info.driver_version);
-        let driver = Self { info, api, context, nvrtc, target, log: config.log.clone() };
+        let driver = Self { info: found.info, api, context, nvrtc, target, log: config.log.clone() };
         driver.note(&format!("{} compiles for {} with {}", driver.info.name, driver.target, driver.nvrtc.path().display()));
         driver.enter()?;
         Ok(driver)
@@ -221,7 +219,15 @@ impl Driver for CudaDriver {
         self.check("cuMemcpyDtoHAsync", status)
     }
 
-    unsafe fn copy(&self, queue: RawQueue, from: Memory, from_offset: usize, to: Memory, to_offset: usize, bytes: usize) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        queue: RawQueue,
+        from: Memory,
+        from_offset: usize,
+        to: Memory,
+        to_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
         self.enter()?;
         let (from, to) = (from.handle + from_offset as u64, to.handle + to_offset as u64);
         // SAFETY: the caller keeps both ranges valid until the copy has completed.
@@ -237,7 +243,14 @@ impl Driver for CudaDriver {
         self.check("cuMemsetD8Async", status)
     }
 
-    unsafe fn launch(&self, queue: RawQueue, kernel: RawKernel, grid: Grid, args: &[RawArg<'_>], timed: bool) -> Result<Option<Timer>> {
+    unsafe fn launch(
+        &self,
+        queue: RawQueue,
+        kernel: RawKernel,
+        grid: Grid,
+        args: &[RawArg<'_>],
+        timed: bool,
+    ) -> Result<Option<Timer>> {
         self.enter()?;
         // SAFETY: the handle came from `kernel`, and the caller keeps the program loaded.
         let function = unsafe { &*(kernel.0 as *const Function) };
@@ -274,11 +287,13 @@ impl Driver for CudaDriver {
         };
         let launched = self.check("cuLaunchKernel", status);
         let Some(start) = start else { return launched.map(|()| None) };
-        match launched.and_then(|()| self.record_new(queue, SLEEPING)) {
+        launched.inspect_err(|_| self.drop_event(start))?;
+        // The launch stands, whatever becomes of its timer: the memory that it uses must count as used.
+        match self.record_new(queue, SLEEPING) {
             Ok(end) => Ok(Some(Timer { start, end })),
-            Err(error) => {
+            Err(_) => {
                 self.drop_event(start);
-                Err(error)
+                Ok(None)
             }
         }
     }
@@ -326,10 +341,15 @@ impl Driver for CudaDriver {
         }
     }
 
+    fn compiler(&self) -> String {
+        let (major, minor) = self.nvrtc.version();
+        format!("NVRTC {major}.{minor} for {} with {}", self.target, OPTIONS.join(" "))
+    }
+
     fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>> {
         let compiled = self.nvrtc.compile(text, &self.target, options).map_err(|error| match error {
             Error::CompileFailed { operator, text, log, .. } => {
-                Error::CompileFailed { device: self.info.name.clone(), operator, text, log }
+                Error::CompileFailed { device: self.info.label(), operator, text, log }
             }
             other => other,
         })?;

@@ -21,7 +21,6 @@ use crate::driver::Driver;
 use crate::{DeviceConfig, DeviceEntry, DeviceInfo, Error, Result};
 
 /// Every CUDA device; a single entry with the reason where there is none. Never fails.
-///
 pub fn entries() -> Vec<DeviceEntry> {
     entries_for(None)
 }

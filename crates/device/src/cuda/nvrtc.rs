@@ -30,7 +30,7 @@ use crate::{Error, Result};
 ///
 /// `--fmad=false`: a fused multiply-add rounds once where the host rounds twice, and answers must agree.
 /// `-default-device`: helpers need no `__device__`. Warning 177 is about helpers that a program does not use.
-const OPTIONS: [&str; 4] = ["--std=c++17", "-default-device", "--fmad=false", "-diag-suppress=177"];
+pub(super) const OPTIONS: [&str; 4] = ["--std=c++17", "-default-device", "--fmad=false", "-diag-suppress=177"];
 
 /// Versions that may be found, the preferred one first.
 const MAJORS: [u32; 2] = [13, 12];
@@ -186,12 +186,8 @@ impl Nvrtc {
     /// # Errors
     /// `CompileFailed` with text and log; its device is `arch`.
     pub fn compile(&self, text: &str, arch: &str, options: &[String]) -> Result<Compiled> {
-        let failed = |log: String| Error::CompileFailed {
-            device: arch.into(),
-            operator: String::new(),
-            text: Arc::from(text),
-            log,
-        };
+        let failed =
+            |log: String| Error::CompileFailed { device: arch.into(), operator: String::new(), text: Arc::from(text), log };
         let nul = |what: &str| failed(format!("{what} contains a NUL byte"));
         let architecture = format!("--gpu-architecture={arch}");
         let options = [architecture.as_str()].into_iter().chain(OPTIONS).chain(options.iter().map(String::as_str));
@@ -357,7 +353,8 @@ fn candidates(path: Option<&Path>) -> Vec<PathBuf> {
     found.extend(MAJORS.map(file_name));
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     for toolkit in toolkits.chain(["/usr/local/cuda".into()]) {
-        found.extend(["lib64", "lib", "targets/x86_64-linux/lib"].into_iter().flat_map(|folder| in_folder(&toolkit.join(folder))));
+        found
+            .extend(["lib64", "lib", "targets/x86_64-linux/lib"].into_iter().flat_map(|folder| in_folder(&toolkit.join(folder))));
     }
     for prefix in python_prefixes() {
         found.extend(wheels(&prefix).iter().flat_map(|folder| in_folder(folder)));
@@ -378,7 +375,8 @@ fn in_folder(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 
 /// Folders that hold a Python: environments first, then what `PATH` names, without running any of them.
 fn python_prefixes() -> Vec<PathBuf> {
-    let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from).collect();
+    let mut prefixes: Vec<PathBuf> =
+        ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from).collect();
     for folder in env::split_paths(&env::var_os("PATH").unwrap_or_default()) {
         let python = folder.join("python3");
         if !python.exists() {

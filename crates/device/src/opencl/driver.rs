@@ -30,6 +30,8 @@ pub(super) struct OpenClDriver {
     /// Maps pinned memory; only for devices with memory of their own.
     service: cl_command_queue,
     profiling: bool,
+    /// What every program is built with, see [`program::fixed_options`].
+    options: &'static str,
     /// Held during every call of a driver that is not safe from several threads, whatever the specification says.
     one_at_a_time: Option<Mutex<()>>,
     /// Bytes of the host memory under each buffer that was allocated here, by `cl_mem`.
@@ -84,6 +86,7 @@ impl OpenClDriver {
             context,
             service,
             profiling,
+            options: program::fixed_options(device),
             owned: Mutex::default(),
             pinned: Mutex::default(),
             built: Mutex::default(),
@@ -102,8 +105,9 @@ impl OpenClDriver {
     /// Checks a call that gives an event that nobody needs.
     fn enqueued(&self, call: &'static str, result: std::result::Result<cl_event, i32>) -> Result<()> {
         let event = self.check(call, result)?;
-        // SAFETY: the event came from the call just now.
-        self.check("clReleaseEvent", unsafe { event::release_event(event) })
+        // SAFETY: the event came from the call just now. The work stands, whatever becomes of its event.
+        let _ = unsafe { event::release_event(event) };
+        Ok(())
     }
 
     /// Makes a buffer; refusals for want of memory are an error of their own.
@@ -124,12 +128,18 @@ impl OpenClDriver {
         Error::TooLarge { device: self.label.clone(), requested, limit }
     }
 
+    fn build(&self, text: &str, options: &[String]) -> Result<Program> {
+        let standard = if options.iter().any(|option| option.contains("-cl-std=")) { "" } else { program::STANDARD };
+        let options = format!("{standard} {} {}", self.options, options.join(" "));
+        Program::build(&self.label, self.context, self.device, text, &options)
+    }
+
     /// The status of an event: 0 when complete, above 0 before that, below 0 after a failure.
-    fn status(&self, event: RawEvent) -> Result<i32> {
+    fn status(&self, call: &'static str, event: RawEvent) -> Result<i32> {
         let bytes = event::get_event_data(event.0 as cl_event, event::CL_EVENT_COMMAND_EXECUTION_STATUS);
         let bytes = self.check("clGetEventInfo", bytes)?;
         let status = bytes.try_into().map_or(0, i32::from_ne_bytes);
-        if status < 0 { self.check("clEnqueueNDRangeKernel", Err(status)) } else { Ok(status) }
+        if status < 0 { self.check(call, Err(status)) } else { Ok(status) }
     }
 
     fn profiled(&self, event: RawEvent, what: u32) -> Result<u64> {
@@ -172,7 +182,7 @@ impl Driver for OpenClDriver {
         if !self.info.unified_memory || bytes as u64 > self.info.max_alloc_bytes {
             return Ok(None);
         }
-        let handle = self.buffer(memory::CL_MEM_READ_WRITE | memory::CL_MEM_USE_HOST_PTR, bytes, host)? as u64;
+        let handle = self.buffer(memory::CL_MEM_READ_ONLY | memory::CL_MEM_USE_HOST_PTR, bytes, host)? as u64;
         Ok(Some(Memory { handle, bytes, host }))
     }
 
@@ -219,6 +229,7 @@ impl Driver for OpenClDriver {
             unsafe {
                 let unmapped = queue::enqueue_unmap_mem_object(self.service, buffer as cl_mem, host as *mut _, 0, ptr::null());
                 let _ = self.enqueued("clEnqueueUnmapMemObject", unmapped);
+                let _ = queue::flush(self.service);
                 let _ = memory::release_mem_object(buffer as cl_mem);
             }
         }
@@ -354,14 +365,14 @@ impl Driver for OpenClDriver {
 
     unsafe fn is_done(&self, event: RawEvent) -> Result<bool> {
         let _alone = self.alone();
-        self.status(event).map(|status| status == 0)
+        self.status("clGetEventInfo", event).map(|status| status == 0)
     }
 
     unsafe fn wait(&self, event: RawEvent) -> Result<()> {
         let _alone = self.alone();
         let waited = event::wait_for_events(&[event.0 as cl_event]);
         // After a failure the event's own status says more than the waiting call.
-        self.status(event)?;
+        self.status("clWaitForEvents", event)?;
         self.check("clWaitForEvents", waited)
     }
 
@@ -378,9 +389,13 @@ impl Driver for OpenClDriver {
         let _ = unsafe { event::release_event(event.0 as cl_event) };
     }
 
+    fn compiler(&self) -> String {
+        format!("{} {}", program::STANDARD, self.options)
+    }
+
     fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>> {
         let _alone = self.alone();
-        let program = Program::build(&self.label, self.context, self.device, text, options)?;
+        let program = self.build(text, options)?;
         // CPU drivers specialise kernels for the group size at the first launch, which a stored binary
         // would lose, and they keep a cache of their own: there the text is the image.
         let image = match self.info.kind {
@@ -396,7 +411,7 @@ impl Driver for OpenClDriver {
         let built = self.built.lock().remove(binary);
         let program = match (built, program::read_source_image(binary)) {
             (Some(program), _) => program,
-            (None, Some((text, options))) => Program::build(&self.label, self.context, self.device, text, &options)?,
+            (None, Some((text, options))) => self.build(text, &options)?,
             (None, None) => Program::from_binary(&self.label, self.context, self.device, binary)?,
         };
         Ok(RawProgram(Box::into_raw(Box::new(program)) as u64))

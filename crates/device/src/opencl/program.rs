@@ -5,14 +5,27 @@ use std::collections::HashMap;
 use std::ffi::CString;
 
 use cl3::types::{cl_context, cl_device_id, cl_kernel, cl_program};
-use cl3::{kernel, program};
+use cl3::{device, kernel, program};
 use parking_lot::Mutex;
 
 use super::check;
 use crate::{Error, Result};
 
 /// The dialect that kernels are written in, unless their options ask for another.
-const DEFAULT_STANDARD: &str = "-cl-std=CL1.2";
+pub(super) const STANDARD: &str = "-cl-std=CL1.2";
+
+/// Without it a quotient or root of floats may be off by a few units in the last place; doubles never are.
+const EXACT_FLOATS: &str = "-cl-fp32-correctly-rounded-divide-sqrt";
+
+/// Options of every build for a device, apart from the dialect.
+///
+/// Fused multiply-add, which rounds once where the host rounds twice, is switched off in the text itself, by
+/// `#pragma OPENCL FP_CONTRACT OFF`: there is no option for it.
+pub(super) fn fixed_options(device: cl_device_id) -> &'static str {
+    let known = device::get_device_data(device, device::CL_DEVICE_SINGLE_FP_CONFIG).unwrap_or_default();
+    let exact = known.try_into().is_ok_and(|known| u64::from_ne_bytes(known) & device::CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0);
+    if exact { EXACT_FLOATS } else { "" }
+}
 
 /// Marks an image that holds options and text instead of the driver's own format.
 const SOURCE_IMAGE: &[u8] = b"opencl source\0";
@@ -55,7 +68,7 @@ impl Drop for Program {
 
 impl Program {
     /// Builds a program from its text.
-    pub(super) fn build(label: &str, context: cl_context, device: cl_device_id, text: &str, options: &[String]) -> Result<Self> {
+    pub(super) fn build(label: &str, context: cl_context, device: cl_device_id, text: &str, options: &str) -> Result<Self> {
         let raw = check(label, "clCreateProgramWithSource", program::create_program_with_source(context, &[text]))?;
         let this = Self { raw, kernels: Mutex::default() };
         this.finish(label, device, text, options)?;
@@ -67,18 +80,14 @@ impl Program {
         // SAFETY: the device belongs to the context.
         let raw = unsafe { program::create_program_with_binary(context, &[device], &[binary]) };
         let this = Self { raw: check(label, "clCreateProgramWithBinary", raw)?, kernels: Mutex::default() };
-        this.finish(label, device, "", &[])?;
+        this.finish(label, device, "", "")?;
         Ok(this)
     }
 
-    fn finish(&self, label: &str, device: cl_device_id, text: &str, options: &[String]) -> Result<()> {
-        let mut line = options.join(" ");
-        if !line.contains("-cl-std=") {
-            line = format!("{DEFAULT_STANDARD} {line}");
-        }
-        let line = CString::new(line.trim()).map_err(|_| Error::Config {
+    fn finish(&self, label: &str, device: cl_device_id, text: &str, options: &str) -> Result<()> {
+        let line = CString::new(options.trim()).map_err(|_| Error::Config {
             setting: "device.compile_options",
-            value: line.replace('\0', "\\0"),
+            value: options.replace('\0', "\\0"),
             reason: "an option cannot contain a NUL byte".to_owned(),
         })?;
         program::build_program(self.raw, &[device], &line, None, std::ptr::null_mut()).map_err(|code| {
