@@ -180,9 +180,13 @@ impl Expr {
                 .data_type()
                 .clone(),
             Expr::Literal(literal) => literal.data_type.clone(),
-            Expr::Not(_) | Expr::And(_) | Expr::Or(_) | Expr::IsNull(_) | Expr::IsTruth(..) | Expr::Compare { .. } | Expr::InList { .. } => {
-                DataType::Boolean
-            }
+            Expr::Not(_)
+            | Expr::And(_)
+            | Expr::Or(_)
+            | Expr::IsNull(_)
+            | Expr::IsTruth(..)
+            | Expr::Compare { .. }
+            | Expr::InList { .. } => DataType::Boolean,
             Expr::Arithmetic { data_type, .. } | Expr::Case { data_type, .. } => data_type.clone(),
             Expr::Negate(operand) => operand.data_type(schema)?,
             Expr::Coalesce(operands) => match operands.first() {

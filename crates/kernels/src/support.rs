@@ -31,10 +31,16 @@ fn write(expr: &Expr, schema: &Schema) -> Result<()> {
         match ty {
             Some(ty) => types.push(ty),
             None if used.contains(&index) => {
-                return Err(Error::Unsupported(format!("column {} of type {} has no device form", field.name(), field.data_type())));
+                return Err(Error::Unsupported(format!(
+                    "column {} of type {} has no device form",
+                    field.name(),
+                    field.data_type()
+                )));
             }
             // Never looked at.
-            None => types.push(ColumnType { data_type: DataType::Null, nullable: true, layout: columnar::Layout::Null, bounds: None }),
+            None => {
+                types.push(ColumnType { data_type: DataType::Null, nullable: true, layout: columnar::Layout::Null, bounds: None })
+            }
         }
     }
     let mut params = Params::new();

@@ -110,7 +110,9 @@ impl RowWriter<'_> {
             (data_type, _) if data_type.is_decimal() || matches!(data_type, DataType::Duration(_)) => {
                 return self.negate_checked(&value);
             }
-            (data_type, CType::I8 | CType::I16 | CType::I32) if data_type.is_integer() => format!("({})(0u - (u32){code})", ctype.local()),
+            (data_type, CType::I8 | CType::I16 | CType::I32) if data_type.is_integer() => {
+                format!("({})(0u - (u32){code})", ctype.local())
+            }
             (data_type, CType::I64) if data_type.is_integer() => format!("(i64)((u64)0 - (u64){code})"),
             (data_type, _) => return unsupported(format!("unary minus of {data_type} has no device form")),
         };

@@ -32,7 +32,10 @@ impl Params {
     /// The arguments, in the order of the parameters.
     pub fn bind<'a>(&self, batch: &'a DeviceBatch, mut bindings: Bindings<'a>) -> Result<Vec<Arg<'a>>> {
         let column = |index: usize| {
-            batch.columns().get(index).ok_or_else(|| Error::Internal(format!("column {index} of a batch of {}", batch.columns().len())))
+            batch
+                .columns()
+                .get(index)
+                .ok_or_else(|| Error::Internal(format!("column {index} of a batch of {}", batch.columns().len())))
         };
         let dictionary = |index: usize| -> Result<&'a DeviceColumn> {
             let dictionary = column(index)?.dictionary();
@@ -80,7 +83,10 @@ fn named<'a>(bindings: &mut Bindings<'a>, name: &str) -> Result<Arg<'a>> {
 
 fn data(column: &DeviceColumn, buffer: usize) -> Result<Arg<'_>> {
     let buffers = column.buffers();
-    buffers.get(buffer).map(Arg::Buffer).ok_or_else(|| Error::Internal(format!("buffer {buffer} of a column of {}", buffers.len())))
+    buffers
+        .get(buffer)
+        .map(Arg::Buffer)
+        .ok_or_else(|| Error::Internal(format!("buffer {buffer} of a column of {}", buffers.len())))
 }
 
 fn validity(column: &DeviceColumn, index: usize) -> Result<(&Buffer, usize)> {

@@ -39,7 +39,8 @@ impl RowWriter<'_> {
             Some(valid) if !rest.is_empty() => {
                 let valid = valid.clone();
                 let other = self.detached(|writer| writer.coalesce(rest))?;
-                let data_type = if first.data_type == DataType::Null { other.1.data_type.clone() } else { first.data_type.clone() };
+                let data_type =
+                    if first.data_type == DataType::Null { other.1.data_type.clone() } else { first.data_type.clone() };
                 let first = retype(first, &data_type)?;
                 let other = (other.0, retype(other.1, &data_type)?);
                 let first = (Scope::default(), Value { valid: None, ..first });

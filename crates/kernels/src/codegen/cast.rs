@@ -54,7 +54,7 @@ impl RowWriter<'_> {
                 let bounds = ctype.is_integer().then_some((0, 1));
                 Ok(Value { data_type: to.clone(), ctype, code, valid: value.valid, bounds })
             }
-            (Kind::Integer, Kind::Integer) => self.to_integer(value, to, ctype, checked),
+            (Kind::Integer, Kind::Integer) => self.narrowed(value, to, ctype, checked),
             (Kind::Integer, Kind::Float) => {
                 let code = self.local(ctype, &format!("({}){}", ctype.name(), value.code));
                 Ok(Value { data_type: to.clone(), ctype, code, valid: value.valid, bounds: None })
@@ -69,7 +69,7 @@ impl RowWriter<'_> {
             (Kind::Decimal, Kind::Decimal) => self.decimal_to_decimal(value, to, checked),
             (Kind::Decimal, Kind::Integer) => {
                 let value = self.decimal_to_whole(value, checked)?;
-                self.to_integer(value, to, ctype, checked)
+                self.narrowed(value, to, ctype, checked)
             }
             (Kind::Decimal, Kind::Float) => self.decimal_to_float(value, to, ctype),
             _ => self.cast_temporal(value, to, checked),
@@ -94,7 +94,7 @@ impl RowWriter<'_> {
     }
 
     /// An integer (of a decimal, too) in another integer type that must hold it.
-    pub(super) fn to_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
+    pub(super) fn narrowed(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
         let outside = outside(&value, ctype.range().unwrap_or_default());
         let valid = self.fail_or_null(value.valid.clone(), &outside, checked);
         let code = value.to_ctype(ctype);
@@ -153,7 +153,8 @@ impl RowWriter<'_> {
     }
 
     fn decimal_to_decimal(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
-        let ((p1, s1), (p2, s2)) = (precision_scale(&value.data_type).unwrap_or_default(), precision_scale(to).unwrap_or_default());
+        let ((p1, s1), (p2, s2)) =
+            (precision_scale(&value.data_type).unwrap_or_default(), precision_scale(to).unwrap_or_default());
         let same = CType::native(&value.data_type) == CType::native(to);
         let up = i32::from(s2) - i32::from(s1);
         let retyped = |value: Value| Value { data_type: to.clone(), ..value };
@@ -200,7 +201,10 @@ impl RowWriter<'_> {
         let most = power_of_ten(i32::from(precision)).map_or(i128::MAX, |power| power - 1);
         let outside = outside(&value, (-most, most));
         let valid = self.fail_or_null(value.valid.clone(), &outside, checked);
-        let bounds = value.range().map(|(least, greatest)| (least.max(-most), greatest.min(most))).filter(|(least, greatest)| least <= greatest);
+        let bounds = value
+            .range()
+            .map(|(least, greatest)| (least.max(-most), greatest.min(most)))
+            .filter(|(least, greatest)| least <= greatest);
         self.sized(Value { data_type: to.clone(), valid, bounds, ..value }, to)
     }
 
@@ -239,7 +243,8 @@ impl RowWriter<'_> {
         let (least, most) = native.range().unwrap_or((i128::MIN, i128::MAX));
         let outside = outside(&value, (least / factor, most / factor));
         let valid = self.fail_or_null(value.valid.clone(), &outside, checked);
-        let bounds = value.range().map(|(low, high)| (low.max(least / factor), high.min(most / factor))).filter(|(low, high)| low <= high);
+        let bounds =
+            value.range().map(|(low, high)| (low.max(least / factor), high.min(most / factor))).filter(|(low, high)| low <= high);
         let value = Value { valid, bounds, ..value };
         Ok(self.times(&value, factor))
     }
@@ -363,17 +368,20 @@ impl RowWriter<'_> {
         let from = value.data_type.clone();
         let same = |value: Value| Ok(Value { data_type: to.clone(), ..value });
         match (&from, to) {
-            (Int32, Date32 | Time32(_)) | (Date32 | Time32(_), Int32) | (Int64, Date64 | Time64(_)) | (Date64 | Time64(_), Int64) => same(value),
+            (Int32, Date32 | Time32(_))
+            | (Date32 | Time32(_), Int32)
+            | (Int64, Date64 | Time64(_))
+            | (Date64 | Time64(_), Int64) => same(value),
             (Int32, Date64) => self.scaled_ticks(value, to, DAY_MILLIS, 1, Overflow::Never),
             (Date32 | Time32(_), Int64) | (Date64, Int32) => {
                 let ctype = CType::native(to).unwrap_or(CType::I64);
-                self.to_integer(value, to, ctype, checked)
+                self.narrowed(value, to, ctype, checked)
             }
-            (Int64, Date32) => self.to_integer(value, to, CType::I32, checked),
+            (Int64, Date32) => self.narrowed(value, to, CType::I32, checked),
             (Date32, Date64) => self.scaled_ticks(value, to, DAY_MILLIS, 1, Overflow::Never),
             (Date64, Date32) => {
                 let days = self.scaled_ticks(value, &Int64, 1, DAY_MILLIS, Overflow::Never)?;
-                self.to_integer(days, to, CType::I32, checked)
+                self.narrowed(days, to, CType::I32, checked)
             }
             (Time32(from), Time32(to_unit) | Time64(to_unit)) | (Time64(from), Time32(to_unit) | Time64(to_unit)) => {
                 let overflow = if matches!(to, Time32(_)) { Overflow::of(checked) } else { Overflow::Wraps };
@@ -387,7 +395,9 @@ impl RowWriter<'_> {
                 let value = self.cast_value(value, &Int64, checked)?;
                 Ok(Value { data_type: to.clone(), ..value })
             }
-            (Duration(from), Duration(unit)) => self.scaled_ticks(value, to, per_second(unit), per_second(from), Overflow::of(checked)),
+            (Duration(from), Duration(unit)) => {
+                self.scaled_ticks(value, to, per_second(unit), per_second(from), Overflow::of(checked))
+            }
             (Timestamp(from, zone), Timestamp(unit, to_zone)) => {
                 let value = self.scaled_ticks(value, to, per_second(unit), per_second(from), Overflow::of(checked))?;
                 match (zone, to_zone) {
@@ -407,7 +417,8 @@ impl RowWriter<'_> {
             (Timestamp(unit, zone), Time32(to_unit) | Time64(to_unit)) => {
                 let (_, ticks) = self.local_days(&value, unit, zone.as_deref(), to)?;
                 let day = i128::from(DAY_SECONDS * per_second(unit));
-                let ticks = Value { data_type: Int64, code: ticks, ctype: CType::I64, valid: value.valid, bounds: Some((0, day - 1)) };
+                let ticks =
+                    Value { data_type: Int64, code: ticks, ctype: CType::I64, valid: value.valid, bounds: Some((0, day - 1)) };
                 self.scaled_ticks(ticks, to, per_second(to_unit), per_second(unit), Overflow::Never)
             }
             (Date32, Timestamp(unit, zone)) => {
@@ -457,7 +468,10 @@ impl RowWriter<'_> {
     fn local_days(&mut self, value: &Value, unit: &TimeUnit, zone: Option<&str>, to: &DataType) -> Result<(String, String)> {
         let Some(offset) = zone.map_or(Some(0), fixed_offset) else {
             let zone = zone.unwrap_or_default();
-            return unsupported(format!("CAST from {} to {to} needs the rules of the zone {zone} and has no device form", value.data_type));
+            return unsupported(format!(
+                "CAST from {} to {to} needs the rules of the zone {zone} and has no device form",
+                value.data_type
+            ));
         };
         self.in_calendar(value, unit, true);
         let per = per_second(unit);
@@ -591,4 +605,3 @@ fn intersect((least, most): (i128, i128), ctype: CType) -> (i128, i128) {
 pub(super) fn refuse<T>(from: &DataType, to: &DataType) -> Result<T> {
     unsupported(format!("CAST from {} to {to} has no device form", from))
 }
-

@@ -12,9 +12,9 @@ use arrow::datatypes::DataType;
 
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
+use crate::Result;
 use crate::expr::{CompareOp, Expr, Literal, LiteralValue};
 use crate::prelude::Section;
-use crate::Result;
 
 /// Lists up to this long are compared with each value in turn, without a loop.
 const UNROLLED_LIST: usize = 4;
@@ -71,12 +71,11 @@ impl RowWriter<'_> {
                 // A loop over bytes; where a value is NULL its bytes may not be there.
                 self.costly();
                 let (l, r) = (&left.code, &right.code);
-                let compared = match sign {
+                match sign {
                     "==" => format!("str_eq({l}, {r})"),
                     "!=" => format!("!str_eq({l}, {r})"),
                     _ => format!("(str_cmp({l}, {r}) {sign} 0)"),
-                };
-                compared
+                }
             }
             (CType::F64, _) | (CType::F32, _) => {
                 let of = left.ctype.name();

@@ -16,11 +16,20 @@ use crate::prelude::Section;
 use crate::{Error, Result};
 
 impl RowWriter<'_> {
-    pub(super) fn decimal_arithmetic(&mut self, op: ArithmeticOp, left: &Value, right: &Value, data_type: &DataType) -> Result<Value> {
+    pub(super) fn decimal_arithmetic(
+        &mut self,
+        op: ArithmeticOp,
+        left: &Value,
+        right: &Value,
+        data_type: &DataType,
+    ) -> Result<Value> {
         let refuse = || unsupported(format!("{} {} {} has no device form", left.data_type, symbol(op), right.data_type));
-        let (Some(native), Some((_, s1)), Some((_, s2)), Some((_, scale))) =
-            (CType::native(data_type), precision_scale(&left.data_type), precision_scale(&right.data_type), precision_scale(data_type))
-        else {
+        let (Some(native), Some((_, s1)), Some((_, s2)), Some((_, scale))) = (
+            CType::native(data_type),
+            precision_scale(&left.data_type),
+            precision_scale(&right.data_type),
+            precision_scale(data_type),
+        ) else {
             return refuse();
         };
         if CType::native(&left.data_type) != Some(native) || CType::native(&right.data_type) != Some(native) {
@@ -190,9 +199,9 @@ impl RowWriter<'_> {
 /// Precision and scale of a decimal.
 pub(super) fn precision_scale(data_type: &DataType) -> Option<(u8, i8)> {
     match data_type {
-        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) | DataType::Decimal128(precision, scale) => {
-            Some((*precision, *scale))
-        }
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale) => Some((*precision, *scale)),
         _ => None,
     }
 }

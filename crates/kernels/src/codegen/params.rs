@@ -210,8 +210,8 @@ impl Params {
     /// the next, and its text must not.
     pub(super) fn literal(&mut self, literal: &Literal) -> Result<Value> {
         let data_type = literal.data_type.clone();
-        let ctype = CType::native(&data_type)
-            .ok_or_else(|| Error::Unsupported(format!("type {data_type} has no device form")))?;
+        let ctype =
+            CType::native(&data_type).ok_or_else(|| Error::Unsupported(format!("type {data_type} has no device form")))?;
         let mut ctype = ctype;
         self.need_type(ctype);
         let mut bounds = None;

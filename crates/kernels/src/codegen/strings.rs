@@ -53,14 +53,16 @@ impl RowWriter<'_> {
                 if scale < 0 {
                     return unsupported(format!("CAST from {} to {to} does not exist", value.data_type));
                 }
-                let (ok, code) =
-                    self.parsed(&value, Section::ParseDecimal, "i128", |text, out| format!("parse_decimal({text}, {scale}u, &{out})"));
+                let (ok, code) = self.parsed(&value, Section::ParseDecimal, "i128", |text, out| {
+                    format!("parse_decimal({text}, {scale}u, &{out})")
+                });
                 let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
                 let parsed = Value { data_type: to.clone(), ctype: CType::I128, code, valid, bounds: None };
                 self.limited(parsed, to, precision, checked)
             }
             Date32 => {
-                let (ok, code) = self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_date({text}, 1, &{out})"));
+                let (ok, code) =
+                    self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_date({text}, 1, &{out})"));
                 let valid = self.zoned(value.valid, &ok, checked);
                 let code = self.local(ctype, &format!("(i32){code}"));
                 Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
@@ -68,7 +70,10 @@ impl RowWriter<'_> {
             Date64 => self.parse_date64(value, to, checked),
             Timestamp(unit, zone) => self.parse_timestamp(value, to, unit, zone.as_deref(), checked),
             Time32(unit) | Time64(unit) => self.parse_time(value, to, unit, ctype, checked),
-            _ => unsupported(format!("CAST from {} to {to} has no device form: it needs exact decimal to binary conversion", value.data_type)),
+            _ => unsupported(format!(
+                "CAST from {} to {to} has no device form: it needs exact decimal to binary conversion",
+                value.data_type
+            )),
         }
     }
 
@@ -99,9 +104,11 @@ impl RowWriter<'_> {
     fn parse_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
         let negative = self.fresh();
         self.push(&format!("i32 {negative} = 0;"));
-        let (ok, magnitude) = self.parsed(&value, Section::Parse, "u64", |text, out| format!("parse_int({text}, &{out}, &{negative})"));
+        let (ok, magnitude) =
+            self.parsed(&value, Section::Parse, "u64", |text, out| format!("parse_int({text}, &{out}, &{negative})"));
         let (least, most) = ctype.range().unwrap_or_default();
-        let wrong = format!("({magnitude} > ({negative} ? (u64){:#x}UL : (u64){:#x}UL))", least.unsigned_abs() as u64, most as u64);
+        let wrong =
+            format!("({magnitude} > ({negative} ? (u64){:#x}UL : (u64){:#x}UL))", least.unsigned_abs() as u64, most as u64);
         let valid = self.fail_or_null(value.valid, &[format!("!{ok}"), wrong], checked);
         let code = self.local(ctype, &format!("({0})({negative} ? (u64)0 - {magnitude} : {magnitude})", ctype.name()));
         Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
@@ -120,14 +127,21 @@ impl RowWriter<'_> {
         Ok(Value { data_type: to.clone(), ctype: CType::I64, code, valid, bounds: None })
     }
 
-    fn parse_timestamp(&mut self, value: Value, to: &DataType, unit: &TimeUnit, zone: Option<&str>, checked: bool) -> Result<Value> {
+    fn parse_timestamp(
+        &mut self,
+        value: Value,
+        to: &DataType,
+        unit: &TimeUnit,
+        zone: Option<&str>,
+        checked: bool,
+    ) -> Result<Value> {
         let Some(offset) = zone.map_or(Some(0), fixed_offset) else {
             return unsupported(format!("CAST to {to} needs the rules of the zone and has no device form"));
         };
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
-        let (ok, seconds) =
-            self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, {offset}, &{out}, &{nanos})"));
+        let (ok, seconds) = self
+            .parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, {offset}, &{out}, &{nanos})"));
         let mut valid = self.zoned(value.valid, &ok, checked);
         let per = per_second(unit);
         // A leap second's nanoseconds reach 2 * 10^9; whole seconds do not see them.
@@ -149,9 +163,11 @@ impl RowWriter<'_> {
         let (ok, nanos) = self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_time({text}, &{out})"));
         let negative = self.fresh();
         self.push(&format!("i32 {negative} = 0;"));
-        let (number, magnitude) = self.parsed(&value, Section::Parse, "u64", |text, out| format!("parse_ticks({text}, &{out}, &{negative})"));
+        let (number, magnitude) =
+            self.parsed(&value, Section::Parse, "u64", |text, out| format!("parse_ticks({text}, &{out}, &{negative})"));
         let (least, most) = ctype.range().unwrap_or_default();
-        let wrong = format!("({magnitude} > ({negative} ? (u64){:#x}UL : (u64){:#x}UL))", least.unsigned_abs() as u64, most as u64);
+        let wrong =
+            format!("({magnitude} > ({negative} ? (u64){:#x}UL : (u64){:#x}UL))", least.unsigned_abs() as u64, most as u64);
         let valid = self.fail_or_null(value.valid, &[format!("(!{ok} & (!{number} | {wrong}))")], checked);
         let divisor = 1_000_000_000 / per_second(unit);
         let code = self.local(
@@ -184,7 +200,8 @@ impl RowWriter<'_> {
                 (Section::FormatDecimal, format!("format_decimal(#, {}, {precision}u, {scale})", value.to_ctype(CType::I128)))
             }
             Date32 => {
-                let seconds = Value { data_type: Int64, ctype: CType::I64, code: format!("((i64){code} * 86400)"), ..value.clone() };
+                let seconds =
+                    Value { data_type: Int64, ctype: CType::I64, code: format!("((i64){code} * 86400)"), ..value.clone() };
                 self.in_calendar(&seconds, &TimeUnit::Second, true);
                 (Section::FormatTime, format!("format_date(#, (i64){code})"))
             }
@@ -194,7 +211,10 @@ impl RowWriter<'_> {
             }
             Timestamp(unit, zone) => {
                 let Some(offset) = zone.as_deref().map_or(Some(0), fixed_offset) else {
-                    return unsupported(format!("CAST from {} to {to} needs the rules of the zone and has no device form", value.data_type));
+                    return unsupported(format!(
+                        "CAST from {} to {to} needs the rules of the zone and has no device form",
+                        value.data_type
+                    ));
                 };
                 self.in_calendar(&value, unit, true);
                 let shown = i32::from(zone.is_some());
@@ -212,7 +232,11 @@ impl RowWriter<'_> {
                 let digits = per_second(unit).ilog10();
                 (Section::FormatTime, format!("format_duration(#, {code}, {}, {digits}u)", per_second(unit)))
             }
-            other => return unsupported(format!("CAST from {other} to {to} has no device form: it needs the shortest decimal form of a float")),
+            other => {
+                return unsupported(format!(
+                    "CAST from {other} to {to} has no device form: it needs the shortest decimal form of a float"
+                ));
+            }
         };
         self.params.need(section);
         self.costly();

@@ -10,7 +10,13 @@ use crate::Result;
 use crate::expr::ArithmeticOp;
 
 impl RowWriter<'_> {
-    pub(super) fn temporal_arithmetic(&mut self, op: ArithmeticOp, left: &Value, right: &Value, data_type: &DataType) -> Result<Value> {
+    pub(super) fn temporal_arithmetic(
+        &mut self,
+        op: ArithmeticOp,
+        left: &Value,
+        right: &Value,
+        data_type: &DataType,
+    ) -> Result<Value> {
         use ArithmeticOp::{Add, Subtract};
         use DataType::{Date32, Date64, Duration, Int64, Timestamp};
         match (op, &left.data_type, &right.data_type, data_type) {
@@ -39,7 +45,13 @@ impl RowWriter<'_> {
         }
     }
 
-    fn difference(&mut self, left: &Value, right: &Value, data_type: &DataType, code: impl Fn(&str, &str) -> String) -> Result<Value> {
+    fn difference(
+        &mut self,
+        left: &Value,
+        right: &Value,
+        data_type: &DataType,
+        code: impl Fn(&str, &str) -> String,
+    ) -> Result<Value> {
         let valid = self.both_valid(left, right);
         let code = self.local(CType::I64, &code(&left.code, &right.code));
         Ok(Value { data_type: data_type.clone(), ctype: CType::I64, code, valid, bounds: None })

@@ -47,7 +47,12 @@ fn columns_without_nulls_have_no_validity() {
 
 #[test]
 fn slices_load() {
-    for data_type in [&[DataType::Boolean, DataType::Int8, DataType::Decimal128(15, 2), DataType::Float32, DataType::FixedSizeBinary(3)], &data::strings()[..]].concat() {
+    for data_type in [
+        &[DataType::Boolean, DataType::Int8, DataType::Decimal128(15, 2), DataType::Float32, DataType::FixedSizeBinary(3)],
+        &data::strings()[..],
+    ]
+    .concat()
+    {
         let whole = with_null(&data_type);
         let long = concat(&[&*whole, &*whole, &*whole]).unwrap();
         for (offset, len) in [(1, 2), (3, long.len() - 5), (long.len(), 0)] {
@@ -83,7 +88,11 @@ fn dictionaries_are_their_values() {
             exprs.push(Expr::Compare { op, left: column(0), right: column(1) });
         }
         exprs.push(Expr::Coalesce(vec![Expr::Column(0), literal(2)]));
-        exprs.push(Expr::InList { expr: column(1), list: distinct.iter().skip(1).map(|value| data::literal(&value_type, value.clone())).collect(), negated: false });
+        exprs.push(Expr::InList {
+            expr: column(1),
+            list: distinct.iter().skip(1).map(|value| data::literal(&value_type, value.clone())).collect(),
+            negated: false,
+        });
         check(&batch(vec![dictionary, small]), &exprs);
     }
 }
@@ -97,7 +106,11 @@ fn nulls_have_no_type() {
         Expr::IsNull(column(0)),
         Expr::Coalesce(vec![Expr::Column(0), Expr::Column(1)]),
         Expr::Cast { expr: column(0), to: DataType::Int32, checked: true },
-        Expr::Case { branches: vec![(Expr::IsNull(column(1)), Expr::Column(0))], otherwise: Some(column(1)), data_type: DataType::Int32 },
+        Expr::Case {
+            branches: vec![(Expr::IsNull(column(1)), Expr::Column(0))],
+            otherwise: Some(column(1)),
+            data_type: DataType::Int32,
+        },
     ];
     check(&batch(vec![nothing, some]), &exprs);
 }
@@ -106,10 +119,12 @@ fn nulls_have_no_type() {
 #[test]
 fn narrow_decimals_calculate() {
     let wide = DataType::Decimal128(15, 2);
-    let ints = |values: &[i128]| [values.iter().map(|value| LiteralValue::Int(*value)).collect(), vec![LiteralValue::Null]].concat();
+    let ints =
+        |values: &[i128]| [values.iter().map(|value| LiteralValue::Int(*value)).collect(), vec![LiteralValue::Null]].concat();
     let small = ints(&[0, 1, -1, 7, 100, -99, 12_345, 32_767, -32_768]);
     let large = ints(&[0, 1, -1, 100, 999_999_999_999, -999_999_999_999, 1 << 40, i64::MAX.into(), i64::MIN.into()]);
-    let bounded = |carrier, bounds| ColumnType { data_type: wide.clone(), nullable: true, layout: Layout::Fixed(carrier), bounds };
+    let bounded =
+        |carrier, bounds| ColumnType { data_type: wide.clone(), nullable: true, layout: Layout::Fixed(carrier), bounds };
     let natural = || ColumnType::of(&wide, true).unwrap();
     let types = [
         (small.clone(), bounded(Carrier::I32, Some((-32_768, 32_767)))),
@@ -123,14 +138,28 @@ fn narrow_decimals_calculate() {
             let (l, r) = data::pairs_of(&wide, &left[..left.len() - 1], &wide, &right[..right.len() - 1]);
             let batch = batch(vec![l, r]);
             let mut exprs = Vec::new();
-            for op in [ArithmeticOp::Add, ArithmeticOp::Subtract, ArithmeticOp::Multiply, ArithmeticOp::Divide, ArithmeticOp::Modulo] {
-                exprs.push(Expr::Arithmetic { op, left: column(0), right: column(1), data_type: arithmetic_type(op, &wide, &wide).unwrap() });
+            for op in
+                [ArithmeticOp::Add, ArithmeticOp::Subtract, ArithmeticOp::Multiply, ArithmeticOp::Divide, ArithmeticOp::Modulo]
+            {
+                exprs.push(Expr::Arithmetic {
+                    op,
+                    left: column(0),
+                    right: column(1),
+                    data_type: arithmetic_type(op, &wide, &wide).unwrap(),
+                });
             }
             exprs.push(Expr::Compare { op: CompareOp::Lt, left: column(0), right: column(1) });
             exprs.push(Expr::Compare { op: CompareOp::IsNotDistinctFrom, left: column(0), right: column(1) });
             exprs.push(Expr::Negate(column(0)));
             exprs.push(Expr::Coalesce(vec![Expr::Column(0), Expr::Column(1)]));
-            for to in [DataType::Decimal128(38, 6), DataType::Decimal128(5, 1), DataType::Decimal64(18, 0), DataType::Float64, DataType::Int32, DataType::Utf8] {
+            for to in [
+                DataType::Decimal128(38, 6),
+                DataType::Decimal128(5, 1),
+                DataType::Decimal64(18, 0),
+                DataType::Float64,
+                DataType::Int32,
+                DataType::Utf8,
+            ] {
                 exprs.push(Expr::Cast { expr: column(0), to, checked: false });
             }
             check_in(&batch, &[left_type.clone(), right_type.clone()], &exprs, &[Profile::Cpu]);

@@ -138,24 +138,87 @@ pub fn special(data_type: &DataType) -> Vec<LiteralValue> {
             let (least, most) = CType::native(data_type).unwrap().range().unwrap();
             let (precision, _) = precision_scale(data_type);
             let digits = 10i128.pow(precision.into()) - 1;
-            let mut values = vec![0, 1, -1, 2, -2, 5, -5, 49, 50, -50, 51, 1234, -99_995, 123_456_789, digits, -digits, least, least + 1, most, most - 1];
-            values.extend([1i128 << 31, -(1 << 62), 1 << 63, (1 << 63) - 1, -(1 << 63), 1 << 64, (1 << 64) - 1, 1 << 100, -(1 << 90) - 12345]);
+            let mut values = vec![
+                0,
+                1,
+                -1,
+                2,
+                -2,
+                5,
+                -5,
+                49,
+                50,
+                -50,
+                51,
+                1234,
+                -99_995,
+                123_456_789,
+                digits,
+                -digits,
+                least,
+                least + 1,
+                most,
+                most - 1,
+            ];
+            values.extend([
+                1i128 << 31,
+                -(1 << 62),
+                1 << 63,
+                (1 << 63) - 1,
+                -(1 << 63),
+                1 << 64,
+                (1 << 64) - 1,
+                1 << 100,
+                -(1 << 90) - 12345,
+            ]);
             values.retain(|value| (least..=most).contains(value));
             ints(values)
         }
         data_type if CType::native(data_type).is_some_and(CType::is_integer) => {
             let (least, most) = CType::native(data_type).unwrap().range().unwrap();
             let mut values = vec![least, least + 1, most / 2, most - 1, most, 0, 1, 2, 7, 8, 10, 63, 100, 127, 128, 255, 256];
-            values.extend([-1, -2, -7, -64, -129, 32_768, 65_536, 86_399, 86_400, -86_401, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 32, 253_402_300_800]);
-            values.extend([1_700_000_000, 1_700_000_000_123, 1_700_000_000_123_456, 1_700_000_000_123_456_789, -1_700_000_000_123_456_789, 1 << 63]);
-            values.extend([8_210_266_876_799, 8_210_266_876_800, -8_334_601_228_800, -8_334_601_228_801, 106_751, 106_752, -106_752]);
+            values.extend([
+                -1,
+                -2,
+                -7,
+                -64,
+                -129,
+                32_768,
+                65_536,
+                86_399,
+                86_400,
+                -86_401,
+                1 << 31,
+                (1 << 31) - 1,
+                -(1 << 31),
+                1 << 32,
+                253_402_300_800,
+            ]);
+            values.extend([
+                1_700_000_000,
+                1_700_000_000_123,
+                1_700_000_000_123_456,
+                1_700_000_000_123_456_789,
+                -1_700_000_000_123_456_789,
+                1 << 63,
+            ]);
+            values.extend([
+                8_210_266_876_799,
+                8_210_266_876_800,
+                -8_334_601_228_800,
+                -8_334_601_228_801,
+                106_751,
+                106_752,
+                -106_752,
+            ]);
             values.retain(|value| (least..=most).contains(value));
             values.sort_unstable();
             values.dedup();
             ints(values)
         }
         DataType::FixedSizeBinary(width) => {
-            let mut values = vec![vec![0u8; *width as usize], vec![255; *width as usize], b"abcdefghijklmnop"[..*width as usize].to_vec()];
+            let mut values =
+                vec![vec![0u8; *width as usize], vec![255; *width as usize], b"abcdefghijklmnop"[..*width as usize].to_vec()];
             values.dedup();
             values.into_iter().map(Bytes).collect()
         }
@@ -163,8 +226,25 @@ pub fn special(data_type: &DataType) -> Vec<LiteralValue> {
             let long = "x".repeat(5000);
             let long_other = format!("{}y", "x".repeat(4999));
             let values = [
-                "", "a", "A", "b", "ab", "abc", "abcdefghijkl", "abcdefghijklm", "abcdefghijklz", "abcdefghijkl\0", "\0", "ä", "äö", "日本語",
-                "日本語テキストです", "🦀", "zzz", &long, &long_other,
+                "",
+                "a",
+                "A",
+                "b",
+                "ab",
+                "abc",
+                "abcdefghijkl",
+                "abcdefghijklm",
+                "abcdefghijklz",
+                "abcdefghijkl\0",
+                "\0",
+                "ä",
+                "äö",
+                "日本語",
+                "日本語テキストです",
+                "🦀",
+                "zzz",
+                &long,
+                &long_other,
             ];
             values.into_iter().map(|value| Bytes(value.as_bytes().to_vec())).collect()
         }
@@ -173,7 +253,9 @@ pub fn special(data_type: &DataType) -> Vec<LiteralValue> {
 
 pub fn precision_scale(data_type: &DataType) -> (u8, i8) {
     match data_type {
-        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) | DataType::Decimal128(precision, scale) => (*precision, *scale),
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale) => (*precision, *scale),
         other => panic!("{other} is no decimal"),
     }
 }
@@ -199,7 +281,10 @@ pub fn array(data_type: &DataType, values: &[LiteralValue]) -> ArrayRef {
             fixed(data_type, values.len(), bytes, nulls)
         }
         data_type if CType::native(data_type) == Some(CType::Str) => {
-            let values: Vec<Option<&[u8]>> = values.iter().map(|value| if let LiteralValue::Bytes(value) = value { Some(value.as_slice()) } else { None }).collect();
+            let values: Vec<Option<&[u8]>> = values
+                .iter()
+                .map(|value| if let LiteralValue::Bytes(value) = value { Some(value.as_slice()) } else { None })
+                .collect();
             let text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
             let binary: ArrayRef = Arc::new(BinaryArray::from(values));
             let base = if text { cast(&binary, &DataType::Utf8).unwrap() } else { binary };

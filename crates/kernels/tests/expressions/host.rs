@@ -111,7 +111,10 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
             for literal in list {
                 if literal.value == LiteralValue::Null {
                     found = found.filter(|found| *found);
-                } else if cmp::eq(&value, &Scalar::new(data::array(&literal.data_type, std::slice::from_ref(&literal.value)))).unwrap().value(0) {
+                } else if cmp::eq(&value, &Scalar::new(data::array(&literal.data_type, std::slice::from_ref(&literal.value))))
+                    .unwrap()
+                    .value(0)
+                {
                     found = Some(true);
                     break;
                 }
@@ -199,7 +202,9 @@ fn arithmetic(op: ArithmeticOp, left: &ArrayRef, right: &ArrayRef, data_type: &D
     macro_rules! bits {
         ($function:ident) => {
             match data_type {
-                DataType::Int8 => Arc::new(bitwise::$function::<Int8Type>(left.as_primitive(), right.as_primitive())?) as ArrayRef,
+                DataType::Int8 => {
+                    Arc::new(bitwise::$function::<Int8Type>(left.as_primitive(), right.as_primitive())?) as ArrayRef
+                }
                 DataType::Int16 => Arc::new(bitwise::$function::<Int16Type>(left.as_primitive(), right.as_primitive())?),
                 DataType::Int32 => Arc::new(bitwise::$function::<Int32Type>(left.as_primitive(), right.as_primitive())?),
                 DataType::Int64 => Arc::new(bitwise::$function::<Int64Type>(left.as_primitive(), right.as_primitive())?),
@@ -212,19 +217,17 @@ fn arithmetic(op: ArithmeticOp, left: &ArrayRef, right: &ArrayRef, data_type: &D
     }
     let result = match (op, left.data_type(), right.data_type()) {
         (ArithmeticOp::Subtract, DataType::Date32, DataType::Date32) if *data_type == DataType::Int64 => {
-            let days: arrow::array::Int64Array = arrow::compute::binary(
-                left.as_primitive::<Date32Type>(),
-                right.as_primitive::<Date32Type>(),
-                |l, r| i64::from(l) - i64::from(r),
-            )?;
+            let days: arrow::array::Int64Array =
+                arrow::compute::binary(left.as_primitive::<Date32Type>(), right.as_primitive::<Date32Type>(), |l, r| {
+                    i64::from(l) - i64::from(r)
+                })?;
             Arc::new(days)
         }
         (ArithmeticOp::Subtract, DataType::Date64, DataType::Date64) if *data_type == DataType::Int64 => {
-            let days: arrow::array::Int64Array = arrow::compute::binary(
-                left.as_primitive::<Date64Type>(),
-                right.as_primitive::<Date64Type>(),
-                |l, r| l.wrapping_sub(r) / 86_400_000,
-            )?;
+            let days: arrow::array::Int64Array =
+                arrow::compute::binary(left.as_primitive::<Date64Type>(), right.as_primitive::<Date64Type>(), |l, r| {
+                    l.wrapping_sub(r) / 86_400_000
+                })?;
             Arc::new(days)
         }
         (ArithmeticOp::Add, ..) => numeric::add_wrapping(l, r)?,
@@ -247,7 +250,9 @@ pub fn arithmetic_type(op: ArithmeticOp, left: &DataType, right: &DataType) -> O
     let (l, r) = (data::array(left, &[]), data::array(right, &[]));
     let (l, r): (&dyn Datum, &dyn Datum) = (&l, &r);
     match op {
-        ArithmeticOp::Subtract if left == right && matches!(left, DataType::Date32 | DataType::Date64) => return Some(DataType::Int64),
+        ArithmeticOp::Subtract if left == right && matches!(left, DataType::Date32 | DataType::Date64) => {
+            return Some(DataType::Int64);
+        }
         ArithmeticOp::Add => numeric::add_wrapping(l, r),
         ArithmeticOp::Subtract => numeric::sub_wrapping(l, r),
         ArithmeticOp::Multiply => numeric::mul_wrapping(l, r),

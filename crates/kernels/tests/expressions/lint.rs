@@ -16,13 +16,25 @@ use crate::host::arithmetic_type;
 use crate::operators::{ARITHMETIC, column};
 
 /// Warnings of style, about texts that no one writes by hand.
-const ALLOWED: [&str; 4] = ["-Wno-unused-function", "-Wno-unused-variable", "-Wno-parentheses-equality", "-Wno-tautological-compare"];
+const ALLOWED: [&str; 4] =
+    ["-Wno-unused-function", "-Wno-unused-variable", "-Wno-parentheses-equality", "-Wno-tautological-compare"];
 
 #[track_caller]
 fn lint(text: &str) {
     for standard in ["-cl-std=CL1.2", "-cl-std=CL3.0"] {
         let clang = Command::new("clang")
-            .args(["-x", "cl", standard, "-target", "spir64", "-Xclang", "-finclude-default-header", "-fsyntax-only", "-Wall", "-Werror"])
+            .args([
+                "-x",
+                "cl",
+                standard,
+                "-target",
+                "spir64",
+                "-Xclang",
+                "-finclude-default-header",
+                "-fsyntax-only",
+                "-Wall",
+                "-Werror",
+            ])
             .args(ALLOWED)
             .arg("-")
             .stdin(Stdio::piped())

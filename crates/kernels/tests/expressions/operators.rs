@@ -40,7 +40,9 @@ fn arithmetic(left: &DataType, right: &DataType) {
     let (l, r) = pairs(left, right);
     let exprs: Vec<Expr> = ARITHMETIC
         .into_iter()
-        .filter_map(|op| Some(Expr::Arithmetic { op, left: column(0), right: column(1), data_type: arithmetic_type(op, left, right)? }))
+        .filter_map(|op| {
+            Some(Expr::Arithmetic { op, left: column(0), right: column(1), data_type: arithmetic_type(op, left, right)? })
+        })
         .collect();
     assert!(!exprs.is_empty(), "{left} and {right}");
     check(&batch(vec![l, r]), &exprs);
@@ -94,7 +96,9 @@ fn dates_and_timestamps_calculate() {
 #[test]
 fn literals_calculate() {
     // Their coarse bounds decide what is checked.
-    for data_type in [DataType::Int32, DataType::Int64, DataType::UInt64, DataType::Decimal128(38, 10), DataType::Decimal64(18, 4)] {
+    for data_type in
+        [DataType::Int32, DataType::Int64, DataType::UInt64, DataType::Decimal128(38, 10), DataType::Decimal64(18, 4)]
+    {
         let values = data::special(&data_type);
         let column_of_all = data::array(&data_type, &[&values[..], &[LiteralValue::Null]].concat());
         for value in [0, 1, 3, 100, 65_537, 1 << 31] {
@@ -117,7 +121,8 @@ fn literals_calculate() {
 
 #[test]
 fn values_negate() {
-    for data_type in [&data::integers()[..4], &data::floats(), &data::decimals(), &[DataType::Duration(data::UNITS[3])]].concat() {
+    for data_type in [&data::integers()[..4], &data::floats(), &data::decimals(), &[DataType::Duration(data::UNITS[3])]].concat()
+    {
         let values = [&data::special(&data_type)[..], &[LiteralValue::Null]].concat();
         check(&batch(vec![data::array(&data_type, &values)]), &[Expr::Negate(column(0))]);
     }
@@ -127,7 +132,8 @@ fn values_negate() {
 fn values_compare() {
     for data_type in data::all() {
         let (l, r) = pairs(&data_type, &data_type);
-        let exprs: Vec<Expr> = COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) }).collect();
+        let exprs: Vec<Expr> =
+            COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) }).collect();
         check(&batch(vec![l, r]), &exprs);
     }
 }
@@ -153,7 +159,14 @@ fn lists_contain() {
         let column_of_all = data::array(&data_type, &[&values[..], &[LiteralValue::Null]].concat());
         let some: Vec<LiteralValue> = values.iter().step_by(2).cloned().collect();
         let mut exprs = Vec::new();
-        for list in [vec![], vec![LiteralValue::Null], values[..1].to_vec(), some.clone(), values.clone(), [&some[..], &[LiteralValue::Null]].concat()] {
+        for list in [
+            vec![],
+            vec![LiteralValue::Null],
+            values[..1].to_vec(),
+            some.clone(),
+            values.clone(),
+            [&some[..], &[LiteralValue::Null]].concat(),
+        ] {
             for negated in [false, true] {
                 let list = list.iter().map(|value| data::literal(&data_type, value.clone())).collect();
                 exprs.push(Expr::InList { expr: column(0), list, negated });
@@ -192,11 +205,16 @@ fn logic_has_three_values() {
 fn guards_keep_errors_away() {
     let (l, r) = pairs(&DataType::Int32, &DataType::Int32);
     let int = |value| Box::new(lit(&DataType::Int32, LiteralValue::Int(value)));
-    let quotient = || Expr::Arithmetic { op: ArithmeticOp::Divide, left: column(0), right: column(1), data_type: DataType::Int32 };
+    let quotient =
+        || Expr::Arithmetic { op: ArithmeticOp::Divide, left: column(0), right: column(1), data_type: DataType::Int32 };
     let compare = |op, left: Box<Expr>, right: Box<Expr>| Expr::Compare { op, left, right };
     let nonzero = || compare(CompareOp::NotEq, column(1), int(0));
     let large = || compare(CompareOp::Gt, Box::new(quotient()), int(1));
-    let case = |branches: Vec<(Expr, Expr)>, otherwise: Option<Expr>| Expr::Case { branches, otherwise: otherwise.map(Box::new), data_type: DataType::Int32 };
+    let case = |branches: Vec<(Expr, Expr)>, otherwise: Option<Expr>| Expr::Case {
+        branches,
+        otherwise: otherwise.map(Box::new),
+        data_type: DataType::Int32,
+    };
     let exprs = vec![
         Expr::And(vec![nonzero(), large()]),
         Expr::And(vec![large(), nonzero()]),
@@ -223,7 +241,11 @@ fn cases_choose() {
         let less = Expr::Compare { op: CompareOp::Lt, left: column(0), right: column(1) };
         let first = lit(&data_type, data::special(&data_type)[0].clone());
         let null = lit(&data_type, LiteralValue::Null);
-        let case = |branches, otherwise: Option<Expr>| Expr::Case { branches, otherwise: otherwise.map(Box::new), data_type: data_type.clone() };
+        let case = |branches, otherwise: Option<Expr>| Expr::Case {
+            branches,
+            otherwise: otherwise.map(Box::new),
+            data_type: data_type.clone(),
+        };
         let exprs = vec![
             case(vec![(less.clone(), Expr::Column(0))], Some(Expr::Column(1))),
             case(vec![(less.clone(), Expr::Column(0))], None),

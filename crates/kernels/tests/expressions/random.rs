@@ -76,7 +76,9 @@ impl Generator {
                 }
             },
             5 => {
-                let branches = (0..self.random.random_range(1..3)).map(|_| (self.expr(&DataType::Boolean, depth), self.expr(data_type, depth))).collect();
+                let branches = (0..self.random.random_range(1..3))
+                    .map(|_| (self.expr(&DataType::Boolean, depth), self.expr(data_type, depth)))
+                    .collect();
                 let otherwise = self.random.random_bool(0.7).then(|| Box::new(self.expr(data_type, depth)));
                 Expr::Case { branches, otherwise, data_type: data_type.clone() }
             }
@@ -86,7 +88,11 @@ impl Generator {
                 if from == *data_type || !can_cast_types(&from, data_type) {
                     return self.expr(data_type, depth);
                 }
-                Expr::Cast { expr: Box::new(self.expr(&from, depth)), to: data_type.clone(), checked: self.random.random_bool(0.2) }
+                Expr::Cast {
+                    expr: Box::new(self.expr(&from, depth)),
+                    to: data_type.clone(),
+                    checked: self.random.random_bool(0.2),
+                }
             }
             _ => {
                 // Arithmetic whose result has the type, if there is any.
@@ -124,7 +130,13 @@ fn random_expressions() {
             data::array(data_type, &values)
         });
         let batch = batch(columns.collect());
-        let schema = Schema::new(types.iter().enumerate().map(|(index, data_type)| Field::new(format!("c{index}"), data_type.clone(), true)).collect::<Vec<_>>());
+        let schema = Schema::new(
+            types
+                .iter()
+                .enumerate()
+                .map(|(index, data_type)| Field::new(format!("c{index}"), data_type.clone(), true))
+                .collect::<Vec<_>>(),
+        );
         let mut exprs = Vec::new();
         while exprs.len() < 6 {
             let data_type = generator.any_type();
