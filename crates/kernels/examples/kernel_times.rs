@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times of the sinks on the first OpenCL device, best of several runs, in milliseconds.
+//! Times of the sinks on the first OpenCL device, best of several runs, in milliseconds; and the CPU
+//! time of all threads, which busy neighbours disturb less (Linux).
 //!
 //! `cargo run --release -p kernels --example kernel_times [-- gpu]`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
@@ -23,10 +24,16 @@ fn main() {
     let context = Context::new(DeviceConfig { selector: Selector::OpenCl, ..DeviceConfig::default() }).expect("an OpenCL device");
     let queue = context.queue().expect("a queue");
     println!("{} ({profile:?})", context.info().name);
-    q6(&queue, &options);
-    compaction(&queue, &options);
-    grouped(&queue, &options);
-    q1(&queue, &options);
+    // `ONLY=many` runs one of them.
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let runs: [(&str, fn(&Queue, &Options)); 6] =
+        [("q6", q6), ("compaction", compaction), ("many", many_groups), ("few", few_groups), ("strings", strings), ("q1", q1)];
+    for (_, run) in runs.iter().filter(|(name, _)| only.is_empty() || only == *name) {
+        run(&queue, &options);
+    }
+    if std::env::var_os("REPORT").is_some() {
+        println!("{:#}", context.report());
+    }
 }
 
 fn random(index: usize, salt: u64) -> u64 {
@@ -36,13 +43,24 @@ fn random(index: usize, salt: u64) -> u64 {
 }
 
 fn time(name: &str, mut run: impl FnMut()) {
-    let mut best = f64::MAX;
-    for _ in 0..7 {
-        let start = Instant::now();
+    let (mut best, mut least) = (f64::MAX, f64::MAX);
+    for _ in 0..15 {
+        let (start, before) = (Instant::now(), cpu_ms());
         run();
         best = best.min(start.elapsed().as_secs_f64() * 1e3);
+        least = least.min(cpu_ms() - before);
     }
-    println!("{name:<60} {best:8.1} ms");
+    println!("{name:<62} {best:8.1} ms, {least:8.1} ms of CPU");
+}
+
+/// CPU time of the threads that live, in milliseconds.
+fn cpu_ms() -> f64 {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let nanos = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    });
+    nanos.sum::<f64>() / 1e6
 }
 
 struct Source {
@@ -51,8 +69,14 @@ struct Source {
 }
 
 /// Batches of 2^20 rows.
-fn source(queue: &Queue, n: usize, columns: &[(DataType, ColumnType)], make: impl Fn(usize, std::ops::Range<usize>) -> ArrayRef) -> Source {
-    let fields: Vec<Field> = columns.iter().enumerate().map(|(c, (logical, ty))| Field::new(format!("c{c}"), logical.clone(), ty.nullable)).collect();
+fn source(
+    queue: &Queue,
+    n: usize,
+    columns: &[(DataType, ColumnType)],
+    make: impl Fn(usize, std::ops::Range<usize>) -> ArrayRef,
+) -> Source {
+    let fields: Vec<Field> =
+        columns.iter().enumerate().map(|(c, (logical, ty))| Field::new(format!("c{c}"), logical.clone(), ty.nullable)).collect();
     let schema = Arc::new(Schema::new(fields));
     let types: Vec<ColumnType> = columns.iter().map(|(_, ty)| ty.clone()).collect();
     let batches = (0..n.div_ceil(1 << 20))
@@ -142,7 +166,9 @@ fn q6(queue: &Queue, options: &Options) {
         compare(CompareOp::Lt, col(2), int(2400, &decimal)),
     ]));
     let revenue = arithmetic(ArithmeticOp::Multiply, col(3), col(1), DataType::Decimal128(31, 4));
-    let reduce = Reduce::try_new(source.input.clone(), vec![aggregate(Sum, Some(revenue), DataType::Decimal128(38, 4))], options.clone()).unwrap();
+    let reduce =
+        Reduce::try_new(source.input.clone(), vec![aggregate(Sum, Some(revenue), DataType::Decimal128(38, 4))], options.clone())
+            .unwrap();
     if std::env::var_os("TEXT").is_some() {
         println!("{}", reduce.kernel_text()[0].1);
     }
@@ -151,7 +177,9 @@ fn q6(queue: &Queue, options: &Options) {
 
 fn compaction(queue: &Queue, options: &Options) {
     let columns: Vec<_> = (0..4).map(|_| fixed(DataType::Int64, Carrier::I64, None)).collect();
-    let mut source = source(queue, 10_000_000, &columns, |c, range| Arc::new(Int64Array::from_iter_values(range.map(|i| (random(i, c as u64) % 1000) as i64))));
+    let mut source = source(queue, 10_000_000, &columns, |c, range| {
+        Arc::new(Int64Array::from_iter_values(range.map(|i| (random(i, c as u64) % 1000) as i64)))
+    });
     for percent in [1, 15, 60] {
         source.input.filter = Some(compare(CompareOp::Lt, col(0), int(percent * 10, &DataType::Int64)));
         let outputs = (0..4).map(|c| (col(c), Field::new(format!("c{c}"), DataType::Int64, false))).collect();
@@ -167,7 +195,7 @@ fn compaction(queue: &Queue, options: &Options) {
     }
 }
 
-fn grouped(queue: &Queue, options: &Options) {
+fn many_groups(queue: &Queue, options: &Options) {
     let n = 10_000_000;
     for (name, scatter, bounds) in [("hashed", true, None), ("dense", false, Some((0, (1 << 20) - 1)))] {
         let columns = [fixed(DataType::Int64, Carrier::I64, bounds), fixed(DataType::Int64, Carrier::I64, None)];
@@ -177,10 +205,17 @@ fn grouped(queue: &Queue, options: &Options) {
         });
         let options = Options { dense_groups: 1 << 21, ..options.clone() };
         let keys = vec![(col(0), Field::new("k", DataType::Int64, false))];
-        let group = GroupBy::try_new(source.input.clone(), keys, vec![aggregate(Sum, Some(col(1)), DataType::Int64)], options).unwrap();
+        let group =
+            GroupBy::try_new(source.input.clone(), keys, vec![aggregate(Sum, Some(col(1)), DataType::Int64)], options).unwrap();
         let mut groups = 0;
-        time(&format!("grouped sum, 10 M rows, 1 M keys, {name} ({})", group.mode()), || groups = group_all(queue, &group, &source));
+        time(&format!("grouped sum, 10 M rows, 1 M keys, {name} ({})", group.mode()), || {
+            groups = group_all(queue, &group, &source)
+        });
     }
+}
+
+fn few_groups(queue: &Queue, options: &Options) {
+    let n = 10_000_000;
     let columns = [fixed(DataType::Int32, Carrier::I32, None), fixed(DataType::Int64, Carrier::I64, None)];
     for keys in [100u64, 10_000] {
         let source = source(queue, n, &columns, |c, range| match c {
@@ -188,19 +223,27 @@ fn grouped(queue: &Queue, options: &Options) {
             _ => Arc::new(Int64Array::from_iter_values(range.map(|i| (random(i, 2) % 1000) as i64))),
         });
         let by = vec![(col(0), Field::new("k", DataType::Int32, false))];
-        let group = GroupBy::try_new(source.input.clone(), by, vec![aggregate(Sum, Some(col(1)), DataType::Int64)], options.clone()).unwrap();
+        let group =
+            GroupBy::try_new(source.input.clone(), by, vec![aggregate(Sum, Some(col(1)), DataType::Int64)], options.clone())
+                .unwrap();
         time(&format!("grouped sum, 10 M rows, {keys} keys, hashed ({})", group.mode()), || {
             group_all(queue, &group, &source);
         });
     }
+}
+
+fn strings(queue: &Queue, options: &Options) {
     let text = DataType::Utf8;
     let columns = [(text.clone(), ColumnType::of(&text, false).unwrap()), fixed(DataType::Int64, Carrier::I64, None)];
     let source = source(queue, 4_000_000, &columns, |c, range| match c {
-        0 => Arc::new(StringArray::from_iter_values(range.map(|i| format!("customer#{:09}", random(i, 1) % 100_000)))) as ArrayRef,
+        0 => {
+            Arc::new(StringArray::from_iter_values(range.map(|i| format!("customer#{:09}", random(i, 1) % 100_000)))) as ArrayRef
+        }
         _ => Arc::new(Int64Array::from_iter_values(range.map(|i| (random(i, 2) % 1000) as i64))),
     });
     let by = vec![(col(0), Field::new("k", text, false))];
-    let group = GroupBy::try_new(source.input.clone(), by, vec![aggregate(Sum, Some(col(1)), DataType::Int64)], options.clone()).unwrap();
+    let group =
+        GroupBy::try_new(source.input.clone(), by, vec![aggregate(Sum, Some(col(1)), DataType::Int64)], options.clone()).unwrap();
     time(&format!("grouped sum, 4 M rows, 100000 string keys ({})", group.mode()), || {
         group_all(queue, &group, &source);
     });
@@ -230,8 +273,18 @@ fn q1(queue: &Queue, options: &Options) {
     source.input.filter = Some(compare(CompareOp::LtEq, col(6), int(10471, &DataType::Date32)));
     let unit = DataType::Decimal128(23, 2);
     let one = || int(100, &unit);
-    let price = arithmetic(ArithmeticOp::Multiply, col(3), arithmetic(ArithmeticOp::Subtract, one(), col(4), unit.clone()), DataType::Decimal128(38, 4));
-    let charge = arithmetic(ArithmeticOp::Multiply, price.clone(), arithmetic(ArithmeticOp::Add, one(), col(5), unit.clone()), DataType::Decimal128(38, 6));
+    let price = arithmetic(
+        ArithmeticOp::Multiply,
+        col(3),
+        arithmetic(ArithmeticOp::Subtract, one(), col(4), unit.clone()),
+        DataType::Decimal128(38, 4),
+    );
+    let charge = arithmetic(
+        ArithmeticOp::Multiply,
+        price.clone(),
+        arithmetic(ArithmeticOp::Add, one(), col(5), unit.clone()),
+        DataType::Decimal128(38, 6),
+    );
     let average = DataType::Decimal128(19, 6);
     let aggregates = vec![
         aggregate(Sum, Some(col(2)), DataType::Decimal128(25, 2)),

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, DictionaryArray, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch,
-    StringArray, StringViewArray,
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, DictionaryArray, Float64Array, Int16Array, Int32Array, Int64Array,
+    RecordBatch, StringArray, StringViewArray,
 };
 use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, Int64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -68,8 +68,20 @@ fn data(n: usize, groups: u64, salt: u64) -> RecordBatch {
             ),
             true,
         ),
-        ("x", Arc::new((0..n).map(|i| (!null(i, salt + 8)).then(|| random(i, salt + 9) as i64 >> 20)).collect::<Int64Array>()), true),
-        ("y", Arc::new((0..n).map(|i| (!null(i, salt + 10)).then(|| (random(i, salt + 11) % 1000) as f64 / 4.0)).collect::<Float64Array>()), true),
+        (
+            "x",
+            Arc::new((0..n).map(|i| (!null(i, salt + 8)).then(|| random(i, salt + 9) as i64 >> 20)).collect::<Int64Array>()),
+            true,
+        ),
+        (
+            "y",
+            Arc::new(
+                (0..n)
+                    .map(|i| (!null(i, salt + 10)).then(|| (random(i, salt + 11) % 1000) as f64 / 4.0))
+                    .collect::<Float64Array>(),
+            ),
+            true,
+        ),
         ("k", Arc::new(Int32Array::from_iter_values((0..n).map(|i| (random(i, salt + 12) % 100) as i32))), false),
     ])
 }
@@ -160,7 +172,8 @@ fn check(batches: &[RecordBatch], keys: &[usize], filter: Option<i128>, mode: &s
     aggregates[12].0.distinct = true;
     let key_fields: Vec<(Expr, Field)> = keys.iter().map(|key| (col(*key), schema.field(*key).clone())).collect();
     let filter = filter.map(|bound| compare(CompareOp::Lt, col(11), int(bound, DataType::Int32)));
-    let group = GroupBy::try_new(input(&schema, filter.clone()), key_fields.clone(), aggregates.clone(), options.clone()).unwrap();
+    let group =
+        GroupBy::try_new(input(&schema, filter.clone()), key_fields.clone(), aggregates.clone(), options.clone()).unwrap();
     let what = format!("{keys:?} {mode} {:?}", options.profile);
     assert_eq!(group.mode(), mode, "{what}");
     if batches.iter().all(|batch| batch.num_rows() == 0) {
@@ -215,7 +228,17 @@ fn small_tables() -> [Options; 2] {
 fn a_key_of_each_kind() {
     let batches = [data(3000, 40, 1), data(0, 40, 1), data(1, 40, 2), data(2000, 90, 3)];
     for options in small_tables() {
-        for (key, mode) in [(0, "inline"), (1, "inline"), (2, "inline"), (3, "wide"), (4, "wide"), (5, "inline"), (6, "wide"), (7, "dense"), (8, "wide")] {
+        for (key, mode) in [
+            (0, "inline"),
+            (1, "inline"),
+            (2, "inline"),
+            (3, "wide"),
+            (4, "wide"),
+            (5, "inline"),
+            (6, "wide"),
+            (7, "dense"),
+            (8, "wide"),
+        ] {
             check(&batches, &[key], None, mode, &options);
         }
     }
@@ -225,7 +248,14 @@ fn a_key_of_each_kind() {
 fn several_keys_with_nulls_and_a_filter() {
     let batches = [data(2000, 20, 4), data(1500, 25, 5)];
     for options in small_tables() {
-        for (keys, mode) in [(&[2, 7][..], "inline"), (&[0, 2], "wide"), (&[3, 7, 6], "wide"), (&[7, 3], "wide"), (&[11, 2], "inline"), (&[4, 8, 5, 1], "wide")] {
+        for (keys, mode) in [
+            (&[2, 7][..], "inline"),
+            (&[0, 2], "wide"),
+            (&[3, 7, 6], "wide"),
+            (&[7, 3], "wide"),
+            (&[11, 2], "inline"),
+            (&[4, 8, 5, 1], "wide"),
+        ] {
             check(&batches, keys, Some(60), mode, &options);
         }
     }
@@ -265,7 +295,8 @@ fn one_group_only() {
 #[test]
 fn slices() {
     let whole = data(1000, 30, 10);
-    let batches: Vec<RecordBatch> = [(1, 300), (307, 33), (500, 1), (503, 400)].iter().map(|(offset, len)| whole.slice(*offset, *len)).collect();
+    let batches: Vec<RecordBatch> =
+        [(1, 300), (307, 33), (500, 1), (503, 400)].iter().map(|(offset, len)| whole.slice(*offset, *len)).collect();
     for options in profiles() {
         for (key, mode) in [(0, "inline"), (3, "wide"), (6, "wide"), (7, "dense")] {
             check(&batches, &[key], None, mode, &options);
@@ -365,8 +396,10 @@ fn computed_keys_and_arguments() {
     let tens = arithmetic(ArithmeticOp::Divide, col(11), int(10, DataType::Int32), DataType::Int32);
     let name = Expr::Coalesce(vec![col(3), col(3)]);
     let keys = [(tens, Field::new("tens", DataType::Int32, true)), (name, Field::new("name", DataType::Utf8, true))];
-    let mut aggregates =
-        vec![aggregate(Sum, Some(arithmetic(ArithmeticOp::Add, col(9), col(9), DataType::Int64)), DataType::Int64), aggregate(Count, Some(col(9)), DataType::Int64)];
+    let mut aggregates = vec![
+        aggregate(Sum, Some(arithmetic(ArithmeticOp::Add, col(9), col(9), DataType::Int64)), DataType::Int64),
+        aggregate(Count, Some(col(9)), DataType::Int64),
+    ];
     aggregates[1].0.filter = Some(col(7));
     let mut expected: BTreeMap<String, (Option<i64>, i64)> = BTreeMap::new();
     for row in 0..batch.num_rows() {
@@ -412,11 +445,16 @@ fn codes_of_different_dictionaries_are_one_numbering() {
         .iter()
         .enumerate()
         .map(|(b, words)| {
-            let codes: Int8Array = (0..100).map(|i| (!null(i, b as u64)).then(|| (random(i, b as u64) % words.len() as u64) as i8)).collect();
+            let codes: Int8Array =
+                (0..100).map(|i| (!null(i, b as u64)).then(|| (random(i, b as u64) % words.len() as u64) as i8)).collect();
             for code in &codes {
                 *expected.entry(code.map_or("NULL".into(), |code| format!("{}'", words[code as usize]))).or_default() += 1;
             }
-            batch(vec![("word", Arc::new(DictionaryArray::new(codes, Arc::new(StringArray::from(words.to_vec())))) as ArrayRef, true)])
+            batch(vec![(
+                "word",
+                Arc::new(DictionaryArray::new(codes, Arc::new(StringArray::from(words.to_vec())))) as ArrayRef,
+                true,
+            )])
         })
         .collect();
     for options in profiles() {
@@ -424,7 +462,8 @@ fn codes_of_different_dictionaries_are_one_numbering() {
         let keys = [(col(0), Field::new("word", logical.clone(), true))];
         let result = group_with(input, &batches, &keys, &[aggregate(Count, None, DataType::Int64)], &options).unwrap();
         let counts = result.column(1).as_primitive::<Int64Type>();
-        let actual: BTreeMap<String, i64> = key_text(&result, &[0]).into_iter().enumerate().map(|(row, key)| (key, counts.value(row))).collect();
+        let actual: BTreeMap<String, i64> =
+            key_text(&result, &[0]).into_iter().enumerate().map(|(row, key)| (key, counts.value(row))).collect();
         assert_eq!(actual, expected);
     }
 }

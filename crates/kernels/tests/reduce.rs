@@ -5,7 +5,9 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch, UInt64Array,
+};
 use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int32Type, Int64Type, UInt64Type};
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::expr::AggregateFunction::*;
@@ -19,7 +21,13 @@ fn data(n: usize) -> RecordBatch {
     batch(vec![
         ("key", Arc::new(Int32Array::from_iter_values((0..n).map(|i| (random(i, 4) % 100) as i32 - 50))) as ArrayRef, false),
         ("big", Arc::new((0..n).map(|i| (!null(i, 5)).then(|| random(i, 15) as i64)).collect::<Int64Array>()), true),
-        ("float", Arc::new((0..n).map(|i| (!null(i, 6)).then(|| (random(i, 16) as i64 >> 12) as f64 / 1024.0)).collect::<Float64Array>()), true),
+        (
+            "float",
+            Arc::new(
+                (0..n).map(|i| (!null(i, 6)).then(|| (random(i, 16) as i64 >> 12) as f64 / 1024.0)).collect::<Float64Array>(),
+            ),
+            true,
+        ),
         ("flag", Arc::new((0..n).map(|i| (!null(i, 8)).then(|| random(i, 18) % 3 == 0)).collect::<BooleanArray>()), true),
         (
             "price",
@@ -71,7 +79,8 @@ fn check(sizes: &[usize], filter: Option<i32>) {
         last.filter = Some(col(3));
     }
 
-    let (mut keys, mut big, mut float, mut flag, mut price, mut unsigned, mut count, mut own) = (vec![], vec![], vec![], vec![], vec![], vec![], 0, 0);
+    let (mut keys, mut big, mut float, mut flag, mut price, mut unsigned, mut count, mut own) =
+        (vec![], vec![], vec![], vec![], vec![], vec![], 0, 0);
     for batch in &batches {
         for row in 0..batch.num_rows() {
             let key = batch.column(0).as_primitive::<Int32Type>().value(row);
@@ -120,7 +129,9 @@ fn check(sizes: &[usize], filter: Option<i32>) {
         close(10, some.then(|| (distances / float.len() as f64).sqrt()));
         assert_eq!(actual[11], text((!flag.is_empty()).then(|| flag.iter().all(|v| *v).to_string())), "{what}");
         assert_eq!(actual[12], text((!flag.is_empty()).then(|| flag.iter().any(|v| *v).to_string())), "{what}");
-        let prices = |column: usize| result.column(column).as_primitive_opt::<Decimal128Type>().and_then(|array| array.is_valid(0).then(|| array.value(0)));
+        let prices = |column: usize| {
+            result.column(column).as_primitive_opt::<Decimal128Type>().and_then(|array| array.is_valid(0).then(|| array.value(0)))
+        };
         assert_eq!(prices(13), price.iter().copied().reduce(i128::wrapping_add), "{what}");
         assert_eq!(prices(14), price.iter().copied().min(), "{what}");
         assert_eq!(prices(15), price.iter().copied().max(), "{what}");
@@ -165,7 +176,12 @@ fn narrow_decimals_sum_exactly() {
     for (bounds, value) in [(None, &value as &dyn Fn(usize) -> i64), (Some((-(1i128 << 19), 1i128 << 19)), &small)] {
         let array = Decimal128Array::from_iter_values((0..n).map(|i| value(i).into())).with_precision_and_scale(25, 2).unwrap();
         let batch = batch(vec![("price", Arc::new(array) as ArrayRef, false)]);
-        let types = vec![ColumnType { data_type: DataType::Decimal128(25, 2), nullable: false, layout: Layout::Fixed(Carrier::I64), bounds }];
+        let types = vec![ColumnType {
+            data_type: DataType::Decimal128(25, 2),
+            nullable: false,
+            layout: Layout::Fixed(Carrier::I64),
+            bounds,
+        }];
         let sum: i128 = (0..n).map(|i| i128::from(value(i))).sum();
         for options in profiles() {
             let queue = queue();
@@ -195,7 +211,11 @@ fn narrow_decimals_sum_exactly() {
 #[test]
 fn averages_of_wide_decimals() {
     let big = 10i128.pow(33) * 3 + 7;
-    for (values, expected) in [(vec![big; 400_000], Some(big * 10_000)), (vec![-big, -big - 1, -big], Some((-big * 3 - 1) * 10_000 / 3)), (vec![10i128.pow(37); 3], None)] {
+    for (values, expected) in [
+        (vec![big; 400_000], Some(big * 10_000)),
+        (vec![-big, -big - 1, -big], Some((-big * 3 - 1) * 10_000 / 3)),
+        (vec![10i128.pow(37); 3], None),
+    ] {
         let array = Decimal128Array::from_iter_values(values).with_precision_and_scale(38, 0).unwrap();
         let batch = batch(vec![("v", Arc::new(array) as ArrayRef, false)]);
         for options in profiles() {
@@ -229,8 +249,14 @@ fn the_order_of_floats_is_total() {
 #[test]
 fn aggregates_over_many_columns_are_split_over_kernels() {
     let n = 2000;
-    let columns: Vec<(String, ArrayRef)> =
-        (0..60).map(|c| (format!("c{c}"), Arc::new((0..n).map(|i| (random(i, c) % 4 > 0).then(|| random(i, c) as i64)).collect::<Int64Array>()) as ArrayRef)).collect();
+    let columns: Vec<(String, ArrayRef)> = (0..60)
+        .map(|c| {
+            (
+                format!("c{c}"),
+                Arc::new((0..n).map(|i| (random(i, c) % 4 > 0).then(|| random(i, c) as i64)).collect::<Int64Array>()) as ArrayRef,
+            )
+        })
+        .collect();
     let batch = batch(columns.iter().map(|(name, array)| (name.as_str(), array.clone(), true)).collect());
     let aggregates: Vec<_> = (0..60).map(|c| aggregate(Sum, Some(col(c)), DataType::Int64)).collect();
     for options in profiles() {
@@ -239,7 +265,10 @@ fn aggregates_over_many_columns_are_split_over_kernels() {
         let first = batch.column(0).as_primitive::<Int64Type>();
         for c in 0..60 {
             let column = batch.column(c).as_primitive::<Int64Type>();
-            let sum = (0..n).filter(|i| first.is_valid(*i) && first.value(*i) < 0 && column.is_valid(*i)).map(|i| column.value(i)).fold(0, i64::wrapping_add);
+            let sum = (0..n)
+                .filter(|i| first.is_valid(*i) && first.value(*i) < 0 && column.is_valid(*i))
+                .map(|i| column.value(i))
+                .fold(0, i64::wrapping_add);
             assert_eq!(result.column(c).as_primitive::<Int64Type>().value(0), sum);
         }
     }

@@ -6,8 +6,8 @@ mod support;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, RecordBatch,
-    StringArray, StringViewArray, UInt8Array,
+    Array, ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array,
+    RecordBatch, StringArray, StringViewArray, UInt8Array,
 };
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, Int8Type};
@@ -32,14 +32,24 @@ fn data(n: usize) -> RecordBatch {
     batch(vec![
         ("key", Arc::new(Int32Array::from_iter_values((0..n).map(|i| (random(i, 4) % 100) as i32))) as ArrayRef, false),
         ("big", Arc::new((0..n).map(|i| (!null(i, 5)).then(|| random(i, 5) as i64)).collect::<Int64Array>()), true),
-        ("float", Arc::new((0..n).map(|i| if i % 17 == 0 { f64::NAN } else { random(i, 6) as f64 }).map(Some).collect::<Float64Array>()), true),
+        (
+            "float",
+            Arc::new(
+                (0..n).map(|i| if i % 17 == 0 { f64::NAN } else { random(i, 6) as f64 }).map(Some).collect::<Float64Array>(),
+            ),
+            true,
+        ),
         ("flag", Arc::new((0..n).map(|i| (!null(i, 8)).then(|| random(i, 8) % 3 == 0)).collect::<BooleanArray>()), true),
         ("text", Arc::new(StringArray::from(strings.clone())), true),
         ("view", Arc::new(StringViewArray::from_iter(strings)), true),
         ("colour", Arc::new(dictionary), true),
         (
             "price",
-            Arc::new(Decimal128Array::from_iter_values((0..n).map(|i| i128::from(random(i, 11) as i64) << 40)).with_precision_and_scale(38, 2).unwrap()),
+            Arc::new(
+                Decimal128Array::from_iter_values((0..n).map(|i| i128::from(random(i, 11) as i64) << 40))
+                    .with_precision_and_scale(38, 2)
+                    .unwrap(),
+            ),
             false,
         ),
         ("fixed", Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(fixed.into_iter(), 5).unwrap()), true),
@@ -75,7 +85,9 @@ fn all_types_survive_a_filter() {
             if n > 1000 && bound != 15 {
                 continue;
             }
-            check_filter(&batch, compare(CompareOp::Lt, col(0), int(bound, DataType::Int32)), |row| i128::from(keys[row]) < bound);
+            check_filter(&batch, compare(CompareOp::Lt, col(0), int(bound, DataType::Int32)), |row| {
+                i128::from(keys[row]) < bound
+            });
         }
     }
 }
@@ -111,9 +123,13 @@ fn without_a_filter_columns_pass_and_expressions_are_computed() {
         let batch = data(n);
         for options in profiles() {
             let mut outputs = everything(&batch);
-            outputs.push((arithmetic(ArithmeticOp::Add, col(1), col(1), DataType::Int64), Field::new("twice", DataType::Int64, true)));
+            outputs.push((
+                arithmetic(ArithmeticOp::Add, col(1), col(1), DataType::Int64),
+                Field::new("twice", DataType::Int64, true),
+            ));
             outputs.push((compare(CompareOp::Lt, col(4), col(5)), Field::new("never", DataType::Boolean, true)));
-            let coalesced = Expr::Coalesce(vec![col(5), Expr::Cast { expr: Box::new(col(6)), to: DataType::Utf8View, checked: true }]);
+            let coalesced =
+                Expr::Coalesce(vec![col(5), Expr::Cast { expr: Box::new(col(6)), to: DataType::Utf8View, checked: true }]);
             outputs.push((coalesced, Field::new("text", DataType::Utf8View, true)));
             let actual = select(&batch, None, &outputs, &options);
             assert_eq!(rows(&actual.project(&(0..10).collect::<Vec<_>>()).unwrap()), rows(&batch));
@@ -125,7 +141,13 @@ fn without_a_filter_columns_pass_and_expressions_are_computed() {
             assert_eq!(actual.column(11).as_ref(), &never as &dyn Array);
             let colour = arrow::compute::cast(batch.column(6), &DataType::Utf8View).unwrap();
             let colour = colour.as_any().downcast_ref::<StringViewArray>().unwrap();
-            let text: StringViewArray = (0..n).map(|row| if view.is_valid(row) { Some(view.value(row)) } else { colour.is_valid(row).then(|| colour.value(row)) }).collect();
+            let text: StringViewArray = (0..n)
+                .map(
+                    |row| {
+                        if view.is_valid(row) { Some(view.value(row)) } else { colour.is_valid(row).then(|| colour.value(row)) }
+                    },
+                )
+                .collect();
             assert_eq!(actual.column(12).as_ref(), &text as &dyn Array);
         }
     }
@@ -152,10 +174,18 @@ fn the_lowest_failing_row_is_named_and_filtered_rows_do_not_fail() {
 #[test]
 fn many_outputs_are_split_over_kernels() {
     let n = 3000;
-    let columns: Vec<(String, ArrayRef)> =
-        (0..60).map(|c| (format!("c{c}"), Arc::new((0..n).map(|i| (random(i, c) % 4 > 0).then(|| random(i, c) as i64)).collect::<Int64Array>()) as ArrayRef)).collect();
+    let columns: Vec<(String, ArrayRef)> = (0..60)
+        .map(|c| {
+            (
+                format!("c{c}"),
+                Arc::new((0..n).map(|i| (random(i, c) % 4 > 0).then(|| random(i, c) as i64)).collect::<Int64Array>()) as ArrayRef,
+            )
+        })
+        .collect();
     let batch = batch(columns.iter().map(|(name, array)| (name.as_str(), array.clone(), true)).collect());
     let first = batch.column(0).clone();
     let first = first.as_any().downcast_ref::<Int64Array>().unwrap().clone();
-    check_filter(&batch, compare(CompareOp::Gt, col(0), int(0, DataType::Int64)), |row| first.is_valid(row) && first.value(row) > 0);
+    check_filter(&batch, compare(CompareOp::Gt, col(0), int(0, DataType::Int64)), |row| {
+        first.is_valid(row) && first.value(row) > 0
+    });
 }

@@ -132,10 +132,7 @@ impl Kind {
                     to[0], to[1], from[0], from[1]
                 )
             }
-            Kind::Welford => format!(
-                "welford_merge(&{}, &{}, &{}, {}, {}, {});",
-                to[0], to[1], to[2], from[0], from[1], from[2]
-            ),
+            Kind::Welford => format!("welford_merge(&{}, &{}, &{}, {}, {}, {});", to[0], to[1], to[2], from[0], from[1], from[2]),
             Kind::Moments => (0..2)
                 .map(|half| {
                     let (hi, lo) = (&to[half * 2], &to[half * 2 + 1]);
@@ -170,7 +167,11 @@ impl Kind {
             Kind::Moments => (0..2)
                 .map(|half| {
                     let (hi, lo) = (&to[half * 2], &to[half * 2 + 1]);
-                    format!("twofold_atomic_{space}({hi}, {lo}, BITS_F64({}), BITS_F64({})); ", from[half * 2], from[half * 2 + 1])
+                    format!(
+                        "twofold_atomic_{space}({hi}, {lo}, BITS_F64({}), BITS_F64({})); ",
+                        from[half * 2],
+                        from[half * 2 + 1]
+                    )
                 })
                 .collect(),
             Kind::Min128 | Kind::Max128 | Kind::Welford | Kind::BestMin | Kind::BestMax => {
@@ -278,7 +279,10 @@ impl Accumulators {
             (_, None) => return Err(Error::Internal(format!("{:?} without an argument", aggregate.function))),
             (function, Some(value)) => {
                 let kind = kind_of(function, aggregate, value, usage)?;
-                let needs_count = !usage.grouped || nullable || aggregate.filter.is_some() || matches!(function, Avg | VarPop | VarSamp | StddevPop | StddevSamp);
+                let needs_count = !usage.grouped
+                    || nullable
+                    || aggregate.filter.is_some()
+                    || matches!(function, Avg | VarPop | VarSamp | StddevPop | StddevSamp);
                 let count = if needs_count && kind != Kind::Welford { Some(self.settle(count)) } else { None };
                 let state = self.state(kind, feed, &aggregate.filter, aggregate.argument.clone());
                 (self.settle(state), count)
@@ -347,7 +351,8 @@ impl Accumulators {
                         None => row.clone(),
                         Some(argument) => writer.eval(argument)?,
                     };
-                    let mut updates = |writer: &mut RowWriter<'_>| of_argument.iter().try_for_each(|index| update(writer, *index, &value));
+                    let mut updates =
+                        |writer: &mut RowWriter<'_>| of_argument.iter().try_for_each(|index| update(writer, *index, &value));
                     match &value.valid {
                         None => updates(writer)?,
                         Some(valid) => writer.guarded(valid, updates)?,
@@ -461,9 +466,9 @@ impl Accumulators {
 /// Precision and scale.
 fn decimal(data_type: &DataType) -> Result<(u8, i8)> {
     match data_type {
-        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) | DataType::Decimal128(precision, scale) => {
-            Ok((*precision, *scale))
-        }
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale) => Ok((*precision, *scale)),
         other => Err(Error::Internal(format!("{other} is not a decimal"))),
     }
 }
@@ -484,8 +489,20 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
         },
         (Min, CType::Str) => Kind::BestMin,
         (Max, CType::Str) => Kind::BestMax,
-        (Min, CType::I128) => if usage.atomic { Kind::BestMin } else { Kind::Min128 },
-        (Max, CType::I128) => if usage.atomic { Kind::BestMax } else { Kind::Max128 },
+        (Min, CType::I128) => {
+            if usage.atomic {
+                Kind::BestMin
+            } else {
+                Kind::Min128
+            }
+        }
+        (Max, CType::I128) => {
+            if usage.atomic {
+                Kind::BestMax
+            } else {
+                Kind::Max128
+            }
+        }
         (Min, _) => Kind::Min,
         (Max, _) => Kind::Max,
         (Avg, _) => match (&value.data_type, &aggregate.data_type) {
@@ -508,7 +525,11 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
         (BitOr, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::Or,
         (BitXor, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::Xor,
         (VarPop | VarSamp | StddevPop | StddevSamp, CType::F64 | CType::F32) => {
-            if usage.atomic { Kind::Moments } else { Kind::Welford }
+            if usage.atomic {
+                Kind::Moments
+            } else {
+                Kind::Welford
+            }
         }
         _ => return refuse(),
     };

@@ -168,4 +168,3 @@ impl Survivors {
         vec![("n", Arg::U64(self.rows as u64)), ("mask", Arg::Buffer(&self.mask)), ("starts", Arg::Buffer(&self.starts))]
     }
 }
-

@@ -75,17 +75,32 @@ FN f64 twofold_distances(u64 n, f64 h1, f64 l1, f64 h2, f64 l2) {
   f64 result = d + (e + l2 - q_low);
   return result < 0.0 ? 0.0 : result;
 }
-/* Mixes bytes into a hash, eight at a time. */
-#define HASH_BYTES \
+/* Eight bytes from any address. */
+#ifdef __OPENCL_VERSION__
+#define LOAD64(p) as_ulong(vload8(0, (p)))
+#else
+FN u64 LOAD64(const u8 *p) {
+  u64 word = 0;
+  for (u32 b = 0; b < 8; ++b) word |= (u64)p[b] << (8 * b);
+  return word;
+}
+#endif
+/* Mixes bytes into a hash, and compares strings, eight bytes at a time. */
+#define STR_KEYS \
+FN u64 last_bytes(str s) { \
+  if (s.len >= 8) return LOAD64(s.p + s.len - 8); \
+  u64 word = 0; \
+  for (u32 i = 0; i < s.len; ++i) word = word << 8 | s.p[i]; \
+  return word; \
+} \
 FN u64 hash_bytes(u64 hash, str s) { \
-  u32 i = 0; \
   hash ^= s.len; \
-  for (; i + 8 <= s.len; i += 8) { \
-    u64 word = 0; \
-    for (u32 b = 0; b < 8; ++b) word |= (u64)s.p[i + b] << (8 * b); \
-    hash = hash64(hash ^ word); \
-  } \
-  u64 rest = 0; \
-  for (u32 b = 0; i < s.len; ++i, ++b) rest |= (u64)s.p[i] << (8 * b); \
-  return hash64(hash ^ rest); \
+  for (u32 i = 0; i + 8 < s.len; i += 8) hash = hash64(hash ^ LOAD64(s.p + i)); \
+  return hash64(hash ^ last_bytes(s)); \
+} \
+FN i32 bytes_equal(str a, str b) { \
+  if (a.len != b.len) return 0; \
+  for (u32 i = 0; i + 8 < a.len; i += 8) \
+    if (LOAD64(a.p + i) != LOAD64(b.p + i)) return 0; \
+  return last_bytes(a) == last_bytes(b); \
 }

@@ -58,7 +58,13 @@ impl Primitives {
             ),
             kernel(
                 "tile_prefix",
-                &[("values", "G i64 *RESTRICT"), ("from", "u64"), ("n", "u64"), ("base", "u64"), ("starts", "const G u64 *RESTRICT")],
+                &[
+                    ("values", "G i64 *RESTRICT"),
+                    ("from", "u64"),
+                    ("n", "u64"),
+                    ("base", "u64"),
+                    ("starts", "const G u64 *RESTRICT"),
+                ],
                 TILE_PREFIX_CPU,
                 TILE_PREFIX_GPU,
             ),
@@ -79,7 +85,8 @@ impl Primitives {
                 params.named(name, "u64");
             }
             // Below NULLs a code may be anything.
-            let statements = format!("    u64 code = from[row + offset];\n    to[row] = ({element})(code < known ? map[code] : 0);\n");
+            let statements =
+                format!("    u64 code = from[row + offset];\n    to[row] = ({element})(code < known ? map[code] : 0);\n");
             kernels.push(Kernel::new(format!("remap_{element}"), params, for_rows(options.profile, "row", "n", &statements)));
         }
         Ok(Primitives { program: Program::try_new("primitives", options, kernels)?, options: options.clone() })
@@ -105,14 +112,28 @@ impl LoadedPrimitives<'_> {
     /// Makes counts of `n` tiles exclusive sums, in place; the total goes to word `at` of `control`.
     pub fn scan_counts(&self, queue: &Queue, counts: &Buffer, n: usize, control: &Buffer, at: u32) -> Result<()> {
         let grid = Grid { groups: 1, group_size: group_size(self.options) };
-        let named = vec![("counts", Arg::Buffer(counts)), ("n", Arg::U64(n as u64)), ("control", Arg::Buffer(control)), ("at", Arg::U32(at))];
+        let named = vec![
+            ("counts", Arg::Buffer(counts)),
+            ("n", Arg::U64(n as u64)),
+            ("control", Arg::Buffer(control)),
+            ("at", Arg::U32(at)),
+        ];
         self.loaded.launch(queue, SCAN_COUNTS, grid, named)
     }
 
     /// Makes lengths at `from + 1 ..= from + n` of an i64 array end offsets, in place: each the sum of
     /// those up to it, and of `base`. Their sum without `base` goes to word `at` of `control`.
     #[allow(clippy::too_many_arguments)]
-    pub fn offsets(&self, queue: &Queue, values: &Buffer, from: usize, n: usize, base: u64, control: &Buffer, at: u32) -> Result<()> {
+    pub fn offsets(
+        &self,
+        queue: &Queue,
+        values: &Buffer,
+        from: usize,
+        n: usize,
+        base: u64,
+        control: &Buffer,
+        at: u32,
+    ) -> Result<()> {
         let tiles = n.div_ceil(SCAN_TILE).max(1);
         let sums = queue.alloc(tiles * 8)?;
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
@@ -139,7 +160,9 @@ impl LoadedPrimitives<'_> {
 
     /// The codes of a dictionary column, each replaced by `map`'s.
     pub fn remap(&self, queue: &Queue, column: &DeviceColumn, map: &[u32]) -> Result<Buffer> {
-        let Layout::Dictionary { codes, .. } = &column.ty().layout else { return Err(Error::Internal("a column without codes".into())) };
+        let Layout::Dictionary { codes, .. } = &column.ty().layout else {
+            return Err(Error::Internal("a column without codes".into()));
+        };
         let map_bytes: Vec<u8> = map.iter().flat_map(|code| code.to_le_bytes()).collect();
         let map_buffer = queue.alloc(map_bytes.len())?;
         queue.write(&map_buffer, 0, &map_bytes)?;

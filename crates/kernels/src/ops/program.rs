@@ -65,7 +65,7 @@ impl Program {
             text.push_str(include_str!("average.h"));
         }
         if kernels.iter().any(|kernel| kernel.body.contains("hash_bytes(")) {
-            text.push_str("HASH_BYTES\n");
+            text.push_str("STR_KEYS\n");
         }
         text.extend(kernels.iter().map(Kernel::text));
         let nothing = DeviceBatch::try_new(Arc::new(Schema::empty()), vec![], 0)?;

@@ -62,8 +62,9 @@ impl Projection {
         kernels: &mut Vec<Kernel>,
     ) -> Result<Projection> {
         let mut projection = Projection { outputs, filtered, writes: vec![], copies: vec![] };
-        let written: Vec<usize> =
-            (0..projection.outputs.len()).filter(|index| projection.written(*index).is_some_and(|output| !output.is_null())).collect();
+        let written: Vec<usize> = (0..projection.outputs.len())
+            .filter(|index| projection.written(*index).is_some_and(|output| !output.is_null()))
+            .collect();
         let mut pending = vec![written.as_slice()];
         while let Some(outputs) = pending.pop() {
             if outputs.is_empty() {

@@ -223,7 +223,8 @@ impl Registers {
             loaded.launch_on(queue, self.kernel(part), grid, &bound, error.as_ref(), named)?;
         }
         let one = Grid { groups: 1, group_size: group_size(&self.options) };
-        let named = vec![("state", Arg::Buffer(&words)), ("partials", Arg::Buffer(&partials)), ("n", Arg::U64(u64::from(grid.groups)))];
+        let named =
+            vec![("state", Arg::Buffer(&words)), ("partials", Arg::Buffer(&partials)), ("n", Arg::U64(u64::from(grid.groups)))];
         loaded.launch(queue, FOLD, one, named)?;
         *state = Some(words);
         if let Some(error) = &error {
@@ -246,7 +247,14 @@ impl Registers {
             named.extend(output.args(buffers));
         }
         let one = Grid { groups: 1, group_size: 1 };
-        loaded.launch_on(queue, FINISH, one, &DeviceBatch::try_new(Arc::new(Schema::empty()), vec![], 0)?, Some(&error), named)?;
+        loaded.launch_on(
+            queue,
+            FINISH,
+            one,
+            &DeviceBatch::try_new(Arc::new(Schema::empty()), vec![], 0)?,
+            Some(&error),
+            named,
+        )?;
         if self.program.can_fail(FINISH) && word(&queue.read(&error, 0..8).await?, 0)? != u64::MAX {
             return Err(Error::AverageOverflow);
         }
@@ -259,7 +267,13 @@ impl Registers {
 }
 
 /// The kernel that aggregates rows to a partial state for each group of items.
-fn reduce_kernel(source: &Source, accumulators: &Accumulators, part: &[usize], number: usize, options: &Options) -> Result<Kernel> {
+fn reduce_kernel(
+    source: &Source,
+    accumulators: &Accumulators,
+    part: &[usize],
+    number: usize,
+    options: &Options,
+) -> Result<Kernel> {
     let mut own = accumulators.clone();
     // States of other parts are somebody else's.
     own.list.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
@@ -279,7 +293,10 @@ fn reduce_kernel(source: &Source, accumulators: &Accumulators, part: &[usize], n
                     blocks.push((index, Narrow::Whole));
                 }
                 (Kind::Sum128, Some(Narrow::Halves)) => {
-                    writer.push(&format!("b{0} += (i64)((u64)(i64){1} & 0xffffffffu); h{0} += (i64){1} >> 32;", state.first, value.code));
+                    writer.push(&format!(
+                        "b{0} += (i64)((u64)(i64){1} & 0xffffffffu); h{0} += (i64){1} >> 32;",
+                        state.first, value.code
+                    ));
                     blocks.push((index, Narrow::Halves));
                 }
                 _ => writer.push(&state.kind.take(&places, value)),

@@ -127,7 +127,9 @@ impl Select {
         let mut columns = Vec::with_capacity(self.columns.len());
         for ((column, buffers), ty) in self.columns.iter().zip(written).zip(&self.types) {
             columns.push(match (column, buffers) {
-                (Column::Written { output, shares: None, .. }, Some(buffers)) => output.finish(queue, &primitives, rows, buffers, None)?,
+                (Column::Written { output, shares: None, .. }, Some(buffers)) => {
+                    output.finish(queue, &primitives, rows, buffers, None)?
+                }
                 (Column::Written { shares: Some(shared), .. }, Some(buffers)) => {
                     share(queue, &primitives, ty, rows, buffers, &batch.columns()[*shared])?
                 }
@@ -222,4 +224,3 @@ fn share(
     let all = buffers.values.into_iter().chain(shared.iter().cloned()).collect();
     primitives.column(queue, &Arc::new(ty.clone()), rows, all, buffers.valid.as_ref(), origin.dictionary().cloned())
 }
-

@@ -82,7 +82,12 @@ impl Source {
             let from = self.types[column].clone();
             let bounds = if matches!(from.layout, Layout::Dictionary { .. }) { from.bounds } else { None };
             self.aliases.push(column);
-            self.types.push(ColumnType { data_type: data_type.clone(), nullable: from.nullable, layout: Layout::Fixed(carrier), bounds });
+            self.types.push(ColumnType {
+                data_type: data_type.clone(),
+                nullable: from.nullable,
+                layout: Layout::Fixed(carrier),
+                bounds,
+            });
             let mut fields = self.schema.fields().to_vec();
             fields.push(Arc::new(Field::new(format!("alias of {column}"), data_type, from.nullable)));
             self.schema = Arc::new(Schema::new(fields));

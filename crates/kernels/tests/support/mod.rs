@@ -37,7 +37,8 @@ pub fn random(index: usize, salt: u64) -> u64 {
 }
 
 pub fn batch(columns: Vec<(&str, ArrayRef, bool)>) -> RecordBatch {
-    let fields: Vec<Field> = columns.iter().map(|(name, array, nullable)| Field::new(*name, array.data_type().clone(), *nullable)).collect();
+    let fields: Vec<Field> =
+        columns.iter().map(|(name, array, nullable)| Field::new(*name, array.data_type().clone(), *nullable)).collect();
     let arrays = columns.into_iter().map(|(_, array, _)| array).collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
 }
@@ -54,7 +55,12 @@ pub fn down(queue: &Queue, batch: &DeviceBatch) -> RecordBatch {
     block_on(download(queue, batch)).unwrap()
 }
 
-pub fn try_select(batch: &RecordBatch, filter: Option<Expr>, outputs: &[(Expr, Field)], options: &Options) -> kernels::Result<RecordBatch> {
+pub fn try_select(
+    batch: &RecordBatch,
+    filter: Option<Expr>,
+    outputs: &[(Expr, Field)],
+    options: &Options,
+) -> kernels::Result<RecordBatch> {
     let queue = queue();
     let input = input(&batch.schema(), filter);
     let types = input.types.clone();
@@ -68,7 +74,13 @@ pub fn select(batch: &RecordBatch, filter: Option<Expr>, outputs: &[(Expr, Field
     try_select(batch, filter, outputs, options).unwrap()
 }
 
-pub fn try_reduce(schema: &SchemaRef, batches: &[RecordBatch], filter: Option<Expr>, aggregates: &[(Aggregate, Field)], options: &Options) -> kernels::Result<RecordBatch> {
+pub fn try_reduce(
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+    filter: Option<Expr>,
+    aggregates: &[(Aggregate, Field)],
+    options: &Options,
+) -> kernels::Result<RecordBatch> {
     let queue = queue();
     let input = input(schema, filter);
     let types = input.types.clone();

@@ -80,7 +80,14 @@ pub(super) async fn agree(
     *known = Some(dictionary.clone());
     let codes = primitives.remap(queue, column, &map)?;
     let validity = column.validity().map(|(bits, offset)| (bits.clone(), offset));
-    Ok(Some(DeviceColumn::try_new(column.ty().clone(), column.len(), vec![codes], validity, column.null_count(), Some(dictionary))?))
+    Ok(Some(DeviceColumn::try_new(
+        column.ty().clone(),
+        column.len(),
+        vec![codes],
+        validity,
+        column.null_count(),
+        Some(dictionary),
+    )?))
 }
 
 /// Whether two dictionaries lie in the same memory.
@@ -100,8 +107,14 @@ async fn values(queue: &Queue, dictionary: &DeviceColumn) -> Result<ArrayRef> {
 fn bytes(values: &ArrayRef) -> Result<ArrayRef> {
     let binary = match values.data_type() {
         DataType::Utf8View => cast(values, &DataType::LargeUtf8).and_then(|text| cast(&text, &DataType::LargeBinary)),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary | DataType::BinaryView => cast(values, &DataType::LargeBinary),
-        other => return Err(Error::Unsupported(format!("batches with different dictionaries of {other} as keys have no device form"))),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
+            cast(values, &DataType::LargeBinary)
+        }
+        other => {
+            return Err(Error::Unsupported(format!(
+                "batches with different dictionaries of {other} as keys have no device form"
+            )));
+        }
     };
     Ok(binary.map_err(columnar::Error::from)?)
 }

@@ -41,7 +41,8 @@ impl Key {
     /// Plans a key over an input; the expression that kernels evaluate for it.
     pub fn plan(source: &mut Source, index: usize, expr: &Expr, field: &Field, options: &Options) -> Result<(Key, Expr)> {
         let plain = source.plain(expr).filter(|(_, ty)| ty.data_type == *field.data_type());
-        let dictionary = plain.map(|(column, ty)| (column, ty.clone())).filter(|(_, ty)| matches!(ty.layout, Layout::Dictionary { .. }));
+        let dictionary =
+            plain.map(|(column, ty)| (column, ty.clone())).filter(|(_, ty)| matches!(ty.layout, Layout::Dictionary { .. }));
         if let Some((column, ty)) = &dictionary
             && ty.bounds.is_some()
         {
@@ -65,7 +66,10 @@ impl Key {
             }
             (_, data_type) => (Output::of(&value, data_type, &name)?, Form::Plain),
         };
-        Ok((Key { ctype: value.ctype, nullable, bounds: value.bounds.filter(|_| value.ctype != CType::Bool), store, form }, expr.clone()))
+        Ok((
+            Key { ctype: value.ctype, nullable, bounds: value.bounds.filter(|_| value.ctype != CType::Bool), store, form },
+            expr.clone(),
+        ))
     }
 
     /// Type and layout of the finished column.
@@ -144,7 +148,11 @@ impl Key {
             (CType::F32, _) => format!("BITS_F32({packed})"),
             (CType::Bool, _) => format!("(i32)({packed})"),
             (CType::I128, Some((least, _))) => {
-                format!("i128_add(i128_make({packed}, 0), i128_make((u64){:#x}UL, (u64){:#x}UL))", least as u64, (least >> 64) as u64)
+                format!(
+                    "i128_add(i128_make({packed}, 0), i128_make((u64){:#x}UL, (u64){:#x}UL))",
+                    least as u64,
+                    (least >> 64) as u64
+                )
             }
             (ctype, Some((least, _))) => format!("({})({packed} + (u64){:#x}UL)", ctype.local(), least as u64),
             (ctype, None) => format!("({})({packed})", ctype.local()),
@@ -172,7 +180,7 @@ impl Key {
     pub fn equal(&self, left: &Value, right: &Value) -> String {
         let (a, b) = (&left.code, &right.code);
         let equal = match self.ctype {
-            CType::Str => format!("str_eq({a}, {b})"),
+            CType::Str => format!("bytes_equal({a}, {b})"),
             CType::I128 => format!("i128_eq({a}, {b})"),
             CType::F64 => format!("F64_BITS({a}) == F64_BITS({b})"),
             CType::F32 => format!("F32_BITS({a}) == F32_BITS({b})"),

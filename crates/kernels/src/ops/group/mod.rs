@@ -208,11 +208,11 @@ impl GroupBy {
         }
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
-        if let Mode::Dense { groups } = self.mode {
-            if self.keys.is_empty() || state.states.is_some() {
-                state.groups = groups;
-                self.room(queue, &loaded, &mut state, groups)?;
-            }
+        if let Mode::Dense { groups } = self.mode
+            && (self.keys.is_empty() || state.states.is_some())
+        {
+            state.groups = groups;
+            self.room(queue, &loaded, &mut state, groups)?;
         }
         let Some(states) = &state.states else { return Ok(vec![]) };
         let nothing = DeviceBatch::try_new(Arc::new(arrow::datatypes::Schema::empty()), vec![], 0)?;
@@ -267,7 +267,9 @@ impl GroupBy {
                 },
                 (Some(key), Some(store), None) => key.store.finish(queue, &primitives, rows, store, None)?,
                 (None, _, Some(buffers)) => {
-                    let output = self.results.outputs[index].as_ref().ok_or_else(|| Error::Internal("an aggregate without a column".into()))?;
+                    let output = self.results.outputs[index]
+                        .as_ref()
+                        .ok_or_else(|| Error::Internal("an aggregate without a column".into()))?;
                     output.finish(queue, &primitives, rows, buffers, None)?
                 }
                 _ => return Err(Error::Internal("a result without buffers".into())),

@@ -8,7 +8,10 @@ use columnar::ColumnType;
 
 use super::best::{Best, KEPT};
 use super::key::{Form, Key};
-use super::table::{INSERT_INLINE, INSERT_WIDE, NO_GROUP, UNRESOLVED, control, probe_inline, probe_wide};
+use super::table::{
+    INSERT_INLINE, INSERT_WIDE, NO_GROUP, NUMBER_WIDE, UNRESOLVED, claimed, find_blocks, number_inline, probe_inline, probe_wide,
+    slot_inline,
+};
 use super::{Feed, GroupBy, Kernels, Mode, private};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::{Aggregate, AggregateFunction, Expr};
@@ -39,19 +42,28 @@ impl GroupBy {
     ///
     /// # Errors
     /// `Unsupported` where an expression, key or aggregate has no device form.
-    pub fn try_new(input: Input, keys: Vec<(Expr, Field)>, aggregates: Vec<(Aggregate, Field)>, options: Options) -> Result<GroupBy> {
+    pub fn try_new(
+        input: Input,
+        keys: Vec<(Expr, Field)>,
+        aggregates: Vec<(Aggregate, Field)>,
+        options: Options,
+    ) -> Result<GroupBy> {
         let mut source = Source::try_new(input.clone())?;
         let planned = plan_keys(&mut source, &keys, &options)?;
         let mode = choose(&planned.0, &options);
-        let aggregates: Vec<(Aggregate, Field)> = aggregates.into_iter().map(|(aggregate, field)| (plain(aggregate), field)).collect();
+        let aggregates: Vec<(Aggregate, Field)> =
+            aggregates.into_iter().map(|(aggregate, field)| (plain(aggregate), field)).collect();
         let computed = |expr: &Expr| !matches!(expr, Expr::Column(_));
         let wide_keys = matches!(mode, Mode::Wide) && keys.iter().any(|(expr, _)| computed(expr));
         let best_arguments = aggregates.iter().any(|(aggregate, _)| {
-            matches!(aggregate.function, AggregateFunction::Min | AggregateFunction::Max) && aggregate.argument.as_ref().is_some_and(computed) && {
-                let mut params = Params::new();
-                let value = aggregate.argument.as_ref().map(|argument| source.writer(options.profile, &mut params).eval(argument));
-                matches!(value, Some(Ok(value)) if matches!(value.ctype, CType::Str | CType::I128))
-            }
+            matches!(aggregate.function, AggregateFunction::Min | AggregateFunction::Max)
+                && aggregate.argument.as_ref().is_some_and(computed)
+                && {
+                    let mut params = Params::new();
+                    let value =
+                        aggregate.argument.as_ref().map(|argument| source.writer(options.profile, &mut params).eval(argument));
+                    matches!(value, Some(Ok(value)) if matches!(value.ctype, CType::Str | CType::I128))
+                }
         });
         if wide_keys || best_arguments {
             return materialised(input, keys, aggregates, options);
@@ -92,7 +104,12 @@ fn choose(keys: &[Key], options: &Options) -> Mode {
 }
 
 /// An aggregation over a [`Select`] that computes keys and arguments, so that they are columns.
-fn materialised(input: Input, keys: Vec<(Expr, Field)>, aggregates: Vec<(Aggregate, Field)>, options: Options) -> Result<GroupBy> {
+fn materialised(
+    input: Input,
+    keys: Vec<(Expr, Field)>,
+    aggregates: Vec<(Aggregate, Field)>,
+    options: Options,
+) -> Result<GroupBy> {
     let schema = input.schema.clone();
     let mut outputs: Vec<(Expr, Field)> = Vec::new();
     let mut column = |expr: Expr, data_type: DataType| {
@@ -201,7 +218,8 @@ fn build(
     }
     draft.bests = bests;
 
-    let fields: Vec<Field> = keys.iter().chain(&[]).map(|(_, field)| field.clone()).chain(aggregates.iter().map(|(_, field)| field.clone())).collect();
+    let fields: Vec<Field> =
+        keys.iter().chain(&[]).map(|(_, field)| field.clone()).chain(aggregates.iter().map(|(_, field)| field.clone())).collect();
     let mut outputs = Vec::with_capacity(fields.len());
     for key in &draft.keys {
         outputs.push(match (&draft.mode, &key.form) {
@@ -245,12 +263,21 @@ fn build(
 }
 
 /// The inner aggregation of a DISTINCT: a group for each set of keys and value.
-fn distinct_values(input: &Input, keys: &[(Expr, Field)], argument: &Expr, filter: &Option<Expr>, options: &Options) -> Result<GroupBy> {
+fn distinct_values(
+    input: &Input,
+    keys: &[(Expr, Field)],
+    argument: &Expr,
+    filter: &Option<Expr>,
+    options: &Options,
+) -> Result<GroupBy> {
     let known = Expr::Not(Box::new(Expr::IsNull(Box::new(argument.clone()))));
     let conditions = input.filter.iter().chain(filter).cloned().chain([known]).collect();
     let inner = Input { filter: Some(Expr::And(conditions)), ..input.clone() };
-    let mut inner_keys: Vec<(Expr, Field)> =
-        keys.iter().enumerate().map(|(index, (expr, field))| (expr.clone(), field.clone().with_name(format!("k{index}")))).collect();
+    let mut inner_keys: Vec<(Expr, Field)> = keys
+        .iter()
+        .enumerate()
+        .map(|(index, (expr, field))| (expr.clone(), field.clone().with_name(format!("k{index}"))))
+        .collect();
     inner_keys.push((argument.clone(), Field::new("value", argument.data_type(&input.schema)?, true)));
     GroupBy::try_new(inner, inner_keys, vec![], options.clone())
 }
@@ -278,7 +305,8 @@ impl Draft {
                 planned.keep.push((keep, bytes));
             }
         }
-        let own: Vec<usize> = (0..self.accumulators.list.len()).filter(|index| self.accumulators.list[*index].feed == feed).collect();
+        let own: Vec<usize> =
+            (0..self.accumulators.list.len()).filter(|index| self.accumulators.list[*index].feed == feed).collect();
         let mut pending = vec![own];
         while let Some(part) = pending.pop() {
             if part.is_empty() {
@@ -297,7 +325,12 @@ impl Draft {
     }
 
     /// Runs `body` for rows that pass the source's filter.
-    fn filtered<'a>(&self, source: &Source, writer: &mut RowWriter<'a>, body: impl FnOnce(&mut RowWriter<'a>) -> Result<()>) -> Result<()> {
+    fn filtered<'a>(
+        &self,
+        source: &Source,
+        writer: &mut RowWriter<'a>,
+        body: impl FnOnce(&mut RowWriter<'a>) -> Result<()>,
+    ) -> Result<()> {
         match &source.filter {
             None => body(writer),
             Some(filter) => {
@@ -342,64 +375,83 @@ impl Draft {
         ] {
             params.named(name, c_type);
         }
-        let mut other_row = String::new();
-        let mut other_group = String::new();
         if matches!(self.mode, Mode::Wide) {
-            // The texts of the comparisons, for values that the row's own writer names below.
-            let own = {
-                let mut scratch = Params::new();
-                let mut writer = planned.source.writer(profile, &mut scratch).with_names("row", "x");
-                // As below: the filter first, so that locals get the same names.
-                let mut values = vec![];
-                self.filtered(&planned.source, &mut writer, |writer| {
-                    values = self.evaluate(writer, planned)?;
-                    Ok(())
-                })?;
-                values
-            };
-            let mut writer = planned.source.writer(profile, &mut params).with_names("other", "y");
-            let others = self.evaluate(&mut writer, planned)?;
-            let all: Vec<String> = self.keys.iter().zip(&own).zip(&others).map(|((key, a), b)| key.equal(a, b)).collect();
-            writer.push(&format!("equal = {};", all.join(" && ")));
-            other_row = writer.statements();
-            let stored: Vec<Value> = self.keys.iter().map(|key| key.stored(&mut params, "other")).collect();
-            let all: Vec<String> = self.keys.iter().zip(&own).zip(&stored).map(|((key, a), b)| key.equal(a, b)).collect();
-            other_group = format!("    equal = {};", all.join(" && "));
-            for (name, c_type) in
-                [("origins", "G u32 *RESTRICT"), ("places", "G u32 *RESTRICT"), ("hashes", "G u64 *RESTRICT")]
-            {
+            for (name, c_type) in [("origins", "G u32 *RESTRICT"), ("places", "G u32 *RESTRICT"), ("hashes", "G u64 *RESTRICT")] {
                 params.named(name, c_type);
             }
         } else {
             params.named("keys", "G u64 *RESTRICT");
         }
+        // Where to begin, with the filter around; what follows on a GPU stands in the same branch.
+        let mut own = Vec::new();
         let mut writer = planned.source.writer(profile, &mut params);
         writer.params().need(Section::Hash);
-        writer.push(&format!("u32 id = {NO_GROUP};"));
         self.filtered(&planned.source, &mut writer, |writer| {
-            let values = self.evaluate(writer, planned)?;
+            own = self.evaluate(writer, planned)?;
             match &self.mode {
                 Mode::Inline { null_slot } => {
-                    self.pack(writer, &values, *null_slot);
-                    writer.push(&probe_inline(*null_slot));
+                    self.pack(writer, &own, *null_slot);
+                    writer.push(&slot_inline(*null_slot));
                 }
                 _ => {
-                    writer.push("u64 hash = (u64)0x9e3779b97f4a7c15UL;");
-                    for (key, value) in self.keys.iter().zip(&values) {
-                        key.hash(writer, "hash", value);
+                    writer.push("key = (u64)0x9e3779b97f4a7c15UL;");
+                    for (key, value) in self.keys.iter().zip(&own) {
+                        key.hash(writer, "key", value);
                     }
-                    writer.push(&probe_wide(&other_row, &other_group));
+                    writer.push("h = key & mask;");
                 }
+            }
+            if profile == Profile::Gpu {
+                writer.push("@PROBE@");
             }
             Ok(())
         })?;
-        writer.push("ids[row] = id;");
-        let mut statements = writer.statements();
-        if profile == Profile::Cpu {
-            // A table that is full is replaced anyway.
-            statements.insert_str(0, &format!("    if (!(row & 1023) && control[{}]) break;\n", control::FULL));
+        let slot = writer.statements();
+        let mut again = String::new();
+        if profile == Profile::Cpu && matches!(self.mode, Mode::Wide) {
+            let mut writer = planned.source.writer(profile, &mut params);
+            own = self.evaluate(&mut writer, planned)?;
+            again = writer.statements();
         }
-        Ok(Kernel::new(format!("group_find{feed}"), params, for_rows(profile, "row", "n", &statements)))
+        let (number, probe) = match &self.mode {
+            Mode::Inline { null_slot } => {
+                let number = number_inline(*null_slot);
+                let probe = probe_inline(&claimed(profile, &number));
+                (number, probe)
+            }
+            _ => {
+                let (row, group) = self.comparisons(planned, &own, &mut params)?;
+                (NUMBER_WIDE.into(), again + &probe_wide(&row, &group, &claimed(profile, NUMBER_WIDE)))
+            }
+        };
+        let body = match profile {
+            Profile::Cpu => find_blocks(&slot, &probe, &number),
+            Profile::Gpu => {
+                let text = slot.replace("@PROBE@", &format!("u64 seen = slots[2 * h];\n{probe}"));
+                for_rows(
+                    profile,
+                    "row",
+                    "n",
+                    &format!("    u64 key = 0, h = 0;\n    u32 id = {NO_GROUP};\n{text}    ids[row] = id;\n"),
+                )
+            }
+        };
+        Ok(Kernel::new(format!("group_find{feed}"), params, body))
+    }
+
+    /// Texts that compare the values `own` with the row `other`, and with what is kept of the group
+    /// `other`, setting `equal`.
+    fn comparisons(&self, planned: &Feed, own: &[Value], params: &mut Params) -> Result<(String, String)> {
+        let equal = |others: &[Value]| {
+            let all = self.keys.iter().zip(own).zip(others).map(|((key, own), other)| key.equal(own, other));
+            format!("equal = {};", all.collect::<Vec<_>>().join(" && "))
+        };
+        let mut writer = planned.source.writer(self.options.profile, params).with_names("other", "y");
+        let others = self.evaluate(&mut writer, planned)?;
+        writer.push(&equal(&others));
+        let row = writer.statements();
+        let kept: Vec<Value> = self.keys.iter().map(|key| key.stored(params, "other")).collect();
+        Ok((row, format!("      {}", equal(&kept))))
     }
 
     /// Writes `key` (and `is_null`) of inline keys.
@@ -409,10 +461,10 @@ impl Draft {
                 Some(valid) => format!("!{valid}"),
                 None => "0".into(),
             };
-            writer.push(&format!("i32 is_null = {null};\nu64 key = {};", self.keys[0].pack(&values[0])));
+            writer.push(&format!("i32 is_null = {null};\nkey = {};", self.keys[0].pack(&values[0])));
             return;
         }
-        writer.push("u64 key = 0;");
+        writer.push("key = 0;");
         let mut shift = 0;
         for (key, value) in self.keys.iter().zip(values) {
             let bits = key.bits().unwrap_or(64);
@@ -521,7 +573,9 @@ impl Draft {
                 let mut flush = String::new();
                 for index in part {
                     let state = &self.accumulators.list[*index];
-                    for (place, word) in state.places(|word| format!("replica[g * {words} + {word}]")).iter().zip(state.kind.init()) {
+                    for (place, word) in
+                        state.places(|word| format!("replica[g * {words} + {word}]")).iter().zip(state.kind.init())
+                    {
                         init.push_str(&format!("    {place} = (u64){word:#x}UL;\n"));
                     }
                     let to = state.places(|word| format!("({states} + (u64)g * {words} + {word})"));
@@ -648,12 +702,18 @@ impl Draft {
             let branches = match (is_str, bytes) {
                 (true, false) => {
                     let offsets = params.named("new_offsets", "G i64 *RESTRICT");
-                    [format!("{offsets}[g + 1] = {}.len;", kept.code), format!("{offsets}[g + 1] = {}.len;", value.code), format!("{offsets}[g + 1] = 0;")]
+                    [
+                        format!("{offsets}[g + 1] = {}.len;", kept.code),
+                        format!("{offsets}[g + 1] = {}.len;", value.code),
+                        format!("{offsets}[g + 1] = 0;"),
+                    ]
                 }
                 (true, true) => {
                     let offsets = params.named("new_offsets", "const G i64 *RESTRICT");
                     let heap = params.named("heap", "G u8 *RESTRICT");
-                    let copy = |code: &str| format!("str from = {code}; for (u32 i = 0; i < from.len; ++i) {heap}[{offsets}[g] + i] = from.p[i];");
+                    let copy = |code: &str| {
+                        format!("str from = {code}; for (u32 i = 0; i < from.len; ++i) {heap}[{offsets}[g] + i] = from.p[i];")
+                    };
                     [copy(&kept.code), format!("{} {refs}[g] = {KEPT};", copy(&value.code)), String::new()]
                 }
                 _ => [String::new(), format!("{} = {}; {refs}[g] = {KEPT};", kept.code, value.code), String::new()],
@@ -701,8 +761,13 @@ impl Draft {
                 // The codes of a new dictionary: each group has its own.
                 Form::Dictionary(codes) => {
                     let valid = key.nullable.then(|| key.stored(writer.params(), "row").valid_code().to_string());
-                    let value =
-                        Value { data_type: codes.ty.data_type.clone(), ctype: codes.ctype, code: format!("({})row", codes.ctype.local()), valid, bounds: None };
+                    let value = Value {
+                        data_type: codes.ty.data_type.clone(),
+                        ctype: codes.ctype,
+                        code: format!("({})row", codes.ctype.local()),
+                        valid,
+                        bounds: None,
+                    };
                     return Ok(writer.store(value));
                 }
                 _ => return Ok(key.stored(writer.params(), "row")),

@@ -14,6 +14,7 @@
 use device::{Arg, Buffer, Queue};
 
 use crate::Result;
+use crate::codegen::Profile;
 
 /// Probes after which a table counts as full.
 pub(super) const PROBES: u32 = 512;
@@ -36,23 +37,44 @@ pub(super) mod control {
     pub const WORDS: usize = 32;
 }
 
-/// Text that probes for `key` (u64; and `is_null`, where NULL has a slot of its own), setting `id`.
-pub(super) fn probe_inline(null_slot: bool) -> String {
-    let null = if null_slot { "if (is_null) { key = 0; stored = 0; h = mask + 2; }\n" } else { "" };
-    let note = if null_slot { format!("if (is_null) control[{}] = g; ", control::NULL_GROUP) } else { String::new() };
+/// Rows whose slots the cpu profile loads before it looks at any: cache misses overlap.
+pub(super) const BLOCK: usize = 128;
+
+/// Text that finds the slot `h` where probing for `key` begins; `is_null` where NULL has one of its own.
+pub(super) fn slot_inline(null_slot: bool) -> String {
+    let null = if null_slot { "if (is_null) { key = 0; h = mask + 2; }\n" } else { "" };
+    format!("h = hash64(key) & mask;\nif (key == NO_ROW) h = mask + 1;\n{null}")
+}
+
+/// Text by which the row that claimed slot `h` becomes group `g`.
+pub(super) fn number_inline(null_slot: bool) -> String {
+    let note = if null_slot { format!("if (h == mask + 2) control[{}] = g; ", control::NULL_GROUP) } else { String::new() };
+    format!("{note}keys[g] = key; slots[2 * h + 1] = g;")
+}
+
+/// The same for wide keys.
+pub(super) const NUMBER_WIDE: &str = "origins[g] = (u32)row; places[g] = (u32)h; hashes[g] = key; slots[2 * h + 1] = g;";
+
+/// Text that follows a claim: numbers the group at once, or, in the cpu profile, with the block's other
+/// claims, since a counter that all share is slow.
+pub(super) fn claimed(profile: Profile, number: &str) -> String {
+    match profile {
+        Profile::Cpu => format!("claims[claim_count++] = i; all_slots[i] = h; id = (u32)h | {UNRESOLVED};"),
+        Profile::Gpu => {
+            format!("u64 g = A_ADD64(&control[{}], (u64)1); if (g < limit) {{ {number} id = (u32)g; }}", control::GROUPS)
+        }
+    }
+}
+
+/// Text that probes for `key` from slot `h` on, whose first word is `seen`, setting `id`.
+pub(super) fn probe_inline(claimed: &str) -> String {
     format!(
-        "u64 stored = key, h = hash64(key) & mask;
-if (key == NO_ROW) {{ stored = 0; h = mask + 1; }}
-{null}for (u32 step = 0; step < {PROBES}u; ++step) {{
-  u64 seen = slots[2 * h];
+        "u64 stored = h > mask ? 0 : key;
+for (u32 step = 0; step < {PROBES}u; ++step) {{
   if (seen == NO_ROW) {{
     if (control[{full}]) break;
     seen = A_CAS64(&slots[2 * h], NO_ROW, stored);
-    if (seen == NO_ROW) {{
-      u64 g = A_ADD64(&control[{groups}], (u64)1);
-      if (g < limit) {{ {note}keys[g] = key; slots[2 * h + 1] = g; id = (u32)g; }}
-      break;
-    }}
+    if (seen == NO_ROW) {{ {claimed} break; }}
   }}
   if (seen == stored) {{
     u64 g = slots[2 * h + 1];
@@ -60,35 +82,24 @@ if (key == NO_ROW) {{ stored = 0; h = mask + 1; }}
     break;
   }}
   h = (h + 1) & mask;
+  seen = slots[2 * h];
 }}
 if (id == {NO_GROUP}) control[{full}] = 1;",
         full = control::FULL,
-        groups = control::GROUPS,
     )
 }
 
-/// Text that probes for the key with `hash`, setting `id`. `other_row` compares with the row `other`
-/// and `other_group` with the kept key of the group `other`, both setting `equal`.
-pub(super) fn probe_wide(other_row: &str, other_group: &str) -> String {
+/// Text that probes for the key with `key` as hash from slot `h` on, whose first word is `seen`, setting
+/// `id`. `other_row` compares with the row `other` and `other_group` with the kept key of the group
+/// `other`, both setting `equal`.
+pub(super) fn probe_wide(other_row: &str, other_group: &str, claimed: &str) -> String {
     format!(
-        "u64 h = hash & mask;
-u32 tag = (u32)(hash >> 32);
+        "u32 tag = (u32)(key >> 32);
 for (u32 step = 0; step < {PROBES}u; ++step) {{
-  u64 seen = slots[2 * h];
   if (seen == NO_ROW) {{
     if (control[{full}]) break;
     seen = A_CAS64(&slots[2 * h], NO_ROW, (u64)tag << 32 | row);
-    if (seen == NO_ROW) {{
-      u64 g = A_ADD64(&control[{groups}], (u64)1);
-      if (g < limit) {{
-        origins[g] = (u32)row;
-        places[g] = (u32)h;
-        hashes[g] = hash;
-        slots[2 * h + 1] = g;
-        id = (u32)g;
-      }}
-      break;
-    }}
+    if (seen == NO_ROW) {{ {claimed} break; }}
   }}
   if ((u32)(seen >> 32) == tag) {{
     i32 equal = 0;
@@ -105,8 +116,50 @@ for (u32 step = 0; step < {PROBES}u; ++step) {{
     }}
   }}
   h = (h + 1) & mask;
+  seen = slots[2 * h];
 }}
 if (id == {NO_GROUP}) control[{full}] = 1;",
+        full = control::FULL,
+    )
+}
+
+/// The cpu profile's look-up over blocks of rows: `slot` finds `key` and `h` of `row` (`h` stays all
+/// ones where the row takes part in no group), `probe` sets `id`, and `number` numbers a claim.
+pub(super) fn find_blocks(slot: &str, probe: &str, number: &str) -> String {
+    format!(
+        "  u64 run = ((n + NGRP() - 1) / NGRP() + 63) & ~(u64)63, begin = run * GRP();
+  u64 end = begin + run < n ? begin + run : n;
+  u64 all_keys[{BLOCK}], all_slots[{BLOCK}], all_seen[{BLOCK}];
+  u32 claims[{BLOCK}];
+  /* A table that is full is replaced anyway. */
+  for (u64 first = begin; first < end && !control[{full}]; first += {BLOCK}) {{
+    u32 width = end - first < {BLOCK} ? (u32)(end - first) : {BLOCK}u;
+    for (u32 i = 0; i < width; ++i) {{
+      u64 row = first + i, key = 0, h = NO_ROW;
+{slot}      all_keys[i] = key;
+      all_slots[i] = h;
+    }}
+    u32 claim_count = 0;
+    for (u32 i = 0; i < width; ++i) all_seen[i] = ((const G u64 *)slots)[2 * (all_slots[i] == NO_ROW ? 0 : all_slots[i])];
+    for (u32 i = 0; i < width; ++i) {{
+      u64 row = first + i, key = all_keys[i], h = all_slots[i], seen = all_seen[i];
+      u32 id = {NO_GROUP};
+      if (h != NO_ROW) {{
+{probe}
+      }}
+      ids[row] = id;
+    }}
+    if (claim_count) {{
+      u64 g = A_ADD64(&control[{groups}], (u64)claim_count);
+      if (g + claim_count > limit) {{ control[{full}] = 1; claim_count = 0; }}
+      for (u32 c = 0; c < claim_count; ++c, ++g) {{
+        u64 row = first + claims[c], key = all_keys[claims[c]], h = all_slots[claims[c]];
+        {number}
+        ids[row] = (u32)g;
+      }}
+    }}
+  }}
+",
         full = control::FULL,
         groups = control::GROUPS,
     )
@@ -143,7 +196,7 @@ impl Table {
 
     /// Groups for which there is room.
     pub fn limit(&self) -> usize {
-        (self.mask as usize + 1) / 2
+        (self.mask as usize).div_ceil(2)
     }
 
     pub fn args<'a>(&'a self) -> [(&'a str, Arg<'a>); 3] {
