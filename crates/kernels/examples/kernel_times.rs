@@ -26,7 +26,8 @@ fn main() {
     println!("{} ({profile:?})", context.info().name);
     // `ONLY=many` runs one of them.
     let only = std::env::var("ONLY").unwrap_or_default();
-    let runs: [(&str, fn(&Queue, &Options)); 6] =
+    type Run = fn(&Queue, &Options);
+    let runs: [(&str, Run); 6] =
         [("q6", q6), ("compaction", compaction), ("many", many_groups), ("few", few_groups), ("strings", strings), ("q1", q1)];
     for (_, run) in runs.iter().filter(|(name, _)| only.is_empty() || only == *name) {
         run(&queue, &options);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Aggregation by keys against plain Rust, in both profiles and through all three ways to a group.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -35,7 +37,7 @@ fn data(n: usize, groups: u64, salt: u64) -> RecordBatch {
         0 => String::new(),
         1 => long.clone(),
         2 => format!("{long}x"),
-        g if g % 3 == 0 => format!("k{g}"),
+        g if g.is_multiple_of(3) => format!("k{g}"),
         g => format!("a longer key than a view holds {g}"),
     };
     let float = |i: usize| match number(i) {
@@ -56,7 +58,11 @@ fn data(n: usize, groups: u64, salt: u64) -> RecordBatch {
         ("view", Arc::new(StringViewArray::from_iter_values((0..n).map(text))), false),
         ("float", Arc::new((0..n).map(|i| (!null(i, salt + 5)).then(|| float(i))).collect::<Float64Array>()), true),
         ("word", Arc::new(codes), true),
-        ("flag", Arc::new((0..n).map(|i| (!null(i, salt + 6)).then(|| number(i) % 2 == 0)).collect::<BooleanArray>()), true),
+        (
+            "flag",
+            Arc::new((0..n).map(|i| (!null(i, salt + 6)).then(|| number(i).is_multiple_of(2))).collect::<BooleanArray>()),
+            true,
+        ),
         (
             "wide",
             Arc::new(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Aggregation without keys against plain Rust, in both profiles.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::sync::Arc;
@@ -28,7 +30,11 @@ fn data(n: usize) -> RecordBatch {
             ),
             true,
         ),
-        ("flag", Arc::new((0..n).map(|i| (!null(i, 8)).then(|| random(i, 18) % 3 == 0)).collect::<BooleanArray>()), true),
+        (
+            "flag",
+            Arc::new((0..n).map(|i| (!null(i, 8)).then(|| random(i, 18).is_multiple_of(3))).collect::<BooleanArray>()),
+            true,
+        ),
         (
             "price",
             Arc::new(
@@ -171,7 +177,7 @@ fn no_batch_gives_one_row() {
 #[test]
 fn narrow_decimals_sum_exactly() {
     let n = 50_000;
-    let value = |i: usize| if i % 2 == 0 { i64::MAX - i as i64 } else { random(i, 3) as i64 };
+    let value = |i: usize| if i.is_multiple_of(2) { i64::MAX - i as i64 } else { random(i, 3) as i64 };
     let small = |i: usize| (random(i, 5) % (1 << 20)) as i64 - (1 << 19);
     for (bounds, value) in [(None, &value as &dyn Fn(usize) -> i64), (Some((-(1i128 << 19), 1i128 << 19)), &small)] {
         let array = Decimal128Array::from_iter_values((0..n).map(|i| value(i).into())).with_precision_and_scale(25, 2).unwrap();
@@ -253,7 +259,8 @@ fn aggregates_over_many_columns_are_split_over_kernels() {
         .map(|c| {
             (
                 format!("c{c}"),
-                Arc::new((0..n).map(|i| (random(i, c) % 4 > 0).then(|| random(i, c) as i64)).collect::<Int64Array>()) as ArrayRef,
+                Arc::new((0..n).map(|i| (!random(i, c).is_multiple_of(4)).then(|| random(i, c) as i64)).collect::<Int64Array>())
+                    as ArrayRef,
             )
         })
         .collect();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filter and projection against plain Rust, in both profiles.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::sync::Arc;
@@ -35,11 +37,14 @@ fn data(n: usize) -> RecordBatch {
         (
             "float",
             Arc::new(
-                (0..n).map(|i| if i % 17 == 0 { f64::NAN } else { random(i, 6) as f64 }).map(Some).collect::<Float64Array>(),
+                (0..n)
+                    .map(|i| if i.is_multiple_of(17) { f64::NAN } else { random(i, 6) as f64 })
+                    .map(Some)
+                    .collect::<Float64Array>(),
             ),
             true,
         ),
-        ("flag", Arc::new((0..n).map(|i| (!null(i, 8)).then(|| random(i, 8) % 3 == 0)).collect::<BooleanArray>()), true),
+        ("flag", Arc::new((0..n).map(|i| (!null(i, 8)).then(|| random(i, 8).is_multiple_of(3))).collect::<BooleanArray>()), true),
         ("text", Arc::new(StringArray::from(strings.clone())), true),
         ("view", Arc::new(StringViewArray::from_iter(strings)), true),
         ("colour", Arc::new(dictionary), true),
@@ -178,7 +183,8 @@ fn many_outputs_are_split_over_kernels() {
         .map(|c| {
             (
                 format!("c{c}"),
-                Arc::new((0..n).map(|i| (random(i, c) % 4 > 0).then(|| random(i, c) as i64)).collect::<Int64Array>()) as ArrayRef,
+                Arc::new((0..n).map(|i| (!random(i, c).is_multiple_of(4)).then(|| random(i, c) as i64)).collect::<Int64Array>())
+                    as ArrayRef,
             )
         })
         .collect();
