@@ -1,89 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CUDA driver without a GPU: on a fake `libcuda.so.1` that runs on the host, with the real NVRTC.
-//!
-//! Needs a C compiler, and NVRTC as `nvrtc.rs` beside this does. The fake is found because its name is that
-//! of NVIDIA's library, which the dynamic loader takes for loaded.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! The calls of the driver trait.
 
-use std::ffi::{CString, c_char, c_int, c_long};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use device::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use device::{DeviceConfig, Error, Result, cuda};
-use libloading::Library;
+
+use crate::fake::Turn;
 
 const TEXT: &str = "extern \"C\" __global__ void scale(double* values, double by, int plus) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     values[i] = values[i] * by + plus;
 }";
 
-/// Loads the fake, once for the process, before anything looks for the real one.
-fn fake() -> &'static Library {
-    static FAKE: OnceLock<Library> = OnceLock::new();
-    FAKE.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/libcuda.c");
-        let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("libcuda.so.1");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o"])
-            .args([&library, &source])
-            .status()
-            .unwrap();
-        assert!(built.success());
-        // SAFETY: the fake has no initialisers.
-        unsafe { Library::new(&library) }.unwrap()
-    })
-}
-
-/// One test at a time: they count what is alive.
+/// A driver, dropped before the turn is.
 struct Session {
-    driver: Option<Arc<dyn Driver>>,
-    _turn: MutexGuard<'static, ()>,
+    driver: Arc<dyn Driver>,
+    turn: Turn,
 }
 
 impl Session {
     fn open() -> Option<Self> {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        fake();
-        let wheel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nvrtc/nvidia/cu13/lib");
-        let Some(nvrtc) = std::env::var_os("NVRTC_PATH").map(PathBuf::from).or_else(|| wheel.is_dir().then_some(wheel)) else {
-            eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
-            return None;
-        };
-        let entries = cuda::entries_for(Some(&nvrtc));
+        let turn = Turn::take()?;
+        let entries = cuda::entries_for(Some(&turn.nvrtc));
         assert_eq!(entries[0].problem, None);
-        let config = DeviceConfig { nvrtc_path: Some(nvrtc), ..DeviceConfig::default() };
+        let config = DeviceConfig::default().with_nvrtc_path(&turn.nvrtc);
         let driver = cuda::open(entries[0].info.as_ref().unwrap(), &config).unwrap();
-        Some(Self { driver: Some(driver), _turn: turn })
+        Some(Self { driver, turn })
     }
 
     fn driver(&self) -> &dyn Driver {
-        self.driver.as_deref().unwrap()
+        &*self.driver
     }
 
-    /// The next `call` of this thread fails.
-    fn fail(&self, call: &str, status: c_int) {
-        let call = CString::new(call).unwrap();
-        // SAFETY: the signature is that of the fake.
-        unsafe { fake().get::<unsafe extern "C" fn(*const c_char, c_int)>(b"fake_fail\0").unwrap()(call.as_ptr(), status) }
-    }
-}
-
-impl Drop for Session {
-    /// Everything has been freed, the context too.
-    fn drop(&mut self) {
-        self.driver = None;
-        if !thread::panicking() {
-            // SAFETY: the signature is that of the fake.
-            let live = |kind| unsafe { fake().get::<unsafe extern "C" fn(c_int) -> c_long>(b"fake_live\0").unwrap()(kind) };
-            let kinds = ["context", "memory", "pinned", "queue", "event", "program"];
-            let left: Vec<_> = (-1..).zip(kinds).filter(|(kind, _)| live(*kind) != 0).collect();
-            assert!(left.is_empty(), "still alive: {left:?}");
-        }
+    fn fail(&self, call: &str, status: i32) {
+        self.turn.fail(call, status);
     }
 }
 
@@ -115,12 +68,23 @@ impl<'a> Loaded<'a> {
 
 impl Drop for Loaded<'_> {
     fn drop(&mut self) {
-        // SAFETY: the fake completes everything at once, and nothing is used after this.
+        finish(self.driver, self.queue);
+        // SAFETY: the queue's work has completed, and nothing is used after this.
         unsafe {
             self.driver.free(self.values);
             self.driver.unload(self.program);
             self.driver.destroy_queue(self.queue);
         }
+    }
+}
+
+/// Waits for everything in a queue; in a lost context there is nothing to wait for.
+fn finish(driver: &dyn Driver, queue: RawQueue) {
+    // SAFETY: the queue is live.
+    if let Ok(done) = unsafe { driver.record(queue) } {
+        // SAFETY: the event is live.
+        _ = unsafe { driver.wait(done) };
+        destroy(driver, [done]);
     }
 }
 
@@ -150,7 +114,7 @@ fn bytes_go_up_through_a_kernel_and_down() {
     let pinned = driver.alloc_pinned(64).unwrap();
     let (queue, values) = (loaded.queue, loaded.values);
     let copy = driver.alloc(64).unwrap();
-    // SAFETY: every range is inside its allocation, and the fake completes everything at once.
+    // SAFETY: every range is inside its allocation, and the memory lives until the queue has finished.
     let result = unsafe {
         std::slice::from_raw_parts_mut(pinned as *mut f64, 8).copy_from_slice(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
         driver.fill(queue, values, 0, 64, 0xff).unwrap();
@@ -160,6 +124,7 @@ fn bytes_go_up_through_a_kernel_and_down() {
         driver.fill(queue, copy, 56, 8, 0).unwrap();
         driver.flush(queue).unwrap();
         driver.download(queue, copy, 0, pinned, 64).unwrap();
+        finish(driver, queue);
         let result = std::slice::from_raw_parts(pinned as *const f64, 8).to_vec();
         driver.free_pinned(pinned, 64);
         driver.free(copy);
@@ -177,11 +142,10 @@ fn events_are_waited_for_from_any_thread() {
     // SAFETY: the queue and all events are live.
     unsafe {
         let done = driver.record(loaded.queue).unwrap();
+        assert!(!driver.is_done(done).unwrap());
         driver.wait_on(loaded.queue, done).unwrap();
         thread::scope(|scope| scope.spawn(|| driver.wait(done)).join().unwrap()).unwrap();
         assert!(driver.is_done(done).unwrap());
-        session.fail("cuEventQuery", 600);
-        assert!(!driver.is_done(done).unwrap());
         assert_eq!(driver.elapsed(timer).unwrap(), Duration::from_micros(1500));
         // An event without timing has no time.
         assert!(driver.elapsed(Timer { start: done, end: done }).is_err());
@@ -233,6 +197,9 @@ fn failing_calls_leave_nothing_behind() {
         session.fail(call, 1);
         assert!(matches!(loaded.launch(true), Err(Error::Driver { call: failed, .. }) if failed == call), "{call}");
     }
+    // The launch stands without its timer.
+    session.turn.fail_nth("cuEventRecord", 1, 2);
+    assert_eq!(loaded.launch(true).unwrap(), None);
     // A code that this driver has no name for.
     session.fail("cuStreamCreate", 4711);
     assert!(driver.create_queue().unwrap_err().to_string().contains("4711"));

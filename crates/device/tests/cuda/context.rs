@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Contexts, queues, buffers and programs over the CUDA driver.
+//!
+//! The fake does nothing before someone waits for it, and counts whatever is freed or left too early.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use device::testing::{Fault, FaultPlan};
+use device::{Buffer, Context, DeviceConfig, DriverKind, Grid, Meter, ProgramSource, Queue, Result, Selector};
+use futures::executor::block_on;
+
+use crate::fake::Turn;
+
+const TEXT: &str = "extern \"C\" __global__ void scale(double* values, double by, int plus) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    values[i] = values[i] * by + plus;
+}
+extern \"C\" __global__ void fault(double* values) { *values = 0; }";
+
+/// More than one piece of an upload, and not a whole number of them.
+const LONG: usize = 1_500_032;
+
+fn config(nvrtc: &Path) -> DeviceConfig {
+    DeviceConfig::default().with_selector(Selector::Cuda).with_nvrtc_path(nvrtc)
+}
+
+fn source() -> ProgramSource {
+    ProgramSource::new(TEXT, "tests")
+}
+
+fn doubles(values: impl IntoIterator<Item = f64>) -> Bytes {
+    values.into_iter().flat_map(f64::to_ne_bytes).collect::<Vec<u8>>().into()
+}
+
+fn read(queue: &Queue, x: &Buffer) -> Result<Vec<f64>> {
+    let bytes = block_on(queue.read(x, 0..x.len()))?;
+    Ok(bytes.chunks_exact(8).map(|chunk| f64::from_ne_bytes(chunk.try_into().unwrap())).collect())
+}
+
+/// Multiplies and adds; the length is a multiple of 64 numbers.
+fn scale(queue: &Queue, x: &Buffer, by: f64, plus: i32) -> Result<()> {
+    let program = block_on(queue.compile(source()))?;
+    let grid = Grid { groups: u32::try_from(x.len() / 8 / 64).unwrap(), group_size: 64 };
+    queue.launch(&program.kernel("scale")?, grid, &[x.into(), by.into(), plus.into()])
+}
+
+#[test]
+fn auto_takes_the_gpu_whose_compiler_only_the_setting_names() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let config = DeviceConfig::default().with_nvrtc_path(&turn.nvrtc);
+    assert_eq!(Context::new(config)?.info().driver, DriverKind::Cuda);
+    let entries = device::devices_for(Some(&turn.nvrtc));
+    assert_eq!((entries[0].info.as_ref().unwrap().name.as_str(), &entries[0].problem), ("Fake GPU", &None));
+    let context = Context::new(DeviceConfig::default().with_nvrtc_path(&turn.nvrtc).with_selector("#0".parse()?))?;
+    assert_eq!(context.info().name, "Fake GPU");
+    let error = Context::new(self::config(Path::new("/nowhere"))).unwrap_err().to_string();
+    assert!(error.starts_with("device Fake GPU cannot be used: device.nvrtc_path = /nowhere: "), "{error}");
+    Ok(())
+}
+
+#[test]
+fn query_goes_up_through_kernels_and_down() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let context = Context::new(config(&turn.nvrtc))?;
+    let meter = Arc::new(Meter::default());
+    let queue = context.queue()?.metered(&meter);
+    let host = doubles((0..LONG).map(|i| i as f64));
+    let x = queue.upload(host.clone())?;
+    let y = queue.zeroed(x.len())?;
+    queue.copy(&x, 8, &y, 0, x.len() - 8)?;
+    scale(&queue, &x, 2.0, 1)?;
+    scale(&queue, &y, -1.0, 0)?;
+    queue.write(&y, 16, &7f64.to_ne_bytes())?;
+    // The pinned pieces hold what was uploaded, not the host.
+    assert!(host.try_into_mut().is_ok());
+    let (first, second) = (read(&queue, &x)?, read(&queue, &y)?);
+    assert!(first.into_iter().eq((0..LONG).map(|i| 2.0 * i as f64 + 1.0)));
+    assert_eq!(second[..4], [-1.0, -2.0, 7.0, -4.0]);
+    assert_eq!((second[LONG - 2], second[LONG - 1]), (1.0 - LONG as f64, 0.0));
+    assert_eq!((meter.launches(), meter.kernel_time()), (2, Duration::from_millis(3)));
+    assert_eq!((meter.bytes_up(), meter.bytes_down()), (8 * LONG as u64 + 8, 16 * LONG as u64));
+    assert_eq!(context.report()["kernels"][0]["nanos"], 3_000_000);
+    assert!(context.pool().limit() < 1 << 30 && context.pool().in_use() > 16 * LONG);
+    Ok(())
+}
+
+#[test]
+fn work_dropped_midway_gives_everything_back() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let context = Context::new(config(&turn.nvrtc))?;
+    let queue = context.queue()?;
+    let x = queue.upload(doubles((0..LONG).map(|i| i as f64)))?;
+    scale(&queue, &x, 2.0, 1)?;
+    let futures = (queue.read(&x, 0..x.len()), queue.finish());
+    drop((x, queue, futures, context));
+    Ok(())
+}
+
+#[test]
+fn memory_changes_queues_while_it_is_in_use() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let bytes = 1 << 20;
+    let context = Context::new(config(&turn.nvrtc).with_memory_bytes(bytes))?;
+    let queues = [context.queue()?, context.queue()?];
+    for round in 0..20 {
+        let queue = &queues[round % 2];
+        let x = queue.upload(doubles((0..bytes / 8).map(|i| (i + round) as f64)))?;
+        scale(queue, &x, 1.0, 1)?;
+        let read = queue.read(&x, 0..8);
+        drop(x);
+        if round % 3 == 0 {
+            assert_eq!(block_on(read)?[..], (round as f64 + 1.0).to_ne_bytes());
+        }
+    }
+    assert_eq!((context.pool().in_use(), context.pool().cached()), (0, bytes));
+    Ok(())
+}
+
+#[test]
+fn buffer_of_another_queue_is_waited_for_on_the_device() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let context = Context::new(config(&turn.nvrtc))?;
+    let (first, second) = (context.queue()?, context.queue()?);
+    let x = first.upload(doubles([1.0; 64]))?;
+    scale(&first, &x, 3.0, 0)?;
+    scale(&second, &x, 1.0, 1)?;
+    let event = second.record()?;
+    assert!(!event.is_done()? || read(&second, &x)?[0] == 4.0);
+    first.wait_for(&event)?;
+    scale(&first, &x, 2.0, 0)?;
+    assert_eq!(read(&first, &x)?, [8.0; 64]);
+    block_on(event.wait())
+}
+
+#[test]
+fn driver_without_memory_gets_what_is_kept_and_still_in_use() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    // More than the device has: another process may hold a part of any limit.
+    let context = Context::new(config(&turn.nvrtc).with_memory_bytes(4 << 30))?;
+    let (first, second) = (context.queue()?, context.queue()?);
+    let x = first.zeroed(3 << 28)?;
+    drop(x);
+    let y = second.zeroed(1 << 29)?;
+    scale(&second, &y, 1.0, 5)?;
+    assert_eq!(block_on(second.read(&y, (1 << 29) - 8..1 << 29))?[..], 5f64.to_ne_bytes());
+    let error = second.alloc(3 << 28).unwrap_err();
+    assert!(error.is_out_of_memory(), "{error}");
+    assert_eq!(context.pool().in_use(), 1 << 29);
+    Ok(())
+}
+
+#[test]
+fn fault_loses_the_context_and_a_new_one_works() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let context = Context::new(config(&turn.nvrtc))?;
+    let queue = context.queue()?;
+    let x = queue.upload(doubles([1.0; 64]))?;
+    scale(&queue, &x, 1.0, 1)?;
+    assert!(!context.is_lost());
+    let program = block_on(queue.compile(source()))?;
+    queue.launch(&program.kernel("fault")?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+    let (read, finish) = (queue.read(&x, 0..8), queue.finish());
+    for error in [block_on(read).unwrap_err(), block_on(finish).unwrap_err(), queue.alloc(1 << 20).unwrap_err()] {
+        assert!(error.is_device_lost() && error.to_string().contains("the context is lost"), "{error}");
+    }
+    assert!(context.is_lost());
+    assert!(block_on(queue.compile(ProgramSource::new("extern \"C\" __global__ void f() {}", "tests"))).is_err());
+    drop((queue, x, program, context));
+    // The thread of the queue may hold the old one for a moment.
+    let healthy = || {
+        std::thread::sleep(Duration::from_millis(10));
+        Context::new(config(&turn.nvrtc)).ok().filter(|context| !context.is_lost())
+    };
+    let context = (0..1000).find_map(|_| healthy()).expect("the old context is gone");
+    let queue = context.queue()?;
+    let x = queue.upload(doubles([1.0; 64]))?;
+    scale(&queue, &x, 1.0, 1)?;
+    assert_eq!(self::read(&queue, &x)?, [2.0; 64]);
+    Ok(())
+}
+
+#[test]
+fn threads_at_once_give_right_answers() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let context = Context::new(config(&turn.nvrtc))?;
+    std::thread::scope(|scope| {
+        let work = |thread: usize| {
+            let context = context.clone();
+            move || -> Result<()> {
+                for round in 0..50 {
+                    let queue = context.queue()?;
+                    let n = 64 * (1 + (thread * 7 + round) % 40);
+                    let x = queue.upload(doubles((0..n).map(|i| i as f64)))?;
+                    scale(&queue, &x, 2.0, thread as i32)?;
+                    let y = queue.alloc(x.len())?;
+                    queue.copy(&x, 0, &y, 0, x.len())?;
+                    drop(x);
+                    scale(&queue, &y, 1.0, 1)?;
+                    assert!(read(&queue, &y)?.into_iter().eq((0..n).map(|i| (2 * i + thread + 1) as f64)));
+                }
+                Ok(())
+            }
+        };
+        let threads: Vec<_> = (0..4).map(|thread| scope.spawn(work(thread))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+    })?;
+    assert_eq!((context.counters().programs_compiled, context.counters().launches), (1, 400));
+    Ok(())
+}
+
+#[test]
+fn failure_of_every_single_call_leaves_nothing_behind() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait] {
+        let plan = FaultPlan::new();
+        let query = || -> Result<Vec<f64>> {
+            let context = Context::new(config(&turn.nvrtc).with_wrap(plan.wrap()))?;
+            let queue = context.queue()?;
+            let x = queue.upload(doubles([1.0; 64]))?;
+            let y = queue.zeroed(x.len())?;
+            queue.copy(&x, 0, &y, 0, x.len())?;
+            scale(&queue, &y, 2.0, 1)?;
+            read(&queue, &y)
+        };
+        assert_eq!(query()?, [3.0; 64]);
+        for n in 1..=plan.calls(fault) {
+            plan.fail(fault, n, u64::MAX);
+            // How many waits there are is up to the threads; later ones than the last read are nobody's.
+            assert!(query().is_err() || (fault == Fault::Wait && n > 1), "{fault:?} {n}");
+            plan.heal();
+        }
+        plan.wait_until_nothing_is_alive(Duration::from_secs(20)).unwrap();
+    }
+    Ok(())
+}
+
+#[test]
+fn folder_keeps_programs_for_this_compiler() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let folder = tempfile::tempdir().unwrap();
+    let compile = || -> Result<_> {
+        let context = Context::new(config(&turn.nvrtc).with_cache_dir(folder.path()))?;
+        let queue = context.queue()?;
+        let x = queue.upload(doubles([1.0; 64]))?;
+        scale(&queue, &x, 1.0, 1)?;
+        assert_eq!(read(&queue, &x)?, [2.0; 64]);
+        Ok((context.counters().programs_compiled, context.counters().cache_hits_disk))
+    };
+    assert_eq!((compile()?, compile()?), ((1, 0), (0, 1)));
+    let [file] = &std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect::<Vec<_>>()[..] else { panic!() };
+    let stored = std::fs::read(file).unwrap();
+    let stored = String::from_utf8_lossy(&stored);
+    assert!(stored.contains("NVRTC 1") && stored.contains("--fmad=false"));
+    Ok(())
+}

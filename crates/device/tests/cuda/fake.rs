@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Loads the fake `libcuda.so.1`, and counts what is left alive in it.
+//!
+//! Needs a C compiler, and NVRTC as `tests/nvrtc.rs` does. The fake is found because its name is that
+//! of NVIDIA's library, which the dynamic loader takes for loaded.
+
+use std::ffi::{CString, c_char, c_int, c_long};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libloading::Library;
+
+/// Loads the fake, once for the process, before anything looks for the real one.
+fn fake() -> &'static Library {
+    static FAKE: OnceLock<Library> = OnceLock::new();
+    FAKE.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/libcuda.c");
+        // A file of this process's own: others may be building theirs. The loader goes by the name inside.
+        let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("libcuda-{}.so", std::process::id()));
+        let flags = ["-shared", "-fPIC", "-O1", "-pthread", "-Wl,-soname,libcuda.so.1", "-o"];
+        let built = Command::new("cc").args(flags).args([&library, &source]).status().unwrap();
+        assert!(built.success());
+        // SAFETY: the fake has no initialisers.
+        let loaded = unsafe { Library::new(&library) }.unwrap();
+        std::fs::remove_file(&library).unwrap();
+        loaded
+    })
+}
+
+/// One test at a time with the fake: they count what is alive.
+pub struct Turn {
+    pub nvrtc: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Turn {
+    /// Waits for the turn; `None` without NVRTC.
+    pub fn take() -> Option<Self> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        fake();
+        let wheel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nvrtc/nvidia/cu13/lib");
+        let Some(nvrtc) = std::env::var_os("NVRTC_PATH").map(PathBuf::from).or_else(|| wheel.is_dir().then_some(wheel)) else {
+            eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
+            return None;
+        };
+        Some(Self { nvrtc, _turn: turn })
+    }
+
+    /// The next `call` fails, on whichever thread.
+    pub fn fail(&self, call: &str, status: c_int) {
+        self.fail_nth(call, status, 1);
+    }
+
+    /// The nth `call` from now on fails.
+    pub fn fail_nth(&self, call: &str, status: c_int, n: c_int) {
+        type Fail = unsafe extern "C" fn(*const c_char, c_int, c_int);
+        let call = CString::new(call).unwrap();
+        // SAFETY: the signature is that of the fake.
+        unsafe { fake().get::<Fail>(b"fake_fail\0").unwrap()(call.as_ptr(), status, n) }
+    }
+}
+
+impl Drop for Turn {
+    /// Everything has been freed, the context too, and nothing too early.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            return;
+        }
+        // SAFETY: the signature is that of the fake.
+        let live = |kind| unsafe { fake().get::<unsafe extern "C" fn(c_int) -> c_long>(b"fake_live\0").unwrap()(kind) };
+        let kinds = ["violation", "context", "memory", "pinned", "queue", "event", "program"];
+        let left = || (-2..).zip(kinds).filter(|(kind, _)| live(*kind) != 0).map(|(_, name)| name).collect::<Vec<_>>();
+        let start = Instant::now();
+        // The threads of queues let go a little later.
+        while !left().is_empty() && start.elapsed() < Duration::from_secs(5) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(left().is_empty(), "still alive: {:?}", left());
+    }
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CUDA driver that runs on the host, for tests of ours: one device, memory from malloc, streams that are as
+// lazy as they may be: nothing runs before someone waits for it. It is strict where NVIDIA's is lenient or silent:
+// every call but a few wants a current context, frees must match, work must stay inside living memory, nothing
+// that pending work uses may be freed (a violation, which is counted), and any call can be told to fail.
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int Status;
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
+
+#define DEVICE_BYTES ((size_t)1 << 30)
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // Guards everything below.
+static int context;              // Its address is the context.
+static long retained;            // Times that it is retained.
+static int lost;                 // What every call answers after a fault.
+static long live[5];             // Memory, pinned, streams, events, modules.
+static long violations;
+static size_t used;              // Bytes of device memory.
+static _Thread_local void *current;
+static char failing[64];
+static int failing_with, failing_after;
+
+enum { MEMORY, PINNED, STREAM, EVENT, MODULE };
+
+static void unlock(int *held) { (void)held; pthread_mutex_unlock(&mutex); }
+#define LOCKED __attribute__((cleanup(unlock))) int held_ = pthread_mutex_lock(&mutex); (void)held_
+
+// For the test: the nth call of that name from now on fails, on whichever thread.
+void fake_fail(const char *call, int status, int n) { LOCKED; snprintf(failing, sizeof failing, "%s", call); failing_with = status; failing_after = n; }
+// For the test: objects of a kind that have not been freed; -1 for contexts, -2 for violations.
+long fake_live(int kind) { LOCKED; return kind == -2 ? violations : kind == -1 ? retained : live[kind]; }
+
+static Status fail(const char *call) {
+    if (strcmp(failing, call) || --failing_after) return SUCCESS;
+    failing[0] = 0;
+    return failing_with;
+}
+#define ENTER_ANYWHERE LOCKED; do { Status s_ = fail(__func__); if (s_) return s_; } while (0)
+#define ENTER ENTER_ANYWHERE; do { if (current != &context || !retained) return INVALID_CONTEXT; if (lost) return lost; } while (0)
+
+static void violation(const char *what) { violations++; fprintf(stderr, "fake libcuda: %s\n", what); }
+
+// Memory of both kinds, each followed and preceded by nothing of ours: the list tells what is alive.
+typedef struct Block { struct Block *next; char *at; size_t bytes; int kind; } Block;
+static Block *blocks;
+
+static void *take(size_t bytes, int kind) {
+    Block *block = malloc(sizeof *block);
+    *block = (Block){blocks, malloc(bytes), bytes, kind};
+    blocks = block;
+    memset(block->at, 0xAB, bytes);
+    live[kind]++;
+    if (kind == MEMORY) used += bytes;
+    return block->at;
+}
+static int is_device(const char *at, size_t bytes) {
+    for (Block *block = blocks; block; block = block->next)
+        if (block->kind == MEMORY && at >= block->at && at + bytes <= block->at + block->bytes) return 1;
+    return 0;
+}
+
+typedef struct { int kind; unsigned flags; } Object;
+typedef struct { Object object; int ended; uint64_t submitted, done; struct Op *first, **last; } Stream;
+typedef struct { Object object; Stream *stream; uint64_t number; } Event;
+typedef struct { char name[64]; struct Module *module; } Function;
+typedef struct Module { Object object; Function functions[16]; int count; } Module;
+
+// Work in a stream. Host memory is read and written when the work runs, arguments are copied at once.
+typedef struct Op {
+    struct Op *next;
+    enum { COPY, SET, LAUNCH, WAIT } what;
+    char *to;
+    const char *from;
+    size_t bytes;
+    int to_device, from_device;
+    unsigned char value;
+    Function *function;
+    double factor;
+    int plus;
+    Stream *stream;
+    uint64_t number;
+} Op;
+
+static Stream *streams[4096];    // All that there ever were: events may outlive them.
+static int stream_count;
+
+static void run(Stream *stream, uint64_t number);
+
+static void perform(Op *op) {
+    if (op->to_device && !is_device(op->to, op->bytes)) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return; }
+    if (op->from_device && !is_device(op->from, op->bytes)) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return; }
+    switch (op->what) {
+    case COPY: memcpy(op->to, op->from, op->bytes); break;
+    case SET: memset(op->to, op->value, op->bytes); break;
+    case WAIT: run(op->stream, op->number); break;
+    case LAUNCH:
+        if (!strcmp(op->function->name, "fault")) lost = ILLEGAL_ADDRESS;
+        if (!strcmp(op->function->name, "scale"))
+            for (size_t i = 0; i < op->bytes / 8; ++i) ((double *)op->to)[i] = ((double *)op->to)[i] * op->factor + op->plus;
+    }
+}
+// Runs a stream up to the work of that number, and what it waits for in others.
+static void run(Stream *stream, uint64_t number) {
+    while (stream->done < number && stream->first && !lost) {
+        Op *op = stream->first;
+        stream->first = op->next;
+        if (!stream->first) stream->last = &stream->first;
+        perform(op);
+        stream->done++;
+        free(op);
+    }
+}
+static Status push(void *at, Op op) {
+    Stream *stream = at;
+    if (!stream || stream->object.kind != STREAM || stream->ended) return INVALID_HANDLE;
+    Op *copy = malloc(sizeof op);
+    *copy = op;
+    copy->next = NULL;
+    *stream->last = copy;
+    stream->last = &copy->next;
+    stream->submitted++;
+    return SUCCESS;
+}
+
+static int overlaps(const char *at, size_t bytes, const char *from, size_t length) { return at && from < at + bytes && at < from + length; }
+static Status give(char *at, int kind) {
+    for (Block **link = &blocks; *link; link = &(*link)->next) {
+        Block *block = *link;
+        if (block->at != at || block->kind != kind) continue;
+        for (int i = 0; i < stream_count; ++i)
+            for (Op *op = streams[i]->first; op; op = op->next)
+                if (overlaps(op->to, op->bytes, at, block->bytes) || overlaps(op->from, op->bytes, at, block->bytes)) violation("memory freed under pending work");
+        *link = block->next;
+        live[kind]--;
+        if (kind == MEMORY) used -= block->bytes;
+        memset(at, 0xDD, block->bytes);
+        free(at);
+        free(block);
+        return SUCCESS;
+    }
+    violation("memory freed that is not there");
+    return INVALID_VALUE;
+}
+static int is(void *object, int kind) { return object && ((Object *)object)->kind == kind; }
+
+Status cuInit(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
+Status cuDriverGetVersion(int *version) { *version = 13000; return SUCCESS; }
+Status cuGetErrorName(int status, const char **name) {
+    switch (status) {
+    case SUCCESS: *name = "CUDA_SUCCESS"; return SUCCESS;
+    case INVALID_VALUE: *name = "CUDA_ERROR_INVALID_VALUE"; return SUCCESS;
+    case INVALID_IMAGE: *name = "CUDA_ERROR_INVALID_IMAGE"; return SUCCESS;
+    case NOT_FOUND: *name = "CUDA_ERROR_NOT_FOUND"; return SUCCESS;
+    case ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return SUCCESS;
+    }
+    *name = NULL;
+    return INVALID_VALUE;
+}
+Status cuGetErrorString(int status, const char **text) { return cuGetErrorName(status, text); }
+// NVRTC asks any driver that it finds for a table of internal functions; this one holds only its own size.
+Status cuGetExportTable(const void **out, const void *uuid) {
+    static const size_t empty[1] = {sizeof empty};
+    *out = empty;
+    return SUCCESS;
+}
+
+Status cuDeviceGetCount(int *count) { ENTER_ANYWHERE; *count = 1; return SUCCESS; }
+Status cuDeviceGet(int *device, int ordinal) { *device = 7; return ordinal ? 101 : SUCCESS; }
+Status cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "Fake GPU"); return SUCCESS; }
+Status cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = DEVICE_BYTES; return SUCCESS; }
+Status cuDeviceGetAttribute(int *value, int attribute, int device) {
+    switch (attribute) {
+    case 1: *value = 1024; break;   // threads per block
+    case 8: *value = 49152; break;  // shared memory per block
+    case 16: *value = 132; break;   // multiprocessors
+    case 20: *value = 0; break;     // compute mode
+    case 75: *value = 9; break;     // compute capability
+    case 76: *value = 0; break;
+    default: return INVALID_VALUE;
+    }
+    return SUCCESS;
+}
+Status cuDevicePrimaryCtxRetain(void **out, int device) { ENTER_ANYWHERE; retained++; *out = &context; return SUCCESS; }
+Status cuDevicePrimaryCtxRelease_v2(int device) {
+    ENTER_ANYWHERE;
+    if (!retained) return INVALID_CONTEXT;
+    // A context that a fault has cost takes everything in it along.
+    if (!--retained && lost) { lost = 0; used = 0; blocks = NULL; stream_count = 0; memset(live, 0, sizeof live); }
+    return SUCCESS;
+}
+Status cuCtxSetCurrent(void *wanted) { ENTER_ANYWHERE; current = wanted; return SUCCESS; }
+
+Status cuMemGetInfo_v2(size_t *unused, size_t *total) { ENTER; *unused = DEVICE_BYTES - used; *total = DEVICE_BYTES; return SUCCESS; }
+Status cuMemAlloc_v2(uint64_t *out, size_t bytes) {
+    ENTER;
+    if (!bytes) return INVALID_VALUE;
+    if (bytes > DEVICE_BYTES - used) return OUT_OF_MEMORY;
+    *out = (uint64_t)(uintptr_t)take(bytes, MEMORY);
+    return SUCCESS;
+}
+Status cuMemFree_v2(uint64_t at) { ENTER; return give((char *)(uintptr_t)at, MEMORY); }
+Status cuMemHostAlloc(void **out, size_t bytes, unsigned flags) { ENTER; if (flags != 1) return INVALID_VALUE; *out = take(bytes, PINNED); return SUCCESS; }
+Status cuMemFreeHost(void *at) { ENTER; return give(at, PINNED); }
+Status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = (char *)(uintptr_t)to, .from = from, .bytes = bytes, .to_device = 1}); }
+Status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = to, .from = (char *)(uintptr_t)from, .bytes = bytes, .from_device = 1}); }
+Status cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = (char *)(uintptr_t)to, .from = (char *)(uintptr_t)from, .bytes = bytes, .to_device = 1, .from_device = 1}); }
+Status cuMemsetD8Async(uint64_t to, unsigned char value, size_t count, void *stream) { ENTER; return push(stream, (Op){.what = SET, .to = (char *)(uintptr_t)to, .value = value, .bytes = count, .to_device = 1}); }
+
+Status cuStreamCreate(void **out, unsigned flags) {
+    ENTER;
+    if (flags != 1 || stream_count == sizeof streams / sizeof *streams) return INVALID_VALUE;
+    Stream *stream = calloc(1, sizeof *stream);
+    stream->object.kind = STREAM;
+    stream->last = &stream->first;
+    streams[stream_count++] = stream;
+    live[STREAM]++;
+    *out = stream;
+    return SUCCESS;
+}
+Status cuStreamDestroy_v2(void *at) {
+    ENTER;
+    Stream *stream = at;
+    if (!is(stream, STREAM) || stream->ended) return INVALID_HANDLE;
+    run(stream, stream->submitted);
+    stream->ended = 1;
+    live[STREAM]--;
+    return SUCCESS;
+}
+Status cuStreamWaitEvent(void *stream, void *at, unsigned flags) {
+    ENTER;
+    Event *event = at;
+    if (!is(event, EVENT) || !event->stream || flags) return INVALID_HANDLE;
+    return push(stream, (Op){.what = WAIT, .stream = event->stream, .number = event->number});
+}
+Status cuEventCreate(void **out, unsigned flags) {
+    ENTER;
+    Event *event = calloc(1, sizeof *event);
+    event->object = (Object){EVENT, flags};
+    live[EVENT]++;
+    *out = event;
+    return SUCCESS;
+}
+Status cuEventDestroy_v2(void *event) { ENTER; if (!is(event, EVENT)) return INVALID_HANDLE; live[EVENT]--; free(event); return SUCCESS; }
+Status cuEventRecord(void *at, void *on) {
+    ENTER;
+    Event *event = at;
+    Stream *stream = on;
+    if (!is(event, EVENT) || !is(stream, STREAM) || stream->ended) return INVALID_HANDLE;
+    event->stream = stream;
+    event->number = stream->submitted;
+    return SUCCESS;
+}
+static int is_done(Event *event) { return !event->stream || event->stream->done >= event->number; }
+Status cuEventQuery(void *event) { ENTER; return !is(event, EVENT) ? INVALID_HANDLE : is_done(event) ? SUCCESS : NOT_READY; }
+Status cuEventSynchronize(void *at) {
+    ENTER;
+    Event *event = at;
+    if (!is(event, EVENT)) return INVALID_HANDLE;
+    if (event->stream) run(event->stream, event->number);
+    return lost;
+}
+// The name that drivers before CUDA 12.8 have. An event without timing (flag 2) has no time.
+Status cuEventElapsedTime(float *millis, void *start, void *end) {
+    ENTER;
+    Event *a = start, *b = end;
+    if (!is(a, EVENT) || !is(b, EVENT) || !a->stream || !b->stream || (a->object.flags | b->object.flags) & 2) return INVALID_HANDLE;
+    if (!is_done(a) || !is_done(b)) return NOT_READY;
+    *millis = 1.5f;
+    return SUCCESS;
+}
+
+Status cuModuleLoadDataEx(void **out, const void *image, unsigned count, int *options, void **values) {
+    ENTER;
+    if ((uintptr_t)image % 8) return INVALID_VALUE;
+    if (memcmp(image, "\177ELF", 4)) {
+        for (unsigned i = 0; i < count; ++i) if (options[i] == 5) strcpy(values[i], "ptxas fatal: no good\n");
+        return INVALID_IMAGE;
+    }
+    Module *module = calloc(1, sizeof *module);
+    module->object.kind = MODULE;
+    live[MODULE]++;
+    *out = module;
+    return SUCCESS;
+}
+Status cuModuleUnload(void *module) {
+    ENTER;
+    if (!is(module, MODULE)) return INVALID_HANDLE;
+    for (int i = 0; i < stream_count; ++i)
+        for (Op *op = streams[i]->first; op; op = op->next)
+            if (op->function && op->function->module == module) { violation("program unloaded under pending work"); return SUCCESS; }
+    live[MODULE]--;
+    free(module);
+    return SUCCESS;
+}
+Status cuModuleGetFunction(void **out, void *at, const char *name) {
+    ENTER;
+    Module *module = at;
+    if (!is(module, MODULE) || module->count == 16) return INVALID_HANDLE;
+    Function *function = &module->functions[module->count++];
+    snprintf(function->name, sizeof function->name, "%s", name);
+    function->module = module;
+    *out = function;
+    return SUCCESS;
+}
+Status cuFuncLoad(void *function) { ENTER; return SUCCESS; }
+// scale(double*, double, int); fault(double*)
+Status cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size) {
+    static const size_t sizes[] = {8, 8, 4};
+    ENTER;
+    if (index >= (strcmp(((Function *)function)->name, "scale") ? 1 : 3)) return INVALID_VALUE;
+    *offset = 8 * index;
+    *size = sizes[index];
+    return SUCCESS;
+}
+Status cuLaunchKernel(void *at, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra) {
+    ENTER;
+    Function *function = at;
+    if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra || !gx || !bx || bx > 1024) return INVALID_VALUE;
+    Op op = {.what = LAUNCH, .function = function, .to = *(char **)args[0], .bytes = (size_t)gx * bx * 8, .to_device = 1};
+    if (!strcmp(function->name, "scale")) op.factor = *(double *)args[1], op.plus = *(int *)args[2];
+    return push(stream, op);
+}
