@@ -8,7 +8,7 @@ use columnar::DeviceBatch;
 use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 
 use super::Options;
-use crate::codegen::{Bindings, Params, Profile};
+use crate::codegen::{Bindings, Params, Profile, SCRATCH};
 use crate::prelude::Sections;
 use crate::{Error, Result};
 
@@ -120,6 +120,12 @@ impl Loaded<'_> {
         named: Vec<(&'b str, Arg<'b>)>,
     ) -> Result<()> {
         let text = &self.program.kernels[kernel];
+        let items = grid.groups as usize * grid.group_size as usize;
+        let scratch = match text.params.scratch_bytes(items) {
+            0 => None,
+            bytes => Some(queue.alloc(bytes)?),
+        };
+        let named = named.into_iter().chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch)))).collect();
         let bindings = Bindings { literals: self.literals[kernel].as_ref(), error, named };
         let args = text.params.bind(batch, bindings)?;
         queue.launch(&self.compiled.kernel(&text.name)?, grid, &args)?;
