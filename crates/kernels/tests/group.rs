@@ -30,7 +30,7 @@ fn data(n: usize, groups: u64, salt: u64) -> RecordBatch {
     let special = [i64::MIN, -1, 0, i64::MAX, 1];
     let key = |i: usize| match number(i) {
         g if g < 5 => special[g as usize],
-        g => (g as i64).wrapping_mul(0x9e37_79b9_7f4a_7c1) ^ 0x55,
+        g => (g as i64).wrapping_mul(0x09e3_779b_97f4_a7c1) ^ 0x55,
     };
     let long = "ü".repeat(2500);
     let text = |i: usize| match number(i) {
