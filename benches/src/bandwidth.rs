@@ -19,7 +19,7 @@ pub async fn measure(context: &Context) -> Result<f64> {
     let queues = (info.compute_units as usize).clamp(1, 8);
     // Far above any cache, at most an eighth of the memory.
     let budget = usize::try_from(info.memory_bytes / 8).unwrap_or(usize::MAX);
-    let bytes = budget.min(1 << 30).max(1 << 20) / 2;
+    let bytes = budget.clamp(1 << 20, 1 << 30) / 2;
     let mut best = 0f64;
     for queues in [1, queues] {
         for _ in 0..ROUNDS {

@@ -126,7 +126,7 @@ impl Engine {
 
     /// Programs that the device has compiled so far.
     pub fn programs_compiled(&self) -> u64 {
-        self.context.as_ref().map_or(0, |context| context.counters().programs_compiled as u64)
+        self.context.as_ref().map_or(0, |context| context.counters().programs_compiled)
     }
 
     /// Registers a Parquet file.
