@@ -38,7 +38,9 @@ pub const TABLES: [&str; 8] = ["lineitem", "orders", "partsupp", "part", "custom
 const ROW_GROUP_ROWS: f64 = 1_048_576.0;
 const BATCH_ROWS: usize = 32_768;
 
+// Flattened into other arguments, whose name it would take as a group.
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Arguments {
     /// Scale factor: 1 is about 1 GB of text, 6 million rows in lineitem.
     #[arg(long, default_value_t = 1.0)]

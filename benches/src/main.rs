@@ -71,3 +71,13 @@ async fn run(command: Command) -> Result<bool> {
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_fit_together() {
+        super::Arguments::command().debug_assert();
+    }
+}

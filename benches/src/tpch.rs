@@ -29,6 +29,7 @@ pub struct Arguments {
 
 /// Arguments of every comparison.
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Common {
     /// Devices to compare with plain DataFusion (which always runs, as "none"): auto, opencl, cuda, #k, NAME-PART. One that is absent is left out, with a note.
     #[arg(long, value_delimiter = ',', default_value = "auto")]
