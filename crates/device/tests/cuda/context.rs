@@ -102,20 +102,22 @@ fn work_dropped_midway_gives_everything_back() -> Result<()> {
 #[test]
 fn memory_changes_queues_while_it_is_in_use() -> Result<()> {
     let Some(turn) = Turn::take() else { return Ok(()) };
-    let bytes = 1 << 20;
-    let context = Context::new(config(&turn.nvrtc).with_memory_bytes(bytes))?;
-    let queues = [context.queue()?, context.queue()?];
-    for round in 0..20 {
-        let queue = &queues[round % 2];
-        let x = queue.upload(doubles((0..bytes / 8).map(|i| (i + round) as f64)))?;
-        scale(queue, &x, 1.0, 1)?;
-        let read = queue.read(&x, 0..8);
-        drop(x);
-        if round % 3 == 0 {
-            assert_eq!(block_on(read)?[..], (round as f64 + 1.0).to_ne_bytes());
-        }
-    }
-    assert_eq!((context.pool().in_use(), context.pool().cached()), (0, bytes));
+    let context = Context::new(config(&turn.nvrtc).with_memory_bytes(1 << 20))?;
+    let first = context.queue()?;
+    let whole = |value: f64| doubles(std::iter::repeat_n(value, 1 << 17));
+    let x = first.upload(whole(1.0))?;
+    block_on(first.finish())?;
+    turn.hold(true);
+    scale(&first, &x, 2.0, 1)?;
+    let before = first.read(&x, 0..8);
+    drop(x);
+    let second = context.queue()?;
+    let y = second.upload(whole(5.0))?;
+    scale(&second, &y, 1.0, 1)?;
+    assert_eq!(read(&second, &y)?[..2], [6.0, 6.0]);
+    turn.hold(false);
+    assert_eq!(block_on(before)?[..], 3f64.to_ne_bytes());
+    assert_eq!((context.pool().in_use(), context.pool().cached()), (1 << 20, 0));
     Ok(())
 }
 
@@ -123,16 +125,25 @@ fn memory_changes_queues_while_it_is_in_use() -> Result<()> {
 fn buffer_of_another_queue_is_waited_for_on_the_device() -> Result<()> {
     let Some(turn) = Turn::take() else { return Ok(()) };
     let context = Context::new(config(&turn.nvrtc))?;
-    let (first, second) = (context.queue()?, context.queue()?);
+    let first = context.queue()?;
     let x = first.upload(doubles([1.0; 64]))?;
+    block_on(first.finish())?;
+    turn.hold(true);
     scale(&first, &x, 3.0, 0)?;
+    let second = context.queue()?;
+    // Because the first has made the buffer.
     scale(&second, &x, 1.0, 1)?;
-    let event = second.record()?;
-    assert!(!event.is_done()? || read(&second, &x)?[0] == 4.0);
-    first.wait_for(&event)?;
+    assert_eq!(read(&second, &x)?, [4.0; 64]);
+    turn.hold(false);
+    block_on(first.finish())?;
+    // Because it is told to.
+    turn.hold(true);
+    scale(&second, &x, 1.0, 1)?;
+    first.wait_for(&second.record()?)?;
     scale(&first, &x, 2.0, 0)?;
-    assert_eq!(read(&first, &x)?, [8.0; 64]);
-    block_on(event.wait())
+    assert_eq!(read(&first, &x)?, [10.0; 64]);
+    turn.hold(false);
+    Ok(())
 }
 
 #[test]

@@ -50,6 +50,12 @@ impl Turn {
         Some(Self { nvrtc, _turn: turn })
     }
 
+    /// Holds the queue that was created last: its work begins when other work needs it, or once it is released.
+    pub fn hold(&self, hold: bool) {
+        // SAFETY: the signature is that of the fake.
+        unsafe { fake().get::<unsafe extern "C" fn(c_int)>(b"fake_hold\0").unwrap()(c_int::from(hold)) }
+    }
+
     /// The next `call` fails, on whichever thread.
     pub fn fail(&self, call: &str, status: c_int) {
         self.fail_nth(call, status, 1);

@@ -88,6 +88,11 @@ typedef struct Op {
 
 static Stream *streams[4096];    // All that there ever were: events may outlive them.
 static int stream_count;
+static Stream *held;             // What waits for this one waits until it is released or other work needs it.
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+
+// For the test: holds the stream that was created last, or releases it.
+void fake_hold(int hold) { LOCKED; held = hold ? streams[stream_count - 1] : NULL; pthread_cond_broadcast(&moved); }
 
 static void run(Stream *stream, uint64_t number);
 
@@ -114,6 +119,7 @@ static void run(Stream *stream, uint64_t number) {
         stream->done++;
         free(op);
     }
+    pthread_cond_broadcast(&moved);
 }
 static Status push(void *at, Op op) {
     Stream *stream = at;
@@ -261,6 +267,7 @@ Status cuEventSynchronize(void *at) {
     ENTER;
     Event *event = at;
     if (!is(event, EVENT)) return INVALID_HANDLE;
+    while (event->stream && event->stream == held && !is_done(event)) pthread_cond_wait(&moved, &mutex);
     if (event->stream) run(event->stream, event->number);
     return lost;
 }
