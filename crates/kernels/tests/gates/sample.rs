@@ -193,12 +193,13 @@ impl Sampler {
     fn aggregates(&mut self, data_type: &DataType) {
         let input = input(data_type);
         let all = aggregates(data_type, &input.schema);
+        // Each chunk with one kind of key, and other types' chunks with the others: texts take time.
+        let kinds = [("dense", vec![4]), ("dense two", vec![4, 5]), ("inline", vec![6]), ("wide", vec![6, 7])];
         for chunk in all.chunks(OUTPUTS) {
+            let (kind, keys) = &kinds[self.samples.len() % kinds.len()];
             self.reduce(&format!("reduce {data_type}"), &input, chunk.to_vec());
-            for (kind, keys) in [("dense", vec![4]), ("dense two", vec![4, 5]), ("inline", vec![6]), ("wide", vec![6, 7])] {
-                let keys = keys.into_iter().map(Expr::Column).collect();
-                self.group(&format!("group by {kind}: {data_type}"), &input, keys, chunk.to_vec());
-            }
+            let keys = keys.iter().map(|key| Expr::Column(*key)).collect();
+            self.group(&format!("group by {kind}: {data_type}"), &input, keys, chunk.to_vec());
         }
     }
 
@@ -207,7 +208,7 @@ impl Sampler {
         let input = input(data_type);
         let count = || aggregate(AggregateFunction::Count, None, DataType::Int64);
         let sum = || aggregate(AggregateFunction::Sum, Some(Expr::Column(6)), DataType::Int64);
-        for keys in [vec![0], vec![2], vec![0, 4], vec![0, 6, 7]] {
+        for keys in [vec![2], vec![0, 4]] {
             let name = format!("group by {data_type}: columns {keys:?}");
             let keys = keys.into_iter().map(Expr::Column).collect();
             self.group(&name, &input, keys, vec![count(), sum()]);
