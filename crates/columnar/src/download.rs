@@ -53,6 +53,18 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
     if column.is_empty() {
         return ready(Ok(new_empty_array(&column.ty().data_type))).boxed();
     }
+    if let (DataType::Dictionary(_, values), false) = (&column.ty().data_type, matches!(column.ty().layout, Layout::Dictionary { .. })) {
+        // Computed values of a dictionary type: a dictionary is made of them here.
+        let plain = ColumnType { data_type: values.as_ref().clone(), ..column.ty().as_ref().clone() };
+        let to = column.ty().data_type.clone();
+        return match column.with_type(Arc::new(plain), column.validity().map(|(buffer, _)| buffer.clone())) {
+            Ok(plain) => {
+                let plain = download_column(queue, name, &plain);
+                async move { Ok(cast(&plain.await?, &to)?) }.boxed()
+            }
+            Err(error) => ready(Err(error)).boxed(),
+        };
+    }
     let reader = Reader { queue: queue.clone(), name: name.into(), column };
     let nulls = reader.nulls();
     match (&reader.column.ty().layout, reader.column.buffers()) {

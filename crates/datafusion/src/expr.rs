@@ -124,10 +124,16 @@ fn flatten(left: Expr, right: Expr, split: impl Fn(Expr) -> Result<Vec<Expr>, Ex
 fn translate_cast(inner: &Arc<dyn PhysicalExpr>, to: &DataType, checked: bool, schema: &Schema) -> Result<Expr, Reason> {
     let expr = translate(inner, schema)?;
     let from = inner.data_type(schema).map_err(|error| error.to_string())?;
-    if &from == to {
+    // Expressions have the values of dictionaries, never their codes.
+    let value_of = |data_type: &DataType| match data_type {
+        DataType::Dictionary(_, values) => values.as_ref().clone(),
+        other => other.clone(),
+    };
+    let (from, to) = (value_of(&from), value_of(to));
+    if from == to {
         return Ok(expr);
     }
-    Ok(Expr::Cast { expr: Box::new(expr), to: to.clone(), checked })
+    Ok(Expr::Cast { expr: Box::new(expr), to, checked })
 }
 
 fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason> {

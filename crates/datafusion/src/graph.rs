@@ -14,6 +14,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use kernels::codegen::Profile;
 use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
 
@@ -118,7 +119,9 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         return Ok(below);
     }
     let source = if let Some(upload) = plan.downcast_ref::<DeviceUploadExec>() {
-        let schema = upload.input().schema();
+        // The rows of a PlaceholderRowExec have no columns that anything could refer to.
+        let placeholder = upload.input().is::<PlaceholderRowExec>();
+        let schema = if placeholder { Arc::new(Schema::empty()) } else { upload.input().schema() };
         let types = columnar::natural_types(&schema).map_err(|error| plan_datafusion_err!("DeviceUploadExec: {error}"))?;
         Stage {
             kind: StageKind::Upload { input: Arc::clone(upload.input()) },
@@ -142,7 +145,7 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         Stage {
             schema: Arc::clone(&input.schema),
             types: input.types.clone(),
-            partitions: input.partitions,
+            partitions: partitions(plan),
             kind: StageKind::Limit { input: Arc::new(input), skip: limit.skip(), fetch: limit.fetch_rows() },
             metrics: limit.metrics.clone(),
         }

@@ -128,6 +128,10 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             open(input, partition, run)?.map(move |batch| project(&batch?, &columns, &schema)).boxed()
         }
         StageKind::Select { input, .. } => select(open(input, partition, run)?, Arc::clone(stage), queue),
+        // A limit of all partitions takes them one with another.
+        StageKind::Limit { input, skip, fetch } if stage.partitions < input.partitions => {
+            limit(merge(input, run)?, *skip, *fetch)
+        }
         StageKind::Limit { input, skip, fetch } => limit(open(input, partition, run)?, *skip, *fetch),
         StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } => {
             aggregate(merge(input, run)?, Arc::clone(stage), queue)
@@ -148,7 +152,8 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
                 let batch = batch?;
                 if batch.num_rows() > 0 {
                     rows += batch.num_rows();
-                    gathered.push(batch);
+                    let none = stage.types.is_empty();
+                    gathered.push(if none { batch.project(&[])? } else { batch });
                 }
             }
             if gathered.is_empty() {

@@ -82,14 +82,16 @@ fn open(options: &DeviceOptions) -> std::result::Result<Context, String> {
     let Some(selector) = options.selector.clone() else {
         return Err("device.selector = 'none'".to_string());
     };
-    let mut config = DeviceConfig::default();
-    config.selector = selector;
-    config.platform = non_empty(&options.platform);
-    config.memory_bytes = options.memory_bytes;
-    config.compile_options = options.compile_options.split_whitespace().map(str::to_string).collect();
-    config.cache_dir = non_empty(&options.cache_dir).map(PathBuf::from);
-    config.profiling = options.profiling;
-    config.nvrtc_path = non_empty(&options.nvrtc_path).map(PathBuf::from);
+    let config = DeviceConfig {
+        selector,
+        platform: non_empty(&options.platform),
+        memory_bytes: options.memory_bytes,
+        compile_options: options.compile_options.split_whitespace().map(str::to_string).collect(),
+        cache_dir: non_empty(&options.cache_dir).map(PathBuf::from),
+        profiling: options.profiling,
+        nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
+        ..DeviceConfig::default()
+    };
     Context::new(config).map_err(|error| error.to_string())
 }
 

@@ -119,7 +119,7 @@ pub struct Literal {
 }
 
 /// Value of a [`Literal`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum LiteralValue {
     /// NULL of the literal's type.
     Null,
@@ -131,6 +131,20 @@ pub enum LiteralValue {
     Float(f64),
     /// Strings and binary.
     Bytes(Vec<u8>),
+}
+
+/// Floats by their bits: -0.0 is another literal than 0.0, and a NaN is itself.
+impl PartialEq for LiteralValue {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Bool(left), Self::Bool(right)) => left == right,
+            (Self::Int(left), Self::Int(right)) => left == right,
+            (Self::Float(left), Self::Float(right)) => left.to_bits() == right.to_bits(),
+            (Self::Bytes(left), Self::Bytes(right)) => left == right,
+            _ => false,
+        }
+    }
 }
 
 /// Aggregate functions.

@@ -172,15 +172,20 @@ fn with_child(plan: &Arc<dyn ExecutionPlan>, child: Arc<dyn ExecutionPlan>) -> R
     Arc::clone(plan).replace_children(vec![child], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
-/// The device operators of an island below exchanges that mean nothing between device operators.
+/// The device operators of an island below exchanges that mean nothing between device operators; an
+/// exchange that stops after some rows leaves a limit.
 fn exchange_over_island(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
     if let Some(input) = island_input(plan) {
         return Some(Arc::clone(input));
     }
-    match plan.children().as_slice() {
-        [child] if is_round_robin(plan) || is_plain_coalesce(plan) => exchange_over_island(child),
-        _ => None,
+    let children = plan.children();
+    let [child] = children.as_slice() else { return None };
+    if is_round_robin(plan) || is_plain_coalesce(plan) {
+        return exchange_over_island(child);
     }
+    let fetch = plan.downcast_ref::<CoalescePartitionsExec>()?.fetch();
+    let limit = GlobalLimitExec::new(exchange_over_island(child)?, 0, fetch);
+    DeviceLimitExec::try_new(Arc::new(limit)).ok().map(|limit| Arc::new(limit) as _)
 }
 
 /// What lies below all exchanges: an aggregation takes its rows from anywhere, in any order.

@@ -46,7 +46,7 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
         return false;
     }
     // A limit right above rows that nothing computes is part of their scan.
-    !(is_limit(plan) && !subtree_computes(plan))
+    !is_limit(plan) || subtree_computes(plan)
 }
 
 /// The expressions that a file scan evaluates, over the table's columns.
@@ -98,7 +98,7 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         return Err("its expressions were merged into the file scan".to_string());
     }
     Err(match plan.name() {
-        "SortExec" => "sorting has no device form yet".to_string(),
+        "SortExec" | "SortExec(TopK)" => "sorting has no device form yet".to_string(),
         "HashJoinExec" | "NestedLoopJoinExec" | "CrossJoinExec" | "SortMergeJoinExec" | "SymmetricHashJoinExec"
         | "PiecewiseMergeJoinExec" => "joins have no device form yet".to_string(),
         "WindowAggExec" | "BoundedWindowAggExec" | "PartitionedTopKExec" => {

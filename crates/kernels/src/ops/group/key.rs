@@ -146,7 +146,8 @@ impl Key {
         match (self.ctype, self.bounds) {
             (CType::F64, _) => format!("BITS_F64({packed})"),
             (CType::F32, _) => format!("BITS_F32({packed})"),
-            (CType::Bool, _) => format!("(i32)({packed})"),
+            // NULL is packed as 2, and bits are made from bytes of 0 and 1.
+            (CType::Bool, _) => format!("(i32)({packed} & 1)"),
             (CType::I128, Some((least, _))) => {
                 format!(
                     "i128_add(i128_make({packed}, 0), i128_make((u64){:#x}UL, (u64){:#x}UL))",
