@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
-use arrow::compute::cast;
+use arrow::compute::{can_cast_types, cast};
 use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, TimeUnit, UnionFields, UnionMode};
 use columnar::{ColumnType, Layout};
 use datafusion::common::{Result, ScalarValue};
@@ -277,7 +277,8 @@ fn types() -> String {
     }
     text += "\nColumns of other types stay on the host, and so do the operators that use them:\n\n";
     let item = || Arc::new(Field::new_list_field(DataType::Int64, true));
-    let entries = DataType::Struct(vec![Field::new("keys", DataType::Utf8, false), Field::new("values", DataType::Int64, true)].into());
+    let entries =
+        DataType::Struct(vec![Field::new("keys", DataType::Utf8, false), Field::new("values", DataType::Int64, true)].into());
     let others = [
         ("`Float16`", DataType::Float16),
         ("`Decimal256`", DataType::Decimal256(40, 2)),
@@ -348,7 +349,9 @@ fn constant(data_type: &DataType) -> ScalarValue {
             let number = cast(&number, &DataType::Int32).unwrap();
             cast(&number, data_type)
         }
-        other if other.is_string() || other.is_binary() || matches!(other, DataType::Dictionary(_, value) if value.is_string()) => {
+        other
+            if other.is_string() || other.is_binary() || matches!(other, DataType::Dictionary(_, value) if value.is_string()) =>
+        {
             cast(&text, other)
         }
         other => cast(&number, other),
@@ -430,7 +433,14 @@ async fn expressions() -> String {
         (
             "`AND` `OR` `NOT`, `IS TRUE` and its kin",
             Box::new(move |_| {
-                let truths = [a().is_true(), a().is_not_true(), a().is_false(), a().is_not_false(), a().is_unknown(), a().is_not_unknown()];
+                let truths = [
+                    a().is_true(),
+                    a().is_not_true(),
+                    a().is_false(),
+                    a().is_not_false(),
+                    a().is_unknown(),
+                    a().is_not_unknown(),
+                ];
                 let mut all = vec![binary(And), binary(Or), Expr::Not(Box::new(a()))];
                 all.extend(truths);
                 all
@@ -555,7 +565,10 @@ async fn aggregate_functions() -> String {
                         false => aggregate.clone(),
                     };
                     // Without a filter DataFusion could answer from statistics.
-                    let frame = ctx.table("t").await.and_then(|table| table.filter(col("flag"))?.aggregate(keys, vec![aggregate.alias("x")]));
+                    let frame = ctx
+                        .table("t")
+                        .await
+                        .and_then(|table| table.filter(col("flag"))?.aggregate(keys, vec![aggregate.alias("x")]));
                     match runs(frame).await {
                         Outcome::Device if worst == Outcome::NotSql => worst = Outcome::Device,
                         Outcome::Host(operators) => worst = Outcome::Host(operators),
@@ -565,7 +578,10 @@ async fn aggregate_functions() -> String {
             }
             outcomes.push(worst);
         }
-        let keyed = ctx.table("t").await.and_then(|table| table.filter(col("flag"))?.aggregate(vec![a()], vec![aggregates::count(lit(1))]));
+        let keyed = ctx
+            .table("t")
+            .await
+            .and_then(|table| table.filter(col("flag"))?.aggregate(vec![a()], vec![aggregates::count(lit(1))]));
         outcomes.push(runs(keyed).await);
         matrix.add(&data_type, &outcomes);
     }
@@ -580,9 +596,13 @@ async fn aggregate_functions() -> String {
 
 fn casts() -> String {
     let types = all_types();
-    let marks = |from: &DataType| -> Vec<bool> { types.iter().map(|to| from == to || supports_cast(from, to).is_ok()).collect() };
+    let mark = |from: &DataType, to: &DataType| match from == to || supports_cast(from, to).is_ok() {
+        true => "●",
+        false if can_cast_types(from, to) => "host",
+        false => "·",
+    };
+    let matrix: Vec<Vec<&str>> = types.iter().map(|from| types.iter().map(|to| mark(from, to)).collect()).collect();
     // Types from which the same casts lead anywhere, and to which they lead from everywhere, are one.
-    let matrix: Vec<Vec<bool>> = types.iter().map(marks).collect();
     let alike = |i: usize, j: usize| {
         (0..types.len()).all(|k| k == i || k == j || (matrix[i][k] == matrix[j][k] && matrix[k][i] == matrix[k][j]))
             && matrix[i][j] == matrix[i][i]
@@ -607,7 +627,7 @@ fn casts() -> String {
     let numbers: Vec<String> = (1..=groups.len()).map(|number| number.to_string()).collect();
     writeln!(text, "\n| | {} |\n|---|{}", numbers.join(" | "), "---|".repeat(groups.len())).unwrap();
     for (number, from) in groups.iter().enumerate() {
-        let cells: Vec<&str> = groups.iter().map(|to| if matrix[from[0]][*to.last().unwrap()] { "●" } else { "host" }).collect();
+        let cells: Vec<&str> = groups.iter().map(|to| matrix[from[0]][*to.last().unwrap()]).collect();
         writeln!(text, "| {} | {} |", number + 1, cells.join(" | ")).unwrap();
     }
     text
@@ -616,7 +636,8 @@ fn casts() -> String {
 /// The planner gives casts the answer that the table gives them.
 #[tokio::test]
 async fn planner_casts_what_the_page_says() {
-    for (from, to) in [(DataType::Int64, DataType::Int8), (DataType::Utf8, DataType::Date32), (DataType::Float64, DataType::Utf8)] {
+    for (from, to) in [(DataType::Int64, DataType::Int8), (DataType::Utf8, DataType::Date32), (DataType::Float64, DataType::Utf8)]
+    {
         let ctx = table_of(&from);
         let frame = ctx.table("t").await.and_then(|table| table.filter(col("flag"))?.select(vec![cast_to(col("a"), to.clone())]));
         assert_eq!(runs(frame).await == Outcome::Device, supports_cast(&from, &to).is_ok(), "{from} to {to}");

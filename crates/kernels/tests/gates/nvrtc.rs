@@ -49,7 +49,8 @@ fn compile(nvrtc: &Nvrtc, text: &str) -> Result<Vec<KernelUsage>, String> {
 
 #[track_caller]
 fn check(nvrtc: &Nvrtc, samples: &[Sample]) {
-    let results = in_parallel(samples, |sample| compile(nvrtc, &sample.text).map_err(|error| format!("{}: {error}", sample.name)));
+    let results =
+        in_parallel(samples, |sample| compile(nvrtc, &sample.text).map_err(|error| format!("{}: {error}", sample.name)));
     let (mut used, mut failures) = (Vec::new(), Vec::new());
     for (sample, result) in samples.iter().zip(results) {
         match result {

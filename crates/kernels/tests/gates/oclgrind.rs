@@ -97,7 +97,8 @@ fn is_meant(complaint: &str) -> bool {
         .collect();
     let places: Vec<&str> = complaint.lines().map(str::trim).filter(|line| line.starts_with("At line")).collect();
     let [first, second] = accesses[..] else { return false };
-    let [Some(one), Some(other)] = [places.first(), places.get(1)].map(|place| place.and_then(|place| place.split(' ').nth(2))) else {
+    let [Some(one), Some(other)] = [places.first(), places.get(1)].map(|place| place.and_then(|place| place.split(' ').nth(2)))
+    else {
         return false;
     };
     let shared = complaint.contains("local memory");
@@ -116,7 +117,12 @@ const ROWS: usize = 300;
 
 /// Both profiles; groups and tiles as small as they may be, tables that must grow.
 fn profiles() -> [Options; 2] {
-    [Profile::Gpu, Profile::Cpu].map(|profile| Options { group_size: 64, tile_rows: 64, initial_groups: 16, ..Options::new(profile) })
+    [Profile::Gpu, Profile::Cpu].map(|profile| Options {
+        group_size: 64,
+        tile_rows: 64,
+        initial_groups: 16,
+        ..Options::new(profile)
+    })
 }
 
 const SMALL: usize = 0;
@@ -221,7 +227,9 @@ fn select_computes() {
         Expr::Compare { op: CompareOp::Lt, left: Expr::Column(NAME).into(), right: Expr::Column(NAME).into() },
         Expr::InList {
             expr: Expr::Column(KEY).into(),
-            list: (0..40).map(|at| Literal { data_type: DataType::Int64, value: LiteralValue::Int(at * 1_000_000_007) }).collect(),
+            list: (0..40)
+                .map(|at| Literal { data_type: DataType::Int64, value: LiteralValue::Int(at * 1_000_000_007) })
+                .collect(),
             negated: false,
         },
         Expr::Arithmetic {
@@ -237,12 +245,11 @@ fn select_computes() {
             data_type: DataType::Int64,
         },
         Expr::Cast { expr: Expr::Column(SMALL).into(), to: DataType::Decimal128(20, 3), checked: true },
-        Expr::Coalesce(vec![Expr::Column(CITY), Expr::Cast { expr: Expr::Column(CITY).into(), to: DataType::Utf8, checked: true }]),
-        Expr::Case {
-            branches: vec![(Expr::Column(FLAG), Expr::Column(RATIO))],
-            otherwise: None,
-            data_type: DataType::Float64,
-        },
+        Expr::Coalesce(vec![
+            Expr::Column(CITY),
+            Expr::Cast { expr: Expr::Column(CITY).into(), to: DataType::Utf8, checked: true },
+        ]),
+        Expr::Case { branches: vec![(Expr::Column(FLAG), Expr::Column(RATIO))], otherwise: None, data_type: DataType::Float64 },
     ];
     clean("select_computes", |queue| {
         select(queue, &source(None), outputs.clone(), ROWS);
@@ -409,7 +416,8 @@ kernel void beyond(global uint *out) { out[get_global_id(0) + 1] = 1; }";
     let Some(log) = log else { return };
     let (meant, complaints): (Vec<_>, Vec<_>) = complaints(&log).into_iter().partition(|complaint| is_meant(complaint));
     for (fault, kernel) in [("data race", "race"), ("data race", "no_barrier"), ("Invalid write", "beyond")] {
-        let found = complaints.iter().any(|complaint| complaint.contains(fault) && complaint.contains(&format!("Kernel: {kernel}")));
+        let found =
+            complaints.iter().any(|complaint| complaint.contains(fault) && complaint.contains(&format!("Kernel: {kernel}")));
         assert!(found, "no {fault} in {kernel}:\n{log}");
     }
     assert!(!meant.is_empty() && meant.iter().all(|complaint| complaint.contains("Kernel: meant")), "{log}");

@@ -227,7 +227,8 @@ impl Sampler {
                 let input = Input { schema: Arc::new(schema), types: vec![ty.clone(), ty], filter: None };
                 let (a, b) = (Expr::Column(0), Expr::Column(1));
                 let name = format!("{decimal} in {carrier:?}, {bits} bits, nullable {nullable}");
-                let exprs: Vec<Expr> = arithmetic(&decimal, &a, &b).into_iter().filter(|expr| supports(expr, &input.schema).is_ok()).collect();
+                let exprs: Vec<Expr> =
+                    arithmetic(&decimal, &a, &b).into_iter().filter(|expr| supports(expr, &input.schema).is_ok()).collect();
                 self.select(&name, &input, exprs);
                 let all = aggregates(&decimal, &input.schema);
                 let all: Vec<Aggregate> = all.into_iter().filter(|aggregate| aggregate.filter.is_none()).collect();
@@ -241,7 +242,8 @@ impl Sampler {
         for (codes, bounds) in [(Carrier::U8, (0, 3)), (Carrier::U16, (0, 1023))] {
             let layout = Layout::Dictionary { codes, values: Layout::Offsets32.into() };
             let ty = ColumnType { data_type: DataType::Utf8View, nullable: false, layout, bounds: Some(bounds) };
-            let schema = Schema::new(vec![Field::new("a", DataType::Utf8View, false), Field::new("b", DataType::Utf8View, false)]);
+            let schema =
+                Schema::new(vec![Field::new("a", DataType::Utf8View, false), Field::new("b", DataType::Utf8View, false)]);
             let equal = Expr::Compare {
                 op: CompareOp::Eq,
                 left: Expr::Column(0).into(),
@@ -295,7 +297,8 @@ impl Sampler {
                 aggregate(AggregateFunction::Avg, Some(expr), data_type)
             };
             let op = |op, left: Expr, right: Expr| {
-                let data_type = arithmetic_type(op, &left.data_type(&schema).unwrap(), &right.data_type(&schema).unwrap()).unwrap();
+                let data_type =
+                    arithmetic_type(op, &left.data_type(&schema).unwrap(), &right.data_type(&schema).unwrap()).unwrap();
                 Expr::Arithmetic { op, left: left.into(), right: right.into(), data_type }
             };
             use ArithmeticOp::*;
@@ -325,7 +328,11 @@ impl Sampler {
             ]);
             let q6 = Input { schema: schema.clone(), types, filter: Some(filter) };
             self.reduce(&format!("Q6 on {carrier:?}"), &q6, vec![sum(op(Multiply, column("price"), column("discount")))]);
-            self.select(&format!("rows of Q6 on {carrier:?}"), &q6, vec![revenue, charge, column("returnflag"), column("shipdate")]);
+            self.select(
+                &format!("rows of Q6 on {carrier:?}"),
+                &q6,
+                vec![revenue, charge, column("returnflag"), column("shipdate")],
+            );
         }
     }
 }
@@ -386,7 +393,9 @@ fn arithmetic(data_type: &DataType, left: &Expr, right: &Expr) -> Vec<Expr> {
     let typed = [Add, Subtract, Multiply, Divide, Modulo, BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight]
         .into_iter()
         .filter_map(|op| Some((op, arithmetic_type(op, data_type, data_type)?)));
-    typed.map(|(op, data_type)| Expr::Arithmetic { op, left: left.clone().into(), right: right.clone().into(), data_type }).collect()
+    typed
+        .map(|(op, data_type)| Expr::Arithmetic { op, left: left.clone().into(), right: right.clone().into(), data_type })
+        .collect()
 }
 
 /// Type of the result, which Arrow's own kernels tell.
