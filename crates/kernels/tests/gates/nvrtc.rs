@@ -85,10 +85,8 @@ fn gpu_programs_compile_without_spills() {
 fn dumped_programs_compile_without_spills() {
     let folder = std::env::var("DEVICEFUSION_KERNEL_TEXTS").expect("DEVICEFUSION_KERNEL_TEXTS names a folder of texts");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
-    let samples = files.map(|file| {
-        let path = file.unwrap().path();
-        Sample { name: path.display().to_string(), text: std::fs::read_to_string(&path).unwrap() }
-    });
+    let paths = files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|extension| extension == "cl"));
+    let samples = paths.map(|path| Sample { name: path.display().to_string(), text: std::fs::read_to_string(&path).unwrap() });
     let mut samples: Vec<Sample> = samples.collect();
     samples.sort_by(|a, b| a.name.cmp(&b.name));
     assert!(!samples.is_empty(), "{folder} holds no texts: did the tests run with DEVICEFUSION_DUMP_KERNELS={folder}?");
