@@ -10,7 +10,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use datafusion_sqllogictest::{DFColumnType, df_value_validator, setup_scratch_dir, value_normalizer};
 use futures::StreamExt;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sqllogictest::{Record, Runner, parse_file, strict_column_validator};
 
 use crate::engine::{Engine, Setup, Side};
@@ -112,8 +112,7 @@ pub async fn run_all(files: Vec<SltFile>, setup: Setup, jobs: usize) -> Result<b
     .buffer_unordered(jobs.max(1));
 
     while let Some((name, result)) = running.next().await {
-        progress.inc(1);
-        progress.set_message(name.clone());
+        advance(&progress, &name);
         let mut tally = tally.lock();
         match result {
             Ok(None) => tally.skipped_files += 1,
@@ -164,11 +163,21 @@ pub fn flatten<T>(result: std::result::Result<Result<T>, tokio::task::JoinError>
     result.unwrap_or_else(|error| Err(DataFusionError::Execution(error.to_string())))
 }
 
-/// A bar over files; hidden where no one watches.
+/// A bar over files, on a terminal.
 pub fn progress(files: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
     let style = ProgressStyle::with_template("[{elapsed_precise}] {bar:40} {pos}/{len} {msg}");
-    ProgressBar::new(files as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let bar = ProgressBar::new(files as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    if !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar
+}
+
+/// One more file is done. In a log the bar is a line now and then.
+pub fn advance(progress: &ProgressBar, name: &str) {
+    progress.inc(1);
+    progress.set_message(name.to_string());
+    if progress.is_hidden() && progress.position().is_multiple_of(50) {
+        eprintln!("{} of {} files", progress.position(), progress.length().unwrap_or_default());
+    }
 }

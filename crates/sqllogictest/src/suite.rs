@@ -17,7 +17,7 @@ use futures::StreamExt;
 
 use crate::engine::{Setup, Side};
 use crate::files::{self, SltFile, TEST_FILES};
-use crate::run::{FileResult, RecordResult, flatten, progress, run_file, shortened};
+use crate::run::{FileResult, RecordResult, advance, flatten, progress, run_file, shortened};
 use crate::tally::SharedTally;
 
 /// Both sides of one file.
@@ -69,8 +69,7 @@ pub async fn run(folder: &Path, filters: &[String], exceptions: Option<&Path>, s
     let mut comparison = Comparison::default();
     let mut unused = exceptions.clone();
     while let Some((name, result)) = running.next().await {
-        progress.inc(1);
-        progress.set_message(name.clone());
+        advance(&progress, &name);
         match result {
             Ok(Some(pair)) => {
                 tally.lock().files += 1;
