@@ -87,7 +87,9 @@ impl Case {
         };
         match (actual, expected) {
             (Err((true, error)), _) if harness::text(&error).contains("device.fallback") => {
-                Outcome::Refused(harness::text(&error))
+                let text = harness::text(&error);
+                let reason = text.lines().find(|line| line.contains("device.fallback")).unwrap_or(&text);
+                Outcome::Refused(reason.to_string())
             }
             (Err(_), Err(_)) => Outcome::BothFail,
             (Err((_, error)), Ok(_)) => Outcome::Differs(format!("fails: {}", harness::text(&error))),

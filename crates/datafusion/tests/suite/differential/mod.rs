@@ -167,7 +167,7 @@ async fn run_shape(sides: &Sides, seed: u64, number: usize) -> Tally {
             case.query.vary(&mut rng);
         }
         case.rows = Rows::random(&mut rng, &case.columns, case.settings.partitions);
-        case.settings.host_batch_rows = *[8192, 64, 16].choose(&mut rng).unwrap();
+        case.settings.host_batch_rows = *[8192, 64, 16, 16].choose(&mut rng).unwrap();
         case.settings.device_batch_rows = *[0, 0, 100, 37].choose(&mut rng).unwrap();
         match case.run(sides).await {
             Outcome::Same { rows, batches, computed } => {
