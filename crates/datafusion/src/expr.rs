@@ -178,8 +178,13 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
     match (function.fun().name(), arguments) {
         ("nullif", [left, right]) => {
             let left = translate(left, schema)?;
-            let equal =
-                Expr::Compare { op: CompareOp::Eq, left: Box::new(left.clone()), right: Box::new(translate(right, schema)?) };
+            let floats = function.return_type().is_floating();
+            let equal = match translate(right, schema)? {
+                // NULLIF tells -0.0 from 0.0, as IN does and = does not.
+                Expr::Literal(literal) => Expr::InList { expr: Box::new(left.clone()), list: vec![literal], negated: false },
+                _ if floats => return Err("nullif of two computed floats has no device form".to_string()),
+                right => Expr::Compare { op: CompareOp::Eq, left: Box::new(left.clone()), right: Box::new(right) },
+            };
             let data_type = function.return_type().clone();
             let null = Literal { data_type: data_type.clone(), value: LiteralValue::Null };
             Ok(Expr::Case { branches: vec![(equal, Expr::Literal(null))], otherwise: Some(Box::new(left)), data_type })

@@ -103,10 +103,6 @@ macro_rules! row_wise_operator {
                 vec![false]
             }
 
-            fn input_distribution_requirements(&self) -> datafusion::physical_plan::InputDistributionRequirements {
-                self.host.input_distribution_requirements()
-            }
-
             fn children(&self) -> Vec<&std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
                 self.host.children()
             }

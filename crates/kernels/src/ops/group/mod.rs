@@ -265,6 +265,11 @@ impl GroupBy {
                     }
                     _ => key.store.finish(queue, &primitives, rows, buffers, None)?,
                 },
+                (Some(key), Some(store), None) if matches!(key.form, Form::Codes(_)) => {
+                    let dictionary = state.dictionaries[index].clone();
+                    let values = store.values.into_iter().collect();
+                    primitives.column(queue, &key.store.ty, rows, values, store.valid.as_ref(), dictionary)?
+                }
                 (Some(key), Some(store), None) => key.store.finish(queue, &primitives, rows, store, None)?,
                 (None, _, Some(buffers)) => {
                     let output = self.results.outputs[index]
