@@ -101,6 +101,8 @@ impl<'a> RowWriter<'a> {
             Expr::Coalesce(operands) => self.coalesce(operands)?,
             Expr::Cast { expr, to, checked } => self.cast(expr, to, *checked)?,
         };
+        // A NULL is written by nobody else who would ask for its type's section.
+        self.params.need_type(value.ctype);
         self.scope().known.push((expr.clone(), value.clone()));
         Ok(value)
     }
