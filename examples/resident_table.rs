@@ -9,7 +9,8 @@ use devicefusion::DeviceTable;
 #[tokio::main]
 async fn main() -> Result<()> {
     let ctx = devicefusion::session()?;
-    let rows = ctx.sql("SELECT value AS id, cast(value % 100 AS decimal(15, 2)) AS price FROM generate_series(1, 500000)").await?;
+    let rows =
+        ctx.sql("SELECT value AS id, cast(value % 100 AS decimal(15, 2)) AS price FROM generate_series(1, 500000)").await?;
     let table = match DeviceTable::load(&ctx, rows).await {
         Ok(table) => table,
         Err(error) => {

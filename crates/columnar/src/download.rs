@@ -53,7 +53,9 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
     if column.is_empty() {
         return ready(Ok(new_empty_array(&column.ty().data_type))).boxed();
     }
-    if let (DataType::Dictionary(_, values), false) = (&column.ty().data_type, matches!(column.ty().layout, Layout::Dictionary { .. })) {
+    if let (DataType::Dictionary(_, values), false) =
+        (&column.ty().data_type, matches!(column.ty().layout, Layout::Dictionary { .. }))
+    {
         // Computed values of a dictionary type: a dictionary is made of them here.
         let plain = ColumnType { data_type: values.as_ref().clone(), ..column.ty().as_ref().clone() };
         let to = column.ty().data_type.clone();

@@ -40,7 +40,9 @@ pub(crate) fn lower_aggregate(
         [] => None,
         [argument] => match argument.downcast_ref::<Literal>() {
             // COUNT(*) arrives as COUNT(1).
-            Some(literal) if function == AggregateFunction::Count && !literal.value().is_null() && !aggregate.is_distinct() => None,
+            Some(literal) if function == AggregateFunction::Count && !literal.value().is_null() && !aggregate.is_distinct() => {
+                None
+            }
             _ => Some(lower(argument, schema)?),
         },
         _ => return Err(format!("the aggregate {name} of several columns has no device form")),

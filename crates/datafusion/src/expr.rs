@@ -9,8 +9,8 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, NegativeExpr,
-    NotExpr, TryCastExpr,
+    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
+    NegativeExpr, NotExpr, TryCastExpr,
 };
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 
@@ -161,9 +161,7 @@ fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema
     for (when, then) in case.when_then_expr() {
         let when = translate(when, schema)?;
         let condition = match &operand {
-            Some(operand) => {
-                Expr::Compare { op: CompareOp::Eq, left: Box::new(operand.clone()), right: Box::new(when) }
-            }
+            Some(operand) => Expr::Compare { op: CompareOp::Eq, left: Box::new(operand.clone()), right: Box::new(when) },
             None => when,
         };
         branches.push((condition, translate(then, schema)?));

@@ -216,7 +216,8 @@ impl Pipeline {
         };
         let fields = schema.fields().iter();
         let pairs = outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered(expr, &source_schema)?, field.as_ref().clone())));
-        let op = Select::try_new(self.input()?, pairs.collect::<Result<Vec<_>>>()?, Options::new(profile)).map_err(kernel_error)?;
+        let op =
+            Select::try_new(self.input()?, pairs.collect::<Result<Vec<_>>>()?, Options::new(profile)).map_err(kernel_error)?;
         let checks = self.predicates.iter().cloned().chain(outputs).collect();
         Ok(Stage {
             types: op.output_types().to_vec(),
@@ -239,11 +240,9 @@ impl Pipeline {
             checks.push(key);
         }
         let mut aggregates = Vec::new();
-        for ((function, filter), field) in
-            spec.aggregates.iter().zip(&spec.filters).zip(schema.fields().iter().skip(keys.len()))
+        for ((function, filter), field) in spec.aggregates.iter().zip(&spec.filters).zip(schema.fields().iter().skip(keys.len()))
         {
-            let arguments: Vec<_> =
-                function.expressions().iter().map(|expr| self.over_source(expr)).collect::<Result<_>>()?;
+            let arguments: Vec<_> = function.expressions().iter().map(|expr| self.over_source(expr)).collect::<Result<_>>()?;
             let filter = filter.as_ref().map(|filter| self.over_source(filter)).transpose()?;
             let lowered = lower_over(function, &arguments, filter.as_ref(), &source_schema)?;
             aggregates.push((lowered, Field::clone(field)));
@@ -272,7 +271,8 @@ fn lower_over(
     filter: Option<&Arc<dyn PhysicalExpr>>,
     schema: &Schema,
 ) -> Result<kernels::expr::Aggregate> {
-    lower_aggregate(function, arguments, filter, schema).map_err(|reason| internal_datafusion_err!("{}: {reason}", function.name()))
+    lower_aggregate(function, arguments, filter, schema)
+        .map_err(|reason| internal_datafusion_err!("{}: {reason}", function.name()))
 }
 
 fn lowered(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::expr::Expr> {

@@ -287,8 +287,7 @@ impl ExtensionOptions for DeviceOptions {
             "nvrtc_path" => self.nvrtc_path = value.to_string(),
             "platform" => self.platform = value.to_string(),
             "profile" => {
-                let choices =
-                    [("auto", ProfileSetting::Auto), ("cpu", ProfileSetting::Cpu), ("gpu", ProfileSetting::Gpu)];
+                let choices = [("auto", ProfileSetting::Auto), ("cpu", ProfileSetting::Cpu), ("gpu", ProfileSetting::Gpu)];
                 self.profile = choice(setting.key, value, &choices)?;
             }
             "profiling" => self.profiling = boolean(setting.key, value)?,

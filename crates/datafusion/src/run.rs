@@ -285,12 +285,7 @@ fn merge(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
 }
 
 /// A failed kernel's error; where a row failed, DataFusion's own message for that row.
-async fn explain(
-    error: kernels::Error,
-    queue: &Queue,
-    batch: &DeviceBatch,
-    checks: &[Arc<dyn PhysicalExpr>],
-) -> DataFusionError {
+async fn explain(error: kernels::Error, queue: &Queue, batch: &DeviceBatch, checks: &[Arc<dyn PhysicalExpr>]) -> DataFusionError {
     let kernels::Error::Row { row } = error else { return op_error(error) };
     let row = match columnar::download(queue, &batch.slice(row as usize, 1)).await {
         Ok(row) => row,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
-use datafusion::execution::context::SessionConfig;
 use datafusion::execution::TaskContext;
+use datafusion::execution::context::SessionConfig;
 use device::{Context, DeviceConfig, DeviceKind};
 use kernels::codegen::Profile;
 use parking_lot::Mutex;

@@ -38,8 +38,7 @@ impl DeviceIslandExec {
     /// The top of `input`'s device operators. `reason` says why rows leave the device here.
     pub fn try_new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>, profile: Profile) -> Result<Self> {
         let stage = graph::lower(&input, profile)?;
-        let properties =
-            Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
+        let properties = Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
         Ok(DeviceIslandExec {
             input,
             reason: reason.into(),

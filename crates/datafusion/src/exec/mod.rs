@@ -111,8 +111,7 @@ macro_rules! row_wise_operator {
                 &self,
                 f: &mut dyn FnMut(
                     &std::sync::Arc<dyn datafusion::physical_expr::PhysicalExpr>,
-                )
-                    -> datafusion::common::Result<datafusion::common::tree_node::TreeNodeRecursion>,
+                ) -> datafusion::common::Result<datafusion::common::tree_node::TreeNodeRecursion>,
             ) -> datafusion::common::Result<datafusion::common::tree_node::TreeNodeRecursion> {
                 self.host.apply_expressions(f)
             }
@@ -146,10 +145,7 @@ macro_rules! row_wise_operator {
                 Some(self.metrics.clone_inner())
             }
 
-            fn child_stats_requests(
-                &self,
-                partition: Option<usize>,
-            ) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
+            fn child_stats_requests(&self, partition: Option<usize>) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
                 self.host.child_stats_requests(partition)
             }
 

@@ -13,8 +13,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, Sched
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-    ReplaceChildrenOptions,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
 
 use crate::table::Snapshot;
@@ -98,7 +97,9 @@ impl ExecutionPlan for DeviceScanExec {
     }
 
     fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        internal_err!("the rows of a resident table need a session with a device: build its state with SessionStateBuilderExt::with_device")
+        internal_err!(
+            "the rows of a resident table need a session with a device: build its state with SessionStateBuilderExt::with_device"
+        )
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -31,8 +31,7 @@ pub struct DeviceUploadExec {
 impl DeviceUploadExec {
     /// An upload of `input`'s rows, which are on the host for `reason`.
     pub fn new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>) -> Self {
-        let properties =
-            Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
+        let properties = Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
         DeviceUploadExec { input, reason: reason.into(), properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 

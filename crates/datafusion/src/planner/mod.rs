@@ -2,8 +2,8 @@
 //! Planning: which operators move to the device, and why the others stay.
 
 mod lift;
-mod placement;
 mod place;
+mod placement;
 mod reasons;
 mod rule;
 mod support;

@@ -19,8 +19,7 @@ use datafusion::physical_plan::{
 use kernels::codegen::Profile;
 
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceLimitExec, DeviceProjectionExec, DeviceUploadExec,
-    is_device,
+    DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceLimitExec, DeviceProjectionExec, DeviceUploadExec, is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::support::{aggregate_form, computes, device_form, is_tiny, is_trivial, island_input, origin};
@@ -158,7 +157,8 @@ fn restore(
     match original.output_partitioning() {
         Partitioning::Hash(..) if hashed && restored.output_partitioning() != original.output_partitioning() => {
             let repartition = RepartitionExec::try_new(restored, original.output_partitioning().clone())?;
-            restored = Arc::new(if original.output_ordering().is_some() { repartition.with_preserve_order() } else { repartition });
+            restored =
+                Arc::new(if original.output_ordering().is_some() { repartition.with_preserve_order() } else { repartition });
         }
         _ if partitions == 1 && restored.output_partitioning().partition_count() > 1 => {
             restored = Arc::new(CoalescePartitionsExec::new(restored));

@@ -53,8 +53,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
             }
             Err(_) => plan,
         };
-        if strict
-            && let Some(first) = host_operators(&placed, &options, None).first() {
+        if strict && let Some(first) = host_operators(&placed, &options, None).first() {
             return plan_err!(
                 "{} would run on the host: {}; device.fallback = error forbids it, SET device.fallback = 'host' allows it",
                 first.operator,

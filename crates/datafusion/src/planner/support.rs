@@ -99,7 +99,11 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     }
     Err(match plan.name() {
         "SortExec" | "SortExec(TopK)" => "sorting has no device form yet".to_string(),
-        "HashJoinExec" | "NestedLoopJoinExec" | "CrossJoinExec" | "SortMergeJoinExec" | "SymmetricHashJoinExec"
+        "HashJoinExec"
+        | "NestedLoopJoinExec"
+        | "CrossJoinExec"
+        | "SortMergeJoinExec"
+        | "SymmetricHashJoinExec"
         | "PiecewiseMergeJoinExec" => "joins have no device form yet".to_string(),
         "WindowAggExec" | "BoundedWindowAggExec" | "PartitionedTopKExec" => {
             "window functions have no device form yet".to_string()
@@ -169,9 +173,8 @@ pub(crate) fn is_trivial(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 fn passes_columns(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.downcast_ref::<ProjectionExec>().is_some_and(|projection| {
-        projection.expr().iter().all(|output| output.expr.downcast_ref::<Column>().is_some())
-    })
+    plan.downcast_ref::<ProjectionExec>()
+        .is_some_and(|projection| projection.expr().iter().all(|output| output.expr.downcast_ref::<Column>().is_some()))
 }
 
 /// Whether statistics say that an input is too small for the device to pay off.

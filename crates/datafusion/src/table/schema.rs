@@ -89,7 +89,9 @@ impl SchemaProvider for DeviceSchema {
                 Arc::new(futures::executor::block_on(table)?)
             }
             None if table.is::<DeviceTable>() => table,
-            None => return exec_err!("device.{name}: only tables of rows can be resident, create it with CREATE TABLE … AS SELECT"),
+            None => {
+                return exec_err!("device.{name}: only tables of rows can be resident, create it with CREATE TABLE … AS SELECT");
+            }
         };
         Ok(self.tables.write().insert(name, table))
     }

@@ -111,10 +111,22 @@ impl SnapshotBuilder {
         let statistics = Statistics {
             num_rows: Precision::Exact(table.batches.iter().map(DeviceBatch::num_rows).sum()),
             total_byte_size: Precision::Exact(table.batches.iter().map(DeviceBatch::memory_bytes).sum()),
-            column_statistics: table.statistics.iter().enumerate().map(|(index, statistics)| {
-                let bytes = table.batches.iter().map(|batch| Ok(batch.project(&[index])?.memory_bytes())).sum::<columnar::Result<usize>>();
-                ColumnStatistics { byte_size: bytes.map_or(Precision::Absent, Precision::Exact), ..column_statistics(statistics) }
-            }).collect(),
+            column_statistics: table
+                .statistics
+                .iter()
+                .enumerate()
+                .map(|(index, statistics)| {
+                    let bytes = table
+                        .batches
+                        .iter()
+                        .map(|batch| Ok(batch.project(&[index])?.memory_bytes()))
+                        .sum::<columnar::Result<usize>>();
+                    ColumnStatistics {
+                        byte_size: bytes.map_or(Precision::Absent, Precision::Exact),
+                        ..column_statistics(statistics)
+                    }
+                })
+                .collect(),
         };
         Ok(Snapshot { context: self.context, table, statistics })
     }

@@ -160,7 +160,10 @@ fn a_device_without_doubles_or_wide_atomics_is_refused_by_name() {
     for (capability, mask) in [("fp64", true), ("atomics", false)] {
         let plan = FaultPlan::masking(move |info| if mask { info.fp64 = false } else { info.atomics64 = false });
         let error = Context::new(DeviceConfig::default().with_wrap(plan.wrap())).err().map(|error| error.to_string());
-        assert!(error.as_ref().is_some_and(|error| error.contains(capability) || error.contains("64-bit")), "{capability}: {error:?}");
+        assert!(
+            error.as_ref().is_some_and(|error| error.contains(capability) || error.contains("64-bit")),
+            "{capability}: {error:?}"
+        );
     }
 }
 

@@ -19,9 +19,18 @@ fn a_second_run_and_other_constants_compile_nothing() {
         ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
         for pair in [
             ["SELECT i + 1, s FROM t WHERE k = 3 AND f > 10.5", "SELECT i + 7, s FROM t WHERE k = 4 AND f > 0.5"],
-            ["SELECT sum(d * 2) FROM t WHERE d < 24 AND s = 'apple'", "SELECT sum(d * 3) FROM t WHERE d < 500 AND s = 'a longer constant'"],
-            ["SELECT k, count(*), sum(f) FROM t WHERE i > 9 GROUP BY k", "SELECT k, count(*), sum(f) FROM t WHERE i > 12345 GROUP BY k"],
-            ["SELECT s, k, min(i) FROM t WHERE k IN (1, 2, 3) GROUP BY s, k", "SELECT s, k, min(i) FROM t WHERE k IN (4, 5, 6) GROUP BY s, k"],
+            [
+                "SELECT sum(d * 2) FROM t WHERE d < 24 AND s = 'apple'",
+                "SELECT sum(d * 3) FROM t WHERE d < 500 AND s = 'a longer constant'",
+            ],
+            [
+                "SELECT k, count(*), sum(f) FROM t WHERE i > 9 GROUP BY k",
+                "SELECT k, count(*), sum(f) FROM t WHERE i > 12345 GROUP BY k",
+            ],
+            [
+                "SELECT s, k, min(i) FROM t WHERE k IN (1, 2, 3) GROUP BY s, k",
+                "SELECT s, k, min(i) FROM t WHERE k IN (4, 5, 6) GROUP BY s, k",
+            ],
         ] {
             answer(&ctx, pair[0]).await.unwrap();
             let before = runtime.counters().unwrap();

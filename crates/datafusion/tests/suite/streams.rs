@@ -18,7 +18,11 @@ const ROWS: usize = 400_000;
 async fn assert_returns(context: &Context, before: usize) {
     let start = Instant::now();
     while context.pool().in_use() > before {
-        assert!(start.elapsed() < Duration::from_secs(30), "{} bytes are still in use, {before} were before", context.pool().in_use());
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "{} bytes are still in use, {before} were before",
+            context.pool().in_use()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -168,7 +168,11 @@ impl Case {
         let mut found = Vec::new();
         let one_batch = self.rows.partitions.len() == 1 && self.rows.partitions[0].len() == 1;
         if !one_batch {
-            found.push(Case { rows: self.rows.gathered(), settings: Settings { partitions: 1, ..self.settings.clone() }, ..self.clone() });
+            found.push(Case {
+                rows: self.rows.gathered(),
+                settings: Settings { partitions: 1, ..self.settings.clone() },
+                ..self.clone()
+            });
         } else {
             let rows = self.rows.num_rows();
             let mut piece = rows / 2;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::{concat_batches, lexsort_to_indices, take_record_batch, SortColumn};
+use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take_record_batch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::row::{RowConverter, SortField};
 
@@ -26,9 +26,8 @@ pub struct Allowance<'a> {
 
 /// The first difference, in words.
 pub fn difference(actual: &Answer, expected: &Answer, allowance: &Allowance) -> Option<String> {
-    let types = |answer: &Answer| -> Vec<DataType> {
-        answer.schema.fields().iter().map(|field| field.data_type().clone()).collect()
-    };
+    let types =
+        |answer: &Answer| -> Vec<DataType> { answer.schema.fields().iter().map(|field| field.data_type().clone()).collect() };
     if types(actual) != types(expected) {
         return Some(format!("types {:?} instead of {:?}", types(actual), types(expected)));
     }
@@ -59,7 +58,8 @@ pub fn difference(actual: &Answer, expected: &Answer, allowance: &Allowance) -> 
 fn differing_rows(actual: &RecordBatch, expected: &RecordBatch, row: usize) -> String {
     let show = |batch: &RecordBatch| {
         let values = batch.columns().iter().map(|column| {
-            datafusion::common::ScalarValue::try_from_array(column, row).map_or_else(|error| error.to_string(), |value| format!("{value:?}"))
+            datafusion::common::ScalarValue::try_from_array(column, row)
+                .map_or_else(|error| error.to_string(), |value| format!("{value:?}"))
         });
         values.collect::<Vec<_>>().join(", ")
     };
@@ -75,7 +75,8 @@ fn prepared(answer: &Answer, allowance: &Allowance) -> RecordBatch {
     if !allowance.any_order {
         return batch;
     }
-    let (exact, approximate): (Vec<usize>, Vec<usize>) = (0..batch.num_columns()).partition(|index| !allowance.approximate[*index]);
+    let (exact, approximate): (Vec<usize>, Vec<usize>) =
+        (0..batch.num_columns()).partition(|index| !allowance.approximate[*index]);
     let keys: Vec<SortColumn> = (exact.iter().chain(&approximate))
         .map(|index| SortColumn { values: Arc::clone(batch.column(*index)), options: None })
         .collect();
@@ -93,8 +94,12 @@ fn comparable(column: &ArrayRef, zeros_are_equal: bool) -> ArrayRef {
         return column;
     }
     match column.data_type() {
-        DataType::Float32 => Arc::new(column.as_primitive::<Float32Type>().unary::<_, Float32Type>(|x| if x.is_nan() { f32::NAN } else { x + 0.0 })),
-        DataType::Float64 => Arc::new(column.as_primitive::<Float64Type>().unary::<_, Float64Type>(|x| if x.is_nan() { f64::NAN } else { x + 0.0 })),
+        DataType::Float32 => Arc::new(
+            column.as_primitive::<Float32Type>().unary::<_, Float32Type>(|x| if x.is_nan() { f32::NAN } else { x + 0.0 }),
+        ),
+        DataType::Float64 => Arc::new(
+            column.as_primitive::<Float64Type>().unary::<_, Float64Type>(|x| if x.is_nan() { f64::NAN } else { x + 0.0 }),
+        ),
         _ => column,
     }
 }

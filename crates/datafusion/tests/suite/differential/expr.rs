@@ -223,7 +223,11 @@ impl Generator<'_> {
         match self.rng.random_range(0..16) {
             0..=5 => {
                 let left = self.any(depth);
-                let right = if self.rng.random_bool(0.7) { self.constant(&left.kind.clone()) } else { self.of(&left.kind.clone(), depth) };
+                let right = if self.rng.random_bool(0.7) {
+                    self.constant(&left.kind.clone())
+                } else {
+                    self.of(&left.kind.clone(), depth)
+                };
                 let operators = ["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"];
                 let operator = operators.choose(self.rng).unwrap();
                 call(&format!("({{}} {operator} {{}})"), vec![left, right])
@@ -273,7 +277,8 @@ impl Generator<'_> {
             }
             5 | 6 => {
                 let operator = ["/", "%"].choose(self.rng).unwrap();
-                let divisor = if self.fallible { self.of(&Kind::Int, 0) } else { Expr::positive(small(self.rng, &DataType::Int64)) };
+                let divisor =
+                    if self.fallible { self.of(&Kind::Int, 0) } else { Expr::positive(small(self.rng, &DataType::Int64)) };
                 call(&format!("({{}} {operator} {{}})"), vec![self.of(&Kind::Int, depth), divisor])
             }
             7 => {
@@ -292,12 +297,18 @@ impl Generator<'_> {
             },
             10 => {
                 let cast = if self.fallible { "arrow_cast" } else { "arrow_try_cast" };
-                let to = [DataType::Int8, DataType::Int16, DataType::Int32, DataType::UInt8, DataType::UInt64].choose(self.rng).unwrap().clone();
+                let to = [DataType::Int8, DataType::Int16, DataType::Int32, DataType::UInt8, DataType::UInt64]
+                    .choose(self.rng)
+                    .unwrap()
+                    .clone();
                 call(&format!("{cast}({{}}, '{to}')"), vec![self.of(&Kind::Int, depth)])
             }
             11 => {
                 let from = [Kind::Float, Kind::Decimal, Kind::Text].choose(self.rng).unwrap().clone();
-                let to = [DataType::Int8, DataType::Int32, DataType::Int64, DataType::UInt16, DataType::UInt64].choose(self.rng).unwrap().clone();
+                let to = [DataType::Int8, DataType::Int32, DataType::Int64, DataType::UInt16, DataType::UInt64]
+                    .choose(self.rng)
+                    .unwrap()
+                    .clone();
                 call(&format!("arrow_try_cast({{}}, '{to}')"), vec![self.of(&from, depth)])
             }
             12 => call("arrow_cast({}, 'Int32')", vec![self.boolean(depth)]),
@@ -359,7 +370,8 @@ impl Generator<'_> {
             }
             6 => call("(- {})", vec![self.narrow_decimal()]),
             7 => {
-                let to = ["Decimal128(20, 4)", "Decimal128(10, 1)", "Decimal128(5, 0)", "Decimal128(38, 6)"].choose(self.rng).unwrap();
+                let to =
+                    ["Decimal128(20, 4)", "Decimal128(10, 1)", "Decimal128(5, 0)", "Decimal128(38, 6)"].choose(self.rng).unwrap();
                 let from = [Kind::Decimal, Kind::Decimal, Kind::Int, Kind::Float, Kind::Text].choose(self.rng).unwrap().clone();
                 call(&format!("arrow_try_cast({{}}, '{to}')"), vec![self.of(&from, depth.min(1))])
             }
@@ -371,7 +383,10 @@ impl Generator<'_> {
     }
 
     fn text(&mut self, depth: usize) -> Expr {
-        let from = [Kind::Int, Kind::Bool, Kind::Text, Kind::Decimal, Kind::Temporal(DataType::Date32)].choose(self.rng).unwrap().clone();
+        let from = [Kind::Int, Kind::Bool, Kind::Text, Kind::Decimal, Kind::Temporal(DataType::Date32)]
+            .choose(self.rng)
+            .unwrap()
+            .clone();
         let to = ["Utf8", "Utf8View", "LargeUtf8"].choose(self.rng).unwrap();
         Expr::call(Kind::Text, format!("arrow_cast({{}}, '{to}')"), vec![self.of(&from, depth)])
     }

@@ -107,7 +107,11 @@ fn the_device_answers_as_datafusion_does() {
     if number("DEVICEFUSION_SHAPE").is_none() {
         let share = |part: usize| part * 100 / tally.same.max(1);
         assert!(share(tally.non_empty) >= 60, "{} % of the results are not empty, fewer than 60 %", share(tally.non_empty));
-        assert!(share(tally.several_batches) >= 20, "{} % of the results have several batches, fewer than 20 %", share(tally.several_batches));
+        assert!(
+            share(tally.several_batches) >= 20,
+            "{} % of the results have several batches, fewer than 20 %",
+            share(tally.several_batches)
+        );
         assert!(tally.refused.is_empty(), "some queries have no device form; see above");
     }
 }
@@ -146,13 +150,7 @@ fn shape(seed: u64, shape: usize) -> (Case, StdRng) {
         Ok("gpu") => profile = "gpu",
         _ => {}
     }
-    let settings = Settings {
-        profile,
-        host_batch_rows: 8192,
-        device_batch_rows: 0,
-        partitions,
-        resident: rng.random_bool(0.2),
-    };
+    let settings = Settings { profile, host_batch_rows: 8192, device_batch_rows: 0, partitions, resident: rng.random_bool(0.2) };
     let rows = Rows { schema: data::schema(&columns), partitions: vec![Vec::new()] };
     (Case { columns, rows, query, settings }, rng)
 }

@@ -47,9 +47,8 @@ impl Query {
             None => columns.to_vec(),
         };
         let grouped = rng.random_range(0..10);
-        let limit = (grouped < 4 && one_partition && rng.random_bool(0.25)).then(|| {
-            (*[1, 5, 40, 1000].choose(rng).unwrap(), *[0, 0, 3, 70].choose(rng).unwrap())
-        });
+        let limit = (grouped < 4 && one_partition && rng.random_bool(0.25))
+            .then(|| (*[1, 5, 40, 1000].choose(rng).unwrap(), *[0, 0, 3, 70].choose(rng).unwrap()));
         let mut generator = Generator { rng, columns: &outer, fallible: false };
         let filter = generator.rng.random_bool(0.5).then(|| generator.boolean(2));
         // Rows that are filtered out or cut off may be computed or not.
@@ -278,7 +277,10 @@ impl Generator<'_> {
 
     fn aggregate(&mut self, grouped: bool) -> Output {
         let small_int = |column: &Column| {
-            matches!(column.data_type, DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::UInt8 | DataType::UInt16 | DataType::UInt32)
+            matches!(
+                column.data_type,
+                DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::UInt8 | DataType::UInt16 | DataType::UInt32
+            )
         };
         let tiny_int = |column: &Column| matches!(column.data_type, DataType::Int8 | DataType::Int16 | DataType::UInt8);
         let tame = |column: &Column| column.tame && column.kind() == Kind::Float;

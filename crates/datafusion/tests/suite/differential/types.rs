@@ -98,10 +98,12 @@ pub fn data_type(rng: &mut StdRng) -> DataType {
         0 | 1 => Boolean,
         2..=9 => [Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64].choose(rng).unwrap().clone(),
         10..=13 => [Float64, Float32].choose(rng).unwrap().clone(),
-        14..=17 => [Decimal128(15, 2), Decimal128(15, 2), Decimal128(9, 4), Decimal128(38, 10), Decimal64(12, 3), Decimal32(7, 2)]
-            .choose(rng)
-            .unwrap()
-            .clone(),
+        14..=17 => {
+            [Decimal128(15, 2), Decimal128(15, 2), Decimal128(9, 4), Decimal128(38, 10), Decimal64(12, 3), Decimal32(7, 2)]
+                .choose(rng)
+                .unwrap()
+                .clone()
+        }
         18..=22 => [
             Utf8,
             Utf8,
@@ -237,8 +239,23 @@ fn decimal(rng: &mut StdRng, few: bool, precision: u8) -> i128 {
 fn string(rng: &mut StdRng, few: bool) -> String {
     const FEW: &[&str] = &["", "a", "b", "abcdefghijkl", "abcdefghijklm", "é", "日本語"];
     const MORE: &[&str] = &[
-        "ab", "abc", "A", " a", "a ", "123", "-7", "12.5", "true", "1970-01-01", "abcdefghijklmnopqrstuvwxyz",
-        "abcdefghijklmnopqrstuvwxyy", "A string that does not fit into a view, naïve", "𝄞", "\u{10ffff}", "\u{7f}", "日本",
+        "ab",
+        "abc",
+        "A",
+        " a",
+        "a ",
+        "123",
+        "-7",
+        "12.5",
+        "true",
+        "1970-01-01",
+        "abcdefghijklmnopqrstuvwxyz",
+        "abcdefghijklmnopqrstuvwxyy",
+        "A string that does not fit into a view, naïve",
+        "𝄞",
+        "\u{10ffff}",
+        "\u{7f}",
+        "日本",
     ];
     if few || rng.random_bool(0.4) {
         return FEW.choose(rng).unwrap().to_string();
