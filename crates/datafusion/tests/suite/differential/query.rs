@@ -115,6 +115,14 @@ impl Query {
         sql
     }
 
+    /// Whether nothing is computed: a resident table's columns are downloaded without a kernel.
+    pub fn only_passes_columns(&self) -> bool {
+        let inner = self.inner.iter().flat_map(|inner| inner.outputs.iter().chain(&inner.filter));
+        let mut expressions = self.expressions().chain(inner);
+        let computes = self.groups() || self.filter.is_some() || self.inner.as_ref().is_some_and(|inner| inner.filter.is_some());
+        !computes && expressions.all(|expr| matches!(expr.node, Node::Column(_)))
+    }
+
     /// Whether rows come out in the order they went in.
     pub fn keeps_order(&self) -> bool {
         !self.distinct && self.keys.is_empty() && self.limit.is_some()

@@ -185,16 +185,15 @@ impl GroupBy {
         if batch.num_rows() == 0 {
             return Ok(());
         }
+        let computed = match &self.before {
+            None => None,
+            Some(before) => Some(before.run(queue, batch).await?),
+        };
+        let batch = computed.as_ref().unwrap_or(batch);
         for (inner, state) in self.distincts.iter().zip(&mut state.distincts) {
             Box::pin(inner.push(queue, state, batch)).await?;
         }
-        match &self.before {
-            None => self.push_feed(queue, state, 0, batch).await,
-            Some(before) => {
-                let batch = before.run(queue, batch).await?;
-                self.push_feed(queue, state, 0, &batch).await
-            }
-        }
+        self.push_feed(queue, state, 0, batch).await
     }
 
     /// The groups, in no particular order. No batch where there are no groups; one row, if there are no
