@@ -96,7 +96,7 @@ impl Engine {
         let (context, device) = match side {
             Side::Plain => (plain.clone(), None),
             Side::Device => {
-                let runtime = setup.runtime.clone().unwrap_or_else(DeviceRuntime::new);
+                let runtime = setup.runtime.clone().unwrap_or_default();
                 (with_device(plain, setup, &runtime)?, Some(Device { runtime, tally: Arc::clone(tally) }))
             }
         };

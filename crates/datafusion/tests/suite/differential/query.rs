@@ -308,7 +308,8 @@ impl Generator<'_> {
                 let names = ["var_pop({})", "var_samp({})", "stddev_pop({})", "stddev({})"];
                 (*names.choose(self.rng).unwrap(), self.column(|column| tiny_int(column) || tame(column)), true)
             }
-            _ => ("count(DISTINCT {})", Some(self.any(0)), false),
+            // Of floats DataFusion counts the zeros as one or as two, by what else the query asks for.
+            _ => ("count(DISTINCT {})", Some(self.any(0)).filter(|operand| operand.kind != Kind::Float), false),
         };
         let (text, operands) = match (text, operand) {
             ("count(*)", _) => (text, Vec::new()),
