@@ -157,12 +157,23 @@ fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason>
 
 fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let operand = case.expr().map(|operand| translate(operand, schema)).transpose()?;
+    let floats = match case.expr() {
+        Some(operand) => operand.data_type(schema).map_err(|error| error.to_string())?.is_floating(),
+        None => false,
+    };
     let mut branches = Vec::with_capacity(case.when_then_expr().len());
     for (when, then) in case.when_then_expr() {
         let when = translate(when, schema)?;
-        let condition = match &operand {
-            Some(operand) => Expr::Compare { op: CompareOp::Eq, left: Box::new(operand.clone()), right: Box::new(when) },
-            None => when,
+        let condition = match (&operand, when) {
+            // CASE of an operand tells -0.0 from 0.0, as IN does and = does not.
+            (Some(operand), Expr::Literal(literal)) if floats => {
+                Expr::InList { expr: Box::new(operand.clone()), list: vec![literal], negated: false }
+            }
+            (Some(_), _) if floats => return Err("CASE of a float WHEN a computed one has no device form".to_string()),
+            (Some(operand), when) => {
+                Expr::Compare { op: CompareOp::Eq, left: Box::new(operand.clone()), right: Box::new(when) }
+            }
+            (None, when) => when,
         };
         branches.push((condition, translate(then, schema)?));
     }
