@@ -102,6 +102,7 @@ impl Case {
         let allowance = Allowance {
             any_order: !self.query.keeps_order(),
             zeros_are_equal: self.query.groups(),
+            nans_are_equal: self.query.groups() || self.query.aggregates(),
             approximate: &self.query.approximate(),
         };
         if let Some(difference) = difference(actual, expected, &allowance) {

@@ -20,6 +20,8 @@ pub struct Allowance<'a> {
     pub any_order: bool,
     /// A float of a group may be any of its equal members: either zero.
     pub zeros_are_equal: bool,
+    /// Which of several NaNs comes out of an aggregate depends on the order of rows.
+    pub nans_are_equal: bool,
     /// Columns with [`UNORDERED_TOLERANCE`].
     pub approximate: &'a [bool],
 }
@@ -69,7 +71,7 @@ fn differing_rows(actual: &RecordBatch, expected: &RecordBatch, row: usize) -> S
 /// One batch, in an order of its own where the query has none.
 fn prepared(answer: &Answer, allowance: &Allowance) -> RecordBatch {
     let batch = concat_batches(&answer.schema, &answer.batches).unwrap();
-    let columns: Vec<ArrayRef> = batch.columns().iter().map(|column| comparable(column, allowance.zeros_are_equal)).collect();
+    let columns: Vec<ArrayRef> = batch.columns().iter().map(|column| comparable(column, allowance)).collect();
     let fields = columns.iter().enumerate().map(|(index, column)| (format!("o{index}"), Arc::clone(column)));
     let batch = RecordBatch::try_from_iter_with_nullable(fields.map(|(name, column)| (name, column, true))).unwrap();
     if !allowance.any_order {
@@ -84,22 +86,24 @@ fn prepared(answer: &Answer, allowance: &Allowance) -> RecordBatch {
     take_record_batch(&batch, &order).unwrap()
 }
 
-/// A column with dictionaries unpacked and, where asked for, -0.0 as 0.0 and every NaN the same.
-fn comparable(column: &ArrayRef, zeros_are_equal: bool) -> ArrayRef {
+/// A column with dictionaries unpacked and, where that is allowed, -0.0 as 0.0 and every NaN the same.
+fn comparable(column: &ArrayRef, allowance: &Allowance) -> ArrayRef {
     let column = match column.data_type() {
         DataType::Dictionary(_, values) => arrow::compute::cast(column, values).unwrap(),
         _ => Arc::clone(column),
     };
-    if !zeros_are_equal {
-        return column;
-    }
+    let Allowance { zeros_are_equal, nans_are_equal, .. } = *allowance;
     match column.data_type() {
-        DataType::Float32 => Arc::new(
-            column.as_primitive::<Float32Type>().unary::<_, Float32Type>(|x| if x.is_nan() { f32::NAN } else { x + 0.0 }),
-        ),
-        DataType::Float64 => Arc::new(
-            column.as_primitive::<Float64Type>().unary::<_, Float64Type>(|x| if x.is_nan() { f64::NAN } else { x + 0.0 }),
-        ),
+        DataType::Float32 => Arc::new(column.as_primitive::<Float32Type>().unary::<_, Float32Type>(|x| match x {
+            x if nans_are_equal && x.is_nan() => f32::NAN,
+            x if zeros_are_equal && x == 0.0 => 0.0,
+            x => x,
+        })),
+        DataType::Float64 => Arc::new(column.as_primitive::<Float64Type>().unary::<_, Float64Type>(|x| match x {
+            x if nans_are_equal && x.is_nan() => f64::NAN,
+            x if zeros_are_equal && x == 0.0 => 0.0,
+            x => x,
+        })),
         _ => column,
     }
 }

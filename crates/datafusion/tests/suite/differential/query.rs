@@ -23,6 +23,9 @@ pub struct Query {
     pub limit: Option<(usize, usize)>,
 }
 
+/// The kind of aggregates, which keeps the shrinker from putting the operand in their place.
+const AGGREGATE: Kind = Kind::Temporal(DataType::Null);
+
 /// A subquery that computes columns.
 #[derive(Debug, Clone)]
 pub struct Inner {
@@ -117,10 +120,14 @@ impl Query {
 
     /// Whether nothing is computed: a resident table's columns are downloaded without a kernel.
     pub fn only_passes_columns(&self) -> bool {
-        let inner = self.inner.iter().flat_map(|inner| inner.outputs.iter().chain(&inner.filter));
-        let mut expressions = self.expressions().chain(inner);
-        let computes = self.groups() || self.filter.is_some() || self.inner.as_ref().is_some_and(|inner| inner.filter.is_some());
-        !computes && expressions.all(|expr| matches!(expr.node, Node::Column(_)))
+        let passes = |expr: &Expr| !matches!(expr.node, Node::Call { .. });
+        let mut read = Vec::new();
+        self.expressions().for_each(|expr| expr.columns(&mut read));
+        let inner = self
+            .inner
+            .as_ref()
+            .is_none_or(|inner| inner.filter.is_none() && read.iter().all(|column| passes(&inner.outputs[*column])));
+        inner && !self.groups() && self.filter.is_none() && self.expressions().all(passes)
     }
 
     /// Whether rows come out in the order they went in.
@@ -131,6 +138,11 @@ impl Query {
     /// Whether equal floats of different bits may stand for each other, as in groups of both zeros.
     pub fn groups(&self) -> bool {
         self.distinct || !self.keys.is_empty()
+    }
+
+    /// Whether the outputs are aggregates.
+    pub fn aggregates(&self) -> bool {
+        self.outputs.iter().any(|output| output.expr.kind == AGGREGATE)
     }
 
     pub fn approximate(&self) -> Vec<bool> {
@@ -301,7 +313,7 @@ impl Generator<'_> {
             9 | 10 => ("min({})", Some(self.ordered(grouped)), false),
             11 | 12 => ("max({})", Some(self.ordered(grouped)), false),
             13 => ("avg({})", self.column(|column| small_int(column) || tame(column)), false),
-            14 => ("avg({})", Some(self.of_narrow_decimal()), false),
+            14 => ("avg({})", Some(self.of_narrow_decimal()).filter(|operand| operand.kind == Kind::Decimal), false),
             15 => (*["bool_and({})", "bool_or({})"].choose(self.rng).unwrap(), Some(self.boolean(1)), false),
             16 => (*["bit_and({})", "bit_or({})", "bit_xor({})"].choose(self.rng).unwrap(), Some(self.of(&Kind::Int, 1)), false),
             17 | 18 => {
@@ -317,8 +329,7 @@ impl Generator<'_> {
             (_, None) => ("count(*)", Vec::new()),
         };
         let approximate = approximate && !operands.is_empty();
-        // The column kind of the whole keeps the shrinker from putting the operand in its place.
-        let kind = Kind::Temporal(DataType::Null);
+        let kind = AGGREGATE;
         let fallible = operands.first().is_some_and(|operand| may_fail(operand)) && self.fallible;
         if self.rng.random_bool(0.2) && !fallible {
             let mut operands = operands;
