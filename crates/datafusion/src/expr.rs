@@ -170,9 +170,7 @@ fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema
                 Expr::InList { expr: Box::new(operand.clone()), list: vec![literal], negated: false }
             }
             (Some(_), _) if floats => return Err("CASE of a float WHEN a computed one has no device form".to_string()),
-            (Some(operand), when) => {
-                Expr::Compare { op: CompareOp::Eq, left: Box::new(operand.clone()), right: Box::new(when) }
-            }
+            (Some(operand), when) => Expr::Compare { op: CompareOp::Eq, left: Box::new(operand.clone()), right: Box::new(when) },
             (None, when) => when,
         };
         branches.push((condition, translate(then, schema)?));
