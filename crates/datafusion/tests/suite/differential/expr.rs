@@ -407,7 +407,7 @@ impl Generator<'_> {
         };
         match self.column(|column| same_family(&column.data_type)) {
             Some(column) => Expr::call(kind, format!("arrow_try_cast({{}}, '{}')", types::type_name(&data_type)), vec![column]),
-            None => self.of(&kind, depth.min(0)),
+            None => self.of(&kind, 0),
         }
     }
 }

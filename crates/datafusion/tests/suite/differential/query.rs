@@ -330,7 +330,7 @@ impl Generator<'_> {
         };
         let approximate = approximate && !operands.is_empty();
         let kind = AGGREGATE;
-        let fallible = operands.first().is_some_and(|operand| may_fail(operand)) && self.fallible;
+        let fallible = operands.first().is_some_and(may_fail) && self.fallible;
         if self.rng.random_bool(0.2) && !fallible {
             let mut operands = operands;
             operands.push(self.boolean(1));
