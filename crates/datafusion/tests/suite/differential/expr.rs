@@ -395,7 +395,7 @@ impl Generator<'_> {
         Expr::call(Kind::Text, format!("arrow_cast({{}}, '{to}')"), vec![self.of(&from, depth)])
     }
 
-    fn temporal(&mut self, data_type: DataType, depth: usize) -> Expr {
+    fn temporal(&mut self, data_type: DataType, _depth: usize) -> Expr {
         let kind = Kind::Temporal(data_type.clone());
         let timestamp = |data_type: &DataType| matches!(data_type, DataType::Timestamp(..));
         let date = |data_type: &DataType| matches!(data_type, DataType::Date32 | DataType::Date64);
