@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Scale factor: 1 is about 1 GB of text, 6 million rows in lineitem.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
-    /// Folder of the generated data [default: data/tpch-sf<SCALE>].
+    /// Folder of the generated data [default: data/tpch-sfSCALE].
     #[arg(long)]
     pub data: Option<PathBuf>,
 }
