@@ -243,6 +243,9 @@ pub(super) struct Accumulators {
     pub list: Vec<Accumulator>,
     pub endings: Vec<Ending>,
     pub words: usize,
+    /// Whether there are keys. Then the variance of one value is its distance from itself, NaN where
+    /// it is not finite; without keys it is 0, as in DataFusion.
+    pub keyed: bool,
 }
 
 /// What decides the kinds of states.
@@ -423,7 +426,10 @@ impl Accumulators {
                     ),
                 };
                 let divisor = if sample { format!("(f64)({n} - 1)") } else { format!("(f64){n}") };
-                let variance = format!("({n} > 1 ? {distances} / {divisor} : 0.0)");
+                // The mean or the sum.
+                let lone = format!("BITS_F64({})", words[usize::from(kind == Kind::Welford)]);
+                let lone = if self.keyed { format!("({lone} - {lone})") } else { "0.0".into() };
+                let variance = format!("({n} > 1 ? {distances} / {divisor} : {lone})");
                 match ending.function {
                     StddevPop | StddevSamp => format!("sqrt({variance})"),
                     _ => variance,

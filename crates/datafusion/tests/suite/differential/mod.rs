@@ -66,7 +66,6 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-#[ignore = "known to fail: some of the 3000 cases of seed 1 differ; docs/testing.md"]
 fn the_device_answers_as_datafusion_does() {
     let seed = number("DEVICEFUSION_SEED").unwrap_or(1);
     let cases = number("DEVICEFUSION_CASES").map_or(CASES, |cases| cases as usize);

@@ -165,7 +165,7 @@ fn build(
 ) -> Result<GroupBy> {
     let private = private(&options);
     let usage = Use { atomic: !private, grouped: !planned.is_empty() && !matches!(mode, Mode::Dense { .. }) };
-    let mut accumulators = Accumulators::default();
+    let mut accumulators = Accumulators { keyed: !planned.is_empty(), ..Accumulators::default() };
     let occupied = match (&mode, planned.is_empty()) {
         (Mode::Dense { .. }, false) => accumulators.count_rows(0),
         _ => 0,
