@@ -11,6 +11,7 @@ use datafusion::common::runtime::JoinSet;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use device::{DeviceKind, Queue};
@@ -19,6 +20,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use crate::graph::{Stage, StageKind};
 use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
+use crate::planner::only_reads;
 use crate::runtime::{device_error, task_context};
 
 /// Batches that stay on the device.
@@ -27,8 +29,9 @@ pub type DeviceBatchStream = Pin<Box<dyn Stream<Item = Result<DeviceBatch>> + Se
 /// What the stages of one execution share.
 struct Run {
     queue: Queue,
-    /// The task as host inputs see it: with batches as large as the device likes them.
-    host_task: Arc<TaskContext>,
+    task: Arc<TaskContext>,
+    /// The task as scans see it: with batches as large as the device likes them.
+    scan_task: Arc<TaskContext>,
     batch_rows: usize,
     meters: parking_lot::Mutex<Vec<StageMeter>>,
 }
@@ -37,7 +40,7 @@ impl Run {
     fn start(task: &Arc<TaskContext>) -> Result<Arc<Run>> {
         let (context, options) = task_context(task)?;
         let batch_rows = batch_rows(&options, context.info().kind);
-        let host_task = Arc::new(TaskContext::new(
+        let scan_task = Arc::new(TaskContext::new(
             task.task_id(),
             task.session_id(),
             task.session_config().clone().with_batch_size(batch_rows),
@@ -48,7 +51,7 @@ impl Run {
             task.runtime_env(),
         ));
         let queue = context.queue().map_err(device_error)?;
-        Ok(Arc::new(Run { queue, host_task, batch_rows, meters: Default::default() }))
+        Ok(Arc::new(Run { queue, task: Arc::clone(task), scan_task, batch_rows, meters: Default::default() }))
     }
 
     /// A queue handle that charges what it does to an operator.
@@ -64,6 +67,13 @@ impl Run {
         let result = self.queue.finish().await.map_err(device_error);
         self.meters.lock().clear();
         result
+    }
+
+    /// The task for a host input. Operators that compute keep the session's batch size: what they
+    /// allocate, and so whether they stay within the memory pool, depends on it. So do tables that
+    /// show it, as SHOW's do.
+    fn host_task(&self, input: &Arc<dyn ExecutionPlan>) -> Arc<TaskContext> {
+        Arc::clone(if only_reads(input) { &self.scan_task } else { &self.task })
     }
 }
 
@@ -117,7 +127,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
     let queue = run.metered(&stage.metrics, partition);
     let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
     let batches = match &stage.kind {
-        StageKind::Upload { input } => upload(input.execute(partition, Arc::clone(&run.host_task))?, stage, run, queue),
+        StageKind::Upload { input } => upload(input.execute(partition, run.host_task(input))?, stage, run, queue),
         StageKind::Scan { snapshot, columns } => {
             let schema = Arc::clone(&stage.schema);
             let batches = snapshot.batches().iter().map(|batch| project(batch, columns, &schema));
@@ -152,8 +162,7 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
                 let batch = batch?;
                 if batch.num_rows() > 0 {
                     rows += batch.num_rows();
-                    let none = stage.types.is_empty();
-                    gathered.push(if none { batch.project(&[])? } else { batch });
+                    gathered.push(conform(batch, &stage.schema)?);
                 }
             }
             if gathered.is_empty() {
@@ -164,6 +173,20 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
         }
     })
     .boxed()
+}
+
+/// A host batch as its schema says. Some of DataFusion's plans yield a column's values for the
+/// dictionary that the schema promises.
+fn conform(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    if schema.fields().is_empty() {
+        return Ok(batch.project(&[])?);
+    }
+    let pairs = || batch.columns().iter().zip(schema.fields());
+    if pairs().all(|(column, field)| column.data_type() == field.data_type()) {
+        return Ok(batch);
+    }
+    let columns = pairs().map(|(column, field)| arrow::compute::cast(column, field.data_type())).collect::<Result<_, _>>()?;
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
 fn project(batch: &DeviceBatch, columns: &[usize], schema: &SchemaRef) -> Result<DeviceBatch> {

@@ -9,12 +9,14 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::projection::ProjectionMapping;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    ReplaceChildrenOptions,
 };
 
 use crate::exec::{fused_below, refuse_stream};
@@ -47,7 +49,7 @@ pub struct DeviceAggregateExec {
 impl DeviceAggregateExec {
     pub(crate) fn new(spec: AggregateSpec, input: Arc<dyn ExecutionPlan>) -> Self {
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&spec.schema)),
+            equivalences(&spec, &input),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Final,
             Boundedness::Bounded,
@@ -74,6 +76,19 @@ impl DeviceAggregateExec {
         let aggregates = self.spec.aggregates.iter().map(|aggregate| aggregate.name().to_string());
         (keys.collect(), aggregates.collect())
     }
+}
+
+/// Which keys always equal one another or a constant: an ORDER BY of one key may have been planned by
+/// another. Nothing is said of order.
+fn equivalences(spec: &AggregateSpec, input: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
+    let schema = Arc::clone(&spec.schema);
+    let Ok(keys) = ProjectionMapping::try_new(spec.keys.iter().cloned(), &input.schema()) else {
+        return EquivalenceProperties::new(schema);
+    };
+    let mut properties = input.equivalence_properties().project(&keys, schema);
+    properties.clear_orderings();
+    properties.clear_per_partition_constants();
+    properties
 }
 
 impl DisplayAs for DeviceAggregateExec {

@@ -107,11 +107,11 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
     if !options.enabled {
         return Some("device.enabled = false".to_string());
     }
-    if let Err(reason) = device_form(node) {
-        return Some(reason);
-    }
     if let Some(absent) = absent {
         return Some(format!("there is no device: {absent}"));
+    }
+    if let Err(reason) = device_form(node) {
+        return Some(reason);
     }
     if let Some(reason) = node.children().first().and_then(|child| is_tiny(child, options)) {
         return Some(reason);

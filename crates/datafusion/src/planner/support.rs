@@ -49,6 +49,16 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     !is_limit(plan) || subtree_computes(plan)
 }
 
+/// Whether a subtree does no more than read files or batches in memory.
+pub(crate) fn only_reads(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let children = plan.children();
+    match computes(plan) || is_device(plan) {
+        true => false,
+        false if children.is_empty() => plan.is::<DataSourceExec>(),
+        false => children.into_iter().all(only_reads),
+    }
+}
+
 /// The expressions that a file scan evaluates, over the table's columns.
 fn scan_projection(plan: &Arc<dyn ExecutionPlan>) -> Option<(ProjectionExprs, SchemaRef)> {
     let source = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
@@ -149,6 +159,7 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
 fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     let mut plan = aggregate.input();
     loop {
+        plan = plan.downcast_ref::<HostExec>().map_or(plan, HostExec::inner);
         if let Some(partial) = plan.downcast_ref::<AggregateExec>() {
             return match partial.mode() {
                 AggregateMode::Partial => Ok(partial),
