@@ -4,4 +4,4 @@
 # features. CLANG names another compiler.
 set -eu
 cd "$(dirname "$0")/.."
-DEVICEFUSION_REQUIRE_CLANG=1 exec cargo test --quiet -p kernels --test gates lint:: "$@"
+DEVICEFUSION_REQUIRE_CLANG=1 exec cargo test --quiet --workspace --test gates lint:: "$@"

@@ -4,4 +4,4 @@
 # bounds. Fails where Oclgrind is missing (Debian, Ubuntu: apt-get install oclgrind).
 set -eu
 cd "$(dirname "$0")/.."
-DEVICEFUSION_REQUIRE_OCLGRIND=1 exec cargo test --quiet -p kernels --test gates oclgrind:: "$@"
+DEVICEFUSION_REQUIRE_OCLGRIND=1 exec cargo test --quiet --workspace --test gates oclgrind:: "$@"

@@ -87,15 +87,7 @@ impl DisplayAs for DeviceIslandExec {
                 write!(f, "DeviceIslandExec: pipelines={kernels}, download=[{}]", self.reason)
             }
             DisplayFormatType::Verbose => {
-                write!(
-                    f,
-                    "DeviceIslandExec: pipelines={kernels}, download=[{}], profile={}",
-                    self.reason,
-                    match self.profile {
-                        Profile::Cpu => "cpu",
-                        Profile::Gpu => "gpu",
-                    }
-                )?;
+                write!(f, "DeviceIslandExec: pipelines={kernels}, download=[{}], profile={}", self.reason, self.profile.name())?;
                 for (name, text) in self.kernel_texts() {
                     write!(f, "\n-- kernel {name}\n{text}\n-- end of {name}")?;
                 }

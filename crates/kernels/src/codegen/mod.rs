@@ -48,3 +48,13 @@ pub enum Profile {
     /// A contiguous run of rows for each item, code that vectorises.
     Cpu,
 }
+
+impl Profile {
+    /// What settings and messages call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Profile::Gpu => "gpu",
+            Profile::Cpu => "cpu",
+        }
+    }
+}

@@ -59,7 +59,9 @@ impl Program {
             }
             sections.extend(kernel.params.sections());
         }
-        let mut text = sections.text();
+        // The first line tells tools that look at texts which ones a GPU would see.
+        let mut text = format!("// {operator}, profile {}\n", options.profile.name());
+        text.push_str(&sections.text());
         text.push_str(include_str!("ops.h"));
         if kernels.iter().any(|kernel| kernel.body.contains("decimal_average(")) {
             text.push_str(include_str!("average.h"));
