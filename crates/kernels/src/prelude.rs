@@ -52,6 +52,8 @@ sections! {
     Str = "str" needs [Base];
     /// Dates.
     Date = "date" needs [Base];
+    /// Time zones with rules.
+    Zone = "zone" needs [Base];
     /// Integers and Booleans as text.
     Format = "format" needs [Str];
     /// Decimals as text.

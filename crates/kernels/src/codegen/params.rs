@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a kernel takes from outside: columns, literals, the error word and what its sink names.
 
+use std::sync::Arc;
+
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::DataType;
 
@@ -92,6 +94,7 @@ pub struct Params {
     params: Vec<(Param, String)>,
     pub(super) constants: Vec<Constant>,
     heap: Vec<u8>,
+    tables: Vec<(Arc<[i64]>, (String, String))>,
     scratch_slots: usize,
     sections: Sections,
 }
@@ -313,6 +316,21 @@ impl Params {
         };
         let (heap, at, len) = self.heap_constant(at, count);
         Ok((format!("((const G {element} *)({heap} + {at}))"), len))
+    }
+
+    /// A table that is no literal, but part of a type: once in the heap, however often it is asked for.
+    /// The C of its first word's address and of its length.
+    pub(super) fn table(&mut self, words: &Arc<[i64]>) -> Result<(String, String)> {
+        if let Some((_, names)) = self.tables.iter().find(|(known, _)| Arc::ptr_eq(known, words)) {
+            return Ok(names.clone());
+        }
+        let at = self.heap_place(8)?;
+        self.heap.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        let len = u32::try_from(words.len()).map_err(|_| Error::Internal("a table of 4 GiB".into()))?;
+        let (heap, at, len) = self.heap_constant(at, len);
+        let names = (format!("((const G i64 *)({heap} + {at}))"), len);
+        self.tables.push((Arc::clone(words), names.clone()));
+        Ok(names)
     }
 
     fn word(&mut self, constant: Constant, c_type: &str) -> String {
