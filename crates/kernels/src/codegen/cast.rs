@@ -502,7 +502,7 @@ impl RowWriter<'_> {
         let per = per_second(unit);
         let seconds = self.floor_div(&value.code, per);
         let (offset, none) = self.offset_of_local(&zone, &seconds)?;
-        let ticks = self.local(CType::I64, &format!("{offset} * {}", literal(CType::I64, per.into())));
+        let ticks = self.local(CType::I64, &format!("(i64){offset} * {}", literal(CType::I64, per.into())));
         let local = &value.code;
         let code = self.local(CType::I64, &format!("(i64)((u64){local} - (u64){ticks})"));
         let overflow = format!("((({local} ^ {ticks}) & ({local} ^ {code})) < 0)");

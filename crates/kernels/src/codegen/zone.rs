@@ -20,7 +20,7 @@ use crate::prelude::Section;
 /// before and after.
 const PROBED: std::ops::Range<i64> = -5_364_662_400..7_258_118_400;
 /// Between two probes. No zone has changed its offset twice within six days.
-const STEP: usize = 86_400;
+const STEP: usize = 3 * 86_400;
 /// The offset of local times that are missing, or twice there. `NO_OFFSET` of the prelude.
 const NO_OFFSET: i64 = 0x7_ffff;
 
@@ -139,3 +139,39 @@ fn moment(second: i64) -> Option<NaiveDateTime> {
     Some(DateTime::from_timestamp(second, 0)?.naive_utc())
 }
 
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    /// As a kernel searches.
+    fn lookup(table: &[i64], second: i64) -> i64 {
+        let at = table.partition_point(|word| *word <= (second << 20 | 0xf_ffff)).saturating_sub(1);
+        (table[at] & 0xf_ffff) - (1 << 19)
+    }
+
+    /// Each zone that there is, where its tables change and anywhere in the calendar.
+    #[test]
+    fn tables_are_the_rules() {
+        let seed = rand::random();
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        for name in chrono_tz::TZ_VARIANTS.map(|zone| zone.name()) {
+            let zone: Tz = name.parse().unwrap();
+            let (instants, locals) = match Zone::of(Some(name)).unwrap() {
+                Zone::Fixed(offset) => (table(offset, vec![]), table(offset, vec![])),
+                Zone::Rules(rules) => (rules.instants.clone(), rules.locals.clone()),
+            };
+            for (table, oracle) in [(instants, offset_at as fn(&Tz, i64) -> _), (locals, offset_of_local)] {
+                let mut seconds: Vec<i64> = table[1..].iter().flat_map(|word| [(word >> 20) - 1, word >> 20]).collect();
+                seconds.extend((0..3000).map(|_| random.random_range(PROBED)));
+                seconds.extend((0..200).map(|_| random.random_range(-8_334_601_228_800..8_210_266_876_800)));
+                for second in seconds {
+                    assert_eq!(Some(lookup(&table, second)), oracle(&zone, second), "{name} at {second}");
+                }
+            }
+        }
+    }
+}
