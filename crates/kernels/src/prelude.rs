@@ -76,6 +76,8 @@ sections! {
     ListI128 = "list_i128" needs [I128];
     /// Membership in sorted lists of strings.
     ListStr = "list_str" needs [Str];
+    /// Names of time zones at the end of text.
+    ParseZone = "parse_zone" needs [Parse, ListStr];
 }
 
 /// The sections that a text needs.

@@ -64,7 +64,7 @@ impl RowWriter<'_> {
             Date32 => {
                 let (ok, code) =
                     self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_date({text}, 1, &{out})"));
-                let valid = self.zoned(value.valid, &ok, checked);
+                let (_, valid) = self.zoned(&value, &ok, None, checked)?;
                 let code = self.local(ctype, &format!("(i32){code}"));
                 Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
             }
@@ -93,13 +93,22 @@ impl RowWriter<'_> {
         (ok, name)
     }
 
-    /// Validity after a parser of instants, whose answers for values are odd. 2, for text with a zone's
-    /// name, is an error for `TRY_CAST` too, rather than a wrong NULL.
-    fn zoned(&mut self, valid: Option<String>, ok: &str, checked: bool) -> Option<String> {
+    /// After a parser of instants has read a value: a local that is 3 for local times and else odd for
+    /// instants, and the validity left. `local` is the zone of local times. The name of another zone but
+    /// UTC is an error for `TRY_CAST` too, rather than a wrong NULL.
+    fn zoned(&mut self, value: &Value, answer: &str, local: Option<&str>, checked: bool) -> Result<(String, Option<String>)> {
+        self.params.need(Section::ParseZone);
+        let names = self.params.zone_names()?;
+        let local = match local {
+            Some(zone) => self.params.text(zone.as_bytes())?,
+            None => CType::Str.zero().into(),
+        };
+        let answer = self.local(CType::I32, &format!("parse_zone({answer}, {}, {local}, {names})", value.code));
         if !checked {
-            self.fail_where(&[&format!("({ok} == 2)")], &valid);
+            self.fail_where(&[&format!("({answer} == 2)")], &value.valid);
         }
-        self.fail_or_null(valid, &[format!("!({ok} & 1)")], checked)
+        let valid = self.fail_or_null(value.valid.clone(), &[format!("!({answer} & 1)")], checked);
+        Ok((answer, valid))
     }
 
     fn parse_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
@@ -122,7 +131,7 @@ impl RowWriter<'_> {
         let (ok, code) = self.parsed(&value, Section::ParseTime, "i64", |text, out| {
             format!("({text}.len > 10 ? parse_datetime({text}, &{out}, &{nanos}) : parse_date({text}, 0, &{out}))")
         });
-        let valid = self.zoned(value.valid, &ok, checked);
+        let (_, valid) = self.zoned(&value, &ok, None, checked)?;
         let text = &value.code;
         let code = self.local(CType::I64, &format!("{text}.len > 10 ? {code} * 1000 + {nanos} / 1000000 : {code} * 86400000"));
         Ok(Value { data_type: to.clone(), ctype: CType::I64, code, valid, bounds: None })
@@ -136,14 +145,14 @@ impl RowWriter<'_> {
         zone: Option<&str>,
         checked: bool,
     ) -> Result<Value> {
-        let zone = Zone::of(zone)?;
+        let rules = Zone::of(zone)?;
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
         let (ok, mut seconds) =
             self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, &{out}, &{nanos})"));
-        let mut valid = self.zoned(value.valid, &ok, checked);
-        if !matches!(zone, Zone::Fixed(0)) {
-            let (offset, none) = self.offset_of_local(&zone, &seconds)?;
+        let (ok, mut valid) = self.zoned(&value, &ok, zone, checked)?;
+        if !matches!(rules, Zone::Fixed(0)) {
+            let (offset, none) = self.offset_of_local(&rules, &seconds)?;
             if let Some(none) = none {
                 valid = self.fail_or_null(valid, &[format!("(({ok} == 3) & {none})")], checked);
             }

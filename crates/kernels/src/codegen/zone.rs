@@ -5,15 +5,17 @@
 //! asked from arrow-rs, second by second where something changes, so that kernels answer as it does.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::timezone::Tz;
+use arrow::datatypes::DataType;
 use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
 use parking_lot::Mutex;
 
 use super::row::{RowWriter, unsupported};
 use super::value::CType;
 use crate::Result;
+use crate::expr::{Literal, LiteralValue};
 use crate::prelude::Section;
 
 /// Seconds from 1800 to 2200. chrono-tz has rules of 1845 to 2099; the first and the last offset hold
@@ -23,6 +25,28 @@ const PROBED: std::ops::Range<i64> = -5_364_662_400..7_258_118_400;
 const STEP: usize = 3 * 86_400;
 /// The offset of local times that are missing, or twice there. `NO_OFFSET` of the prelude.
 const NO_OFFSET: i64 = 0x7_ffff;
+
+/// Names of UTC.
+const UTC: [&str; 18] = [
+    "Etc/GMT",
+    "Etc/GMT+0",
+    "Etc/GMT-0",
+    "Etc/GMT0",
+    "Etc/Greenwich",
+    "Etc/UCT",
+    "Etc/UTC",
+    "Etc/Universal",
+    "Etc/Zulu",
+    "GMT",
+    "GMT+0",
+    "GMT-0",
+    "GMT0",
+    "Greenwich",
+    "UCT",
+    "UTC",
+    "Universal",
+    "Zulu",
+];
 
 /// Offsets of a zone.
 #[derive(Debug, Clone)]
@@ -45,7 +69,7 @@ impl Zone {
     /// The zone of that name, refused where arrow-rs knows none. No name is UTC.
     pub(super) fn of(name: Option<&str>) -> Result<Zone> {
         static NAMED: Mutex<BTreeMap<String, Zone>> = Mutex::new(BTreeMap::new());
-        let Some(name) = name.filter(|name| *name != "UTC") else {
+        let Some(name) = name.filter(|name| !UTC.contains(name)) else {
             return Ok(Zone::Fixed(0));
         };
         let mut named = NAMED.lock();
@@ -59,6 +83,16 @@ impl Zone {
         named.insert(name.into(), zone.clone());
         Ok(zone)
     }
+}
+
+/// The names of all zones, as text: those of UTC, and those of all others.
+pub(super) fn names() -> &'static [Vec<Literal>; 2] {
+    static NAMES: LazyLock<[Vec<Literal>; 2]> = LazyLock::new(|| {
+        let text = |name: &str| Literal { data_type: DataType::Utf8, value: LiteralValue::Bytes(name.into()) };
+        let all = chrono_tz::TZ_VARIANTS.map(|zone| zone.name());
+        [true, false].map(|utc| all.iter().filter(|name| UTC.contains(name) == utc).map(|name| text(name)).collect())
+    });
+    &NAMES
 }
 
 impl RowWriter<'_> {
@@ -160,7 +194,9 @@ mod tests {
         let mut random = StdRng::seed_from_u64(seed);
         for name in chrono_tz::TZ_VARIANTS.map(|zone| zone.name()) {
             let zone: Tz = name.parse().unwrap();
-            let (instants, locals) = match Zone::of(Some(name)).unwrap() {
+            let rules = probe(&zone, false).unwrap();
+            assert_eq!(UTC.contains(&name), matches!(rules, Zone::Fixed(0)), "{name}");
+            let (instants, locals) = match rules {
                 Zone::Fixed(offset) => (table(offset, vec![]), table(offset, vec![])),
                 Zone::Rules(rules) => (rules.instants.clone(), rules.locals.clone()),
             };

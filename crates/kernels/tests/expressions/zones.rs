@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
-use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, TimeUnit};
 use chrono::{DateTime, Offset, TimeZone};
 use kernels::codegen::Profile;
@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{self, UNITS};
-use crate::harness::{PROFILES, batch, check_in, natural};
+use crate::harness::{PROFILES, batch, check_in, evaluate, natural, upload};
 use crate::host::{Outcome, rows};
 use crate::operators::column;
 
@@ -212,6 +212,61 @@ fn texts_become_instants() {
         for profile in PROFILES {
             check(Arc::new(StringArray::from(texts.clone())), &to, profile);
         }
+    }
+}
+
+/// Names at the end of text: of UTC, of the zone itself, and of none.
+#[test]
+fn texts_name_zones() {
+    let ends = [
+        "UTC",
+        " UTC",
+        "  GMT",
+        " Zulu",
+        "Etc/GMT-0",
+        "Europe/Berlin",
+        " Europe/Berlin",
+        " Europe/berlin",
+        " Europe",
+        " utc",
+        " PM",
+        " ",
+        "\t \n",
+        "x",
+        " UTC ",
+        " Ü",
+        "+05:3x",
+        "zz",
+        " Europe/Berlin2",
+        " a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q/r/s/t/u/v/w/x/y/z/a/b/c/d/e/f/g/h/i/j",
+    ];
+    let times = [
+        "2024-07-01T12:34:56",
+        "2024-03-31 02:30:00",
+        "2024-10-27 023000.5",
+        "2024-01-01 00:00:60",
+        "2024-07-01 23:59:59.123456789123",
+    ];
+    let texts: Vec<String> = times.iter().flat_map(|time| ends.iter().map(move |end| format!("{time}{end}"))).collect();
+    let texts: ArrayRef = Arc::new(StringArray::from(texts));
+    let to = [zoned(TimeUnit::Microsecond, "Europe/Berlin"), zoned(TimeUnit::Nanosecond, "Europe/Berlin")];
+    check(texts.clone(), &to, Profile::Cpu);
+    // What names another zone fails on the device, TRY_CAST or not.
+    let names = texts.as_string::<i32>().iter().map(|text| text.map(|text| !text.ends_with("Europe/Berlin")));
+    let texts = arrow::compute::filter(&texts, &names.collect()).unwrap();
+    let to = [
+        DataType::Date32,
+        DataType::Date64,
+        DataType::Timestamp(TimeUnit::Second, None),
+        zoned(TimeUnit::Millisecond, "+05:30"),
+        zoned(TimeUnit::Second, "America/New_York"),
+    ];
+    check(texts, &to, Profile::Gpu);
+    let named = single(Arc::new(StringArray::from(vec!["2024-07-01 00:00:00 UTC", "2024-07-01 00:00:00 Europe/Berlin"])));
+    let types = natural(&named);
+    let casts: Vec<Expr> = to.iter().map(|to| cast(to, false)).collect();
+    for computed in evaluate(&upload(&named, &types), &types, &casts, 0, Profile::Gpu) {
+        assert_eq!(computed.failed, Some(1));
     }
 }
 
