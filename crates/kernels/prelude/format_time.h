@@ -19,7 +19,7 @@ COLD_FN u32 put_time(G u8 *p, u32 n, u32 seconds, u32 nanos) {
 }
 FN u32 format_date(G u8 *p, i64 days) { return put_date(p, 0, days); }
 FN u32 format_time(G u8 *p, u32 seconds, u32 nanos) { return put_time(p, 0, seconds, nanos); }
-/* Ticks of `per` a second, shown `offset` seconds east of UTC; zone: whether to show that. */
+/* Ticks of `per` a second, shown `offset` seconds east of UTC; zone: whether to show that, in minutes. */
 COLD_FN u32 format_timestamp(G u8 *p, i64 ticks, i64 per, i64 offset, i32 zone) {
   i64 seconds = ticks / per - (ticks % per < 0);
   u32 nanos = (u32)((ticks - seconds * per) * (1000000000 / per));
@@ -30,7 +30,7 @@ COLD_FN u32 format_timestamp(G u8 *p, i64 ticks, i64 per, i64 offset, i32 zone) 
   if (!zone) return n;
   if (offset == 0) return put_char(p, n, 90);
   n = put_char(p, n, offset < 0 ? 45 : 43);
-  u32 minutes = (u32)((offset < 0 ? -offset : offset) / 60);
+  u32 minutes = (u32)(((offset < 0 ? -offset : offset) + 30) / 60);
   n = put_u64(p, n, minutes / 60, 2);
   return put_u64(p, put_char(p, n, 58), minutes % 60, 2);
 }

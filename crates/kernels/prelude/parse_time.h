@@ -13,9 +13,9 @@ COLD_FN i32 parse_offset(str s, i64 *offset) {
   *offset = s.p[0] == 45 ? -(i64)seconds : (i64)seconds;
   return seconds < 86400;
 }
-/* An instant: seconds and nanoseconds (a leap second's reach 2 * 10^9). Text without an offset is
-   local time, `east` seconds ahead of UTC. 2 where the text names a zone, which only the host knows. */
-COLD_FN i32 parse_datetime(str s, i64 east, i64 *seconds, u32 *nanos) {
+/* Seconds and nanoseconds (a leap second's reach 2 * 10^9): 1 for an instant, 3 for a local time, which
+   comes without an offset. 2 + 4 * n where the last n bytes may be the name of its zone. */
+COLD_FN i32 parse_datetime(str s, i64 *seconds, u32 *nanos) {
   u8 d[32];
   u32 mask = 0, used = s.len < 32 ? s.len : 32, end, hour, minute, second;
   *seconds = 0;
@@ -29,7 +29,7 @@ COLD_FN i32 parse_datetime(str s, i64 east, i64 *seconds, u32 *nanos) {
   i64 year = (i64)(two(d, 0) * 100 + two(d, 2));
   if (!is_civil(year, two(d, 5), two(d, 8))) return 0;
   i64 days = days_of_civil(year, two(d, 5), two(d, 8)) * 86400;
-  if (s.len == 10) { *seconds = days - east; return 1; }
+  if (s.len == 10) { *seconds = days; return 3; }
   if (d[10] != (u8)(84 - 48) && d[10] != (u8)(116 - 48) && d[10] != (u8)(32 - 48)) return 0;
   u32 shape = (mask >> 11) & 0xff, fraction = 0;
   if (shape == 0xdb && d[13] == 58 - 48 && d[16] == 58 - 48) {
@@ -58,19 +58,12 @@ COLD_FN i32 parse_datetime(str s, i64 east, i64 *seconds, u32 *nanos) {
   *seconds = days + (i64)(hour * 3600 + minute * 60 + second);
   if (end == 32)
     while (end < s.len && is_digit(s.p[end])) ++end;
-  if (s.len <= end) { *seconds -= east; return 1; }
+  if (s.len <= end) return 3;
   if ((s.p[end] == 122 || s.p[end] == 90) && end == s.len - 1) return 1;
   str zone = str_trim_start(str_from(s, end));
   i64 offset = 0;
   if (parse_offset(zone, &offset)) { *seconds -= offset; return 1; }
-  /* Something like Europe/Berlin, EST5EDT or UTC. */
-  if (zone.len < 2) return 0;
-  ROLLED for (u32 i = 0; i < zone.len; ++i) {
-    u8 c = zone.p[i], lower = c | 32;
-    i32 letter = lower >= 97 && lower <= 122;
-    if (!(letter || (i > 1 && (is_digit(c) || c == 43 || c == 45 || c == 47 || c == 95)))) return 0;
-  }
-  return 2;
+  return zone.len && zone.len < 64 ? 2 + 4 * (i32)zone.len : 0;
 }
 /* Digits as Rust parses a u32: an optional plus, any number of digits. */
 COLD_FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
@@ -85,7 +78,7 @@ COLD_FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
   *value = (u32)v;
   return 1;
 }
-/* Days; `whole`: years beyond the calendar of chrono, too. 2 as in parse_datetime. */
+/* Days; `whole`: years beyond the calendar of chrono, too. Answers as parse_datetime. */
 COLD_FN i32 parse_date(str s, i32 whole, i64 *days) {
   *days = 0;
   if (s.len && (s.p[0] == 43 || s.p[0] == 45)) {
@@ -105,7 +98,7 @@ COLD_FN i32 parse_date(str s, i32 whole, i64 *days) {
   if (s.len > 10) {
     i64 seconds;
     u32 nanos;
-    i32 ok = parse_datetime(s, 0, &seconds, &nanos);
+    i32 ok = parse_datetime(s, &seconds, &nanos);
     *days = seconds / 86400 - (seconds % 86400 < 0);
     return ok;
   }

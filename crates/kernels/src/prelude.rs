@@ -52,6 +52,8 @@ sections! {
     Str = "str" needs [Base];
     /// Dates.
     Date = "date" needs [Base];
+    /// Time zones with rules.
+    Zone = "zone" needs [Base];
     /// Integers and Booleans as text.
     Format = "format" needs [Str];
     /// Decimals as text.
@@ -74,6 +76,8 @@ sections! {
     ListI128 = "list_i128" needs [I128];
     /// Membership in sorted lists of strings.
     ListStr = "list_str" needs [Str];
+    /// Names of time zones at the end of text.
+    ParseZone = "parse_zone" needs [Parse, ListStr];
 }
 
 /// The sections that a text needs.

@@ -8,8 +8,9 @@ use arrow::datatypes::{DataType, TimeUnit};
 use super::arithmetic::within;
 use super::decimal::{constant_value, native, power_of_ten, precision_scale};
 use super::row::{RowWriter, unsupported};
-use super::temporal::{fixed_offset, per_second};
+use super::temporal::per_second;
 use super::value::{CType, Value, literal};
+use super::zone::Zone;
 use crate::expr::Expr;
 use crate::prelude::Section;
 use crate::{Error, Result};
@@ -406,7 +407,7 @@ impl RowWriter<'_> {
                 }
             }
             (Timestamp(unit, zone), Date32) => {
-                let (days, _) = self.local_days(&value, unit, zone.as_deref(), to)?;
+                let (days, _) = self.local_days(&value, unit, zone.as_deref())?;
                 let code = self.local(CType::I32, &format!("(i32){days}"));
                 Ok(Value { data_type: to.clone(), ctype: CType::I32, code, valid: value.valid, bounds: None })
             }
@@ -415,7 +416,7 @@ impl RowWriter<'_> {
                 self.scaled_ticks(value, to, per_second(&TimeUnit::Millisecond), per_second(unit), overflow)
             }
             (Timestamp(unit, zone), Time32(to_unit) | Time64(to_unit)) => {
-                let (_, ticks) = self.local_days(&value, unit, zone.as_deref(), to)?;
+                let (_, ticks) = self.local_days(&value, unit, zone.as_deref())?;
                 let day = i128::from(DAY_SECONDS * per_second(unit));
                 let ticks =
                     Value { data_type: Int64, code: ticks, ctype: CType::I64, valid: value.valid, bounds: Some((0, day - 1)) };
@@ -465,52 +466,48 @@ impl RowWriter<'_> {
 
     /// Two locals: the day of a timestamp in its zone, and the ticks since that day began. Fails
     /// outside the calendar, `TRY_CAST` or not.
-    fn local_days(&mut self, value: &Value, unit: &TimeUnit, zone: Option<&str>, to: &DataType) -> Result<(String, String)> {
-        let Some(offset) = zone.map_or(Some(0), fixed_offset) else {
-            let zone = zone.unwrap_or_default();
-            return unsupported(format!(
-                "CAST from {} to {to} needs the rules of the zone {zone} and has no device form",
-                value.data_type
-            ));
-        };
+    fn local_days(&mut self, value: &Value, unit: &TimeUnit, zone: Option<&str>) -> Result<(String, String)> {
+        let zone = Zone::of(zone)?;
         self.in_calendar(value, unit, true);
         let per = per_second(unit);
         let (code, ticks_per_day) = (&value.code, DAY_SECONDS * per);
-        if offset == 0 {
+        if matches!(zone, Zone::Fixed(0)) {
             let days = self.floor_div(code, ticks_per_day);
             let ticks = self.local(CType::I64, &format!("{code} - {days} * {}", literal(CType::I64, ticks_per_day.into())));
             return Ok((days, ticks));
         }
         // By seconds: ticks near the ends of 64 bits have no local ticks.
         let seconds = self.floor_div(code, per);
-        let local = self.local(CType::I64, &format!("{seconds} + ({offset})"));
+        let offset = self.offset_at(&zone, &seconds)?;
+        let local = self.local(CType::I64, &format!("{seconds} + {offset}"));
         let days = self.floor_div(&local, DAY_SECONDS);
         let ticks = self.local(CType::I64, &format!("({local} - {days} * {DAY_SECONDS}) * {per} + ({code} - {seconds} * {per})"));
         Ok((days, ticks))
     }
 
-    /// A local time that becomes an instant of the target's zone.
+    /// A local time that becomes an instant of the target's zone. Fails where the zone's clocks never
+    /// showed that time, or did twice.
     fn local_to_instant(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         let DataType::Timestamp(unit, Some(zone)) = to else {
             return Err(Error::Internal("a local time without a zone".into()));
         };
-        let Some(offset) = fixed_offset(zone) else {
-            return unsupported(format!("CAST to {to} needs the rules of the zone {zone} and has no device form"));
-        };
+        let zone = Zone::of(Some(zone))?;
         let valid = match self.in_calendar(&value, unit, checked) {
             Some(valid) => Some(valid),
             None => value.valid.clone(),
         };
-        let ticks = i128::from(offset * per_second(unit));
-        if ticks == 0 {
+        if matches!(zone, Zone::Fixed(0)) {
             return Ok(Value { valid, ..value });
         }
-        let outside = match ticks > 0 {
-            true => format!("({} < {})", value.code, literal(CType::I64, i128::from(i64::MIN) + ticks)),
-            false => format!("({} > {})", value.code, literal(CType::I64, i128::from(i64::MAX) + ticks)),
-        };
-        let valid = self.fail_or_null(valid, &[outside], checked);
-        let code = self.local(CType::I64, &format!("(i64)((u64){} - (u64){})", value.code, literal(CType::I64, ticks)));
+        let per = per_second(unit);
+        let seconds = self.floor_div(&value.code, per);
+        let (offset, none) = self.offset_of_local(&zone, &seconds)?;
+        let ticks = self.local(CType::I64, &format!("(i64){offset} * {}", literal(CType::I64, per.into())));
+        let local = &value.code;
+        let code = self.local(CType::I64, &format!("(i64)((u64){local} - (u64){ticks})"));
+        let overflow = format!("((({local} ^ {ticks}) & ({local} ^ {code})) < 0)");
+        let failures: Vec<String> = none.into_iter().chain([overflow]).collect();
+        let valid = self.fail_or_null(valid, &failures, checked);
         Ok(Value { code, valid, bounds: None, ..value })
     }
 
@@ -523,7 +520,7 @@ impl RowWriter<'_> {
     }
 
     /// A local: ticks divided by a positive constant, rounded down.
-    fn floor_div(&mut self, code: &str, divisor: i64) -> String {
+    pub(super) fn floor_div(&mut self, code: &str, divisor: i64) -> String {
         if divisor == 1 {
             return code.into();
         }

@@ -34,6 +34,7 @@ mod row;
 mod strings;
 mod temporal;
 mod value;
+mod zone;
 
 pub use bind::Bindings;
 pub use params::{LiteralPart, Param, Params, SCRATCH};

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a kernel takes from outside: columns, literals, the error word and what its sink names.
 
+use std::sync::Arc;
+
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::DataType;
 
 use super::value::{CType, Value};
+use super::zone;
 use crate::expr::{Literal, LiteralValue};
 use crate::prelude::{Section, Sections};
 use crate::{Error, Result};
@@ -92,6 +95,8 @@ pub struct Params {
     params: Vec<(Param, String)>,
     pub(super) constants: Vec<Constant>,
     heap: Vec<u8>,
+    tables: Vec<(Arc<[i64]>, (String, String))>,
+    zone_names: Option<String>,
     scratch_slots: usize,
     sections: Sections,
 }
@@ -313,6 +318,35 @@ impl Params {
         };
         let (heap, at, len) = self.heap_constant(at, count);
         Ok((format!("((const G {element} *)({heap} + {at}))"), len))
+    }
+
+    /// A table that is no literal, but part of a type: once in the heap, however often it is asked for.
+    /// The C of its first word's address and of its length.
+    pub(super) fn table(&mut self, words: &Arc<[i64]>) -> Result<(String, String)> {
+        if let Some((_, names)) = self.tables.iter().find(|(known, _)| Arc::ptr_eq(known, words)) {
+            return Ok(names.clone());
+        }
+        let at = self.heap_place(8)?;
+        self.heap.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        let len = u32::try_from(words.len()).map_err(|_| Error::Internal("a table of 4 GiB".into()))?;
+        let (heap, at, len) = self.heap_constant(at, len);
+        let names = (format!("((const G i64 *)({heap} + {at}))"), len);
+        self.tables.push((Arc::clone(words), names.clone()));
+        Ok(names)
+    }
+
+    /// Names of time zones, as `parse_zone` takes them: UTC's, and all others.
+    pub(super) fn zone_names(&mut self) -> Result<String> {
+        if let Some(names) = &self.zone_names {
+            return Ok(names.clone());
+        }
+        let mut args = vec![name(&Param::LiteralHeap)];
+        for names in zone::names() {
+            let (words, len) = self.list(CType::Str, &names.iter().collect::<Vec<_>>())?;
+            args.extend([words, len]);
+        }
+        let names = args.join(", ");
+        Ok(self.zone_names.insert(names).clone())
     }
 
     fn word(&mut self, constant: Constant, c_type: &str) -> String {

@@ -11,8 +11,9 @@ use super::cast::{outside, refuse};
 use super::decimal::precision_scale;
 use super::params::SCRATCH_SLOT;
 use super::row::{RowWriter, unsupported};
-use super::temporal::{fixed_offset, per_second};
+use super::temporal::per_second;
 use super::value::{CType, Value};
+use super::zone::Zone;
 use crate::Result;
 use crate::prelude::Section;
 
@@ -63,7 +64,7 @@ impl RowWriter<'_> {
             Date32 => {
                 let (ok, code) =
                     self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_date({text}, 1, &{out})"));
-                let valid = self.zoned(value.valid, &ok, checked);
+                let (_, valid) = self.zoned(&value, &ok, None, checked)?;
                 let code = self.local(ctype, &format!("(i32){code}"));
                 Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
             }
@@ -92,13 +93,22 @@ impl RowWriter<'_> {
         (ok, name)
     }
 
-    /// Validity after a parser that answers 2 for text with a zone's name: that is an error for
-    /// `TRY_CAST` too, rather than a wrong NULL.
-    fn zoned(&mut self, valid: Option<String>, ok: &str, checked: bool) -> Option<String> {
+    /// After a parser of instants has read a value: a local that is 3 for local times and else odd for
+    /// instants, and the validity left. `local` is the zone of local times. The name of another zone but
+    /// UTC is an error for `TRY_CAST` too, rather than a wrong NULL.
+    fn zoned(&mut self, value: &Value, answer: &str, local: Option<&str>, checked: bool) -> Result<(String, Option<String>)> {
+        self.params.need(Section::ParseZone);
+        let names = self.params.zone_names()?;
+        let local = match local {
+            Some(zone) => self.params.text(zone.as_bytes())?,
+            None => CType::Str.zero().into(),
+        };
+        let answer = self.local(CType::I32, &format!("parse_zone({answer}, {}, {local}, {names})", value.code));
         if !checked {
-            self.fail_where(&[&format!("({ok} == 2)")], &valid);
+            self.fail_where(&[&format!("({answer} == 2)")], &value.valid);
         }
-        self.fail_or_null(valid, &[format!("({ok} != 1)")], checked)
+        let valid = self.fail_or_null(value.valid.clone(), &[format!("!({answer} & 1)")], checked);
+        Ok((answer, valid))
     }
 
     fn parse_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
@@ -119,9 +129,9 @@ impl RowWriter<'_> {
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
         let (ok, code) = self.parsed(&value, Section::ParseTime, "i64", |text, out| {
-            format!("({text}.len > 10 ? parse_datetime({text}, 0, &{out}, &{nanos}) : parse_date({text}, 0, &{out}))")
+            format!("({text}.len > 10 ? parse_datetime({text}, &{out}, &{nanos}) : parse_date({text}, 0, &{out}))")
         });
-        let valid = self.zoned(value.valid, &ok, checked);
+        let (_, valid) = self.zoned(&value, &ok, None, checked)?;
         let text = &value.code;
         let code = self.local(CType::I64, &format!("{text}.len > 10 ? {code} * 1000 + {nanos} / 1000000 : {code} * 86400000"));
         Ok(Value { data_type: to.clone(), ctype: CType::I64, code, valid, bounds: None })
@@ -135,14 +145,19 @@ impl RowWriter<'_> {
         zone: Option<&str>,
         checked: bool,
     ) -> Result<Value> {
-        let Some(offset) = zone.map_or(Some(0), fixed_offset) else {
-            return unsupported(format!("CAST to {to} needs the rules of the zone and has no device form"));
-        };
+        let rules = Zone::of(zone)?;
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
-        let (ok, seconds) = self
-            .parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, {offset}, &{out}, &{nanos})"));
-        let mut valid = self.zoned(value.valid, &ok, checked);
+        let (ok, mut seconds) =
+            self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, &{out}, &{nanos})"));
+        let (ok, mut valid) = self.zoned(&value, &ok, zone, checked)?;
+        if !matches!(rules, Zone::Fixed(0)) {
+            let (offset, none) = self.offset_of_local(&rules, &seconds)?;
+            if let Some(none) = none {
+                valid = self.fail_or_null(valid, &[format!("(({ok} == 3) & {none})")], checked);
+            }
+            seconds = self.local(CType::I64, &format!("{ok} == 3 ? {seconds} - {offset} : {seconds}"));
+        }
         let per = per_second(unit);
         // A leap second's nanoseconds reach 2 * 10^9; whole seconds do not see them.
         let rest = if per == 1 { "0".into() } else { format!("(i64)({nanos} / {}u)", 1_000_000_000 / per) };
@@ -210,15 +225,18 @@ impl RowWriter<'_> {
                 (Section::FormatTime, format!("format_timestamp(#, {code}, 1000, 0, 0)"))
             }
             Timestamp(unit, zone) => {
-                let Some(offset) = zone.as_deref().map_or(Some(0), fixed_offset) else {
-                    return unsupported(format!(
-                        "CAST from {} to {to} needs the rules of the zone and has no device form",
-                        value.data_type
-                    ));
-                };
-                self.in_calendar(&value, unit, true);
                 let shown = i32::from(zone.is_some());
-                (Section::FormatTime, format!("format_timestamp(#, {code}, {}, {offset}, {shown})", per_second(unit)))
+                let zone = Zone::of(zone.as_deref())?;
+                self.in_calendar(&value, unit, true);
+                let per = per_second(unit);
+                let offset = match zone {
+                    Zone::Fixed(offset) => offset.to_string(),
+                    Zone::Rules(_) => {
+                        let seconds = self.floor_div(code, per);
+                        self.offset_at(&zone, &seconds)?
+                    }
+                };
+                (Section::FormatTime, format!("format_timestamp(#, {code}, {per}, {offset}, {shown})"))
             }
             Time32(unit) | Time64(unit) => {
                 // chrono takes both parts as 32 bits, whatever was lost.

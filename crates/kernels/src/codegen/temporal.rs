@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arithmetic of dates, timestamps and durations; zones.
+//! Arithmetic of dates, timestamps and durations.
 
 use arrow::datatypes::{DataType, TimeUnit};
 
@@ -72,28 +72,4 @@ pub(super) const fn per_second(unit: &TimeUnit) -> i64 {
         TimeUnit::Microsecond => 1_000_000,
         TimeUnit::Nanosecond => 1_000_000_000,
     }
-}
-
-/// Seconds east of UTC of a zone that has always been there; `None` for zones with rules.
-pub(super) fn fixed_offset(zone: &str) -> Option<i64> {
-    if matches!(zone, "UTC" | "Etc/UTC" | "GMT" | "Etc/GMT" | "Zulu" | "Etc/Zulu") {
-        return Some(0);
-    }
-    let (sign, digits) = match zone.as_bytes().split_first()? {
-        (b'+', digits) => (1, digits),
-        (b'-', digits) => (-1, digits),
-        _ => return None,
-    };
-    let digits: Vec<u8> = match digits {
-        [a, b, b':', c, d] | [a, b, c, d] => vec![*a, *b, *c, *d],
-        [a, b] => vec![*a, *b, b'0', b'0'],
-        _ => return None,
-    };
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let digit = |place: usize| i64::from(digits[place] - b'0');
-    let (hours, minutes) = (digit(0) * 10 + digit(1), digit(2) * 10 + digit(3));
-    let seconds = hours * 3600 + minutes * 60;
-    (seconds < 86400).then_some(sign * seconds)
 }

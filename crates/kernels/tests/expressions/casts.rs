@@ -431,11 +431,3 @@ fn every_day_is_written_and_read() {
         assert_eq!(computed[2].values[row], days[row]);
     }
 }
-
-#[test]
-fn zones_with_rules_are_refused() {
-    let berlin = DataType::Timestamp(TimeUnit::Second, Some("Europe/Berlin".into()));
-    assert!(supports_cast(&berlin, &DataType::Timestamp(TimeUnit::Nanosecond, None)).is_ok());
-    assert!(supports_cast(&berlin, &DataType::Date32).unwrap_err().contains("Europe/Berlin"));
-    assert!(supports_cast(&DataType::Date32, &berlin).is_err());
-}

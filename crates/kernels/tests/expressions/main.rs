@@ -11,3 +11,4 @@ mod lint;
 mod operators;
 mod random;
 mod wide;
+mod zones;

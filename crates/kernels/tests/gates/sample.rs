@@ -68,6 +68,7 @@ pub fn types() -> Vec<DataType> {
         Timestamp(Microsecond, zone("+02:00")),
         Timestamp(Nanosecond, None),
         Timestamp(Nanosecond, zone("UTC")),
+        Timestamp(Nanosecond, zone("Europe/Berlin")),
         Duration(Second),
         Duration(Millisecond),
         Duration(Microsecond),

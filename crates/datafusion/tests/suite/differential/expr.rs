@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random expressions over the columns of a table, as trees that can be printed, varied and shrunk.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -387,10 +387,9 @@ impl Generator<'_> {
     }
 
     fn text(&mut self, depth: usize) -> Expr {
-        let from = [Kind::Int, Kind::Bool, Kind::Text, Kind::Decimal, Kind::Temporal(DataType::Date32)]
-            .choose(self.rng)
-            .unwrap()
-            .clone();
+        let berlin = DataType::Timestamp(TimeUnit::Microsecond, Some("Europe/Berlin".into()));
+        let temporal = [DataType::Date32, berlin].map(Kind::Temporal).choose(self.rng).unwrap().clone();
+        let from = [Kind::Int, Kind::Bool, Kind::Text, Kind::Decimal, temporal].choose(self.rng).unwrap().clone();
         let to = ["Utf8", "Utf8View", "LargeUtf8"].choose(self.rng).unwrap();
         Expr::call(Kind::Text, format!("arrow_cast({{}}, '{to}')"), vec![self.of(&from, depth)])
     }
@@ -401,8 +400,10 @@ impl Generator<'_> {
         let date = |data_type: &DataType| matches!(data_type, DataType::Date32 | DataType::Date64);
         let same_family = |other: &DataType| match &data_type {
             target if timestamp(target) => timestamp(other) || date(other),
-            target if date(target) => date(other) || matches!(other, DataType::Timestamp(_, None)),
-            DataType::Time32(_) | DataType::Time64(_) => matches!(other, DataType::Time32(_) | DataType::Time64(_)),
+            target if date(target) => date(other) || timestamp(other),
+            DataType::Time32(_) | DataType::Time64(_) => {
+                matches!(other, DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..))
+            }
             _ => matches!(other, DataType::Duration(_)),
         };
         match self.column(|column| same_family(&column.data_type)) {

@@ -119,7 +119,10 @@ pub fn data_type(rng: &mut StdRng) -> DataType {
         .clone(),
         23 => [Binary, LargeBinary, BinaryView, FixedSizeBinary(4)].choose(rng).unwrap().clone(),
         24 | 25 => [Date32, Date32, Date64].choose(rng).unwrap().clone(),
-        26 | 27 => Timestamp(unit, [None, None, Some("UTC".into()), Some("+02:00".into())].choose(rng).unwrap().clone()),
+        26 | 27 => {
+            let zone = *[None, None, None, Some("UTC"), Some("+02:00"), Some("Europe/Berlin")].choose(rng).unwrap();
+            Timestamp(unit, zone.map(Into::into))
+        }
         28 => match unit {
             TimeUnit::Second | TimeUnit::Millisecond => Time32(unit),
             _ => Time64(unit),
