@@ -337,9 +337,10 @@ impl Generator<'_> {
                 call(&format!("arrow_cast({{}}, '{to}')"), vec![self.of(&Kind::Float, depth)])
             }
             _ => {
-                let from = [Kind::Int, Kind::Decimal].choose(self.rng).unwrap().clone();
+                let from = [Kind::Int, Kind::Decimal, Kind::Text].choose(self.rng).unwrap().clone();
                 let to = [DataType::Float32, DataType::Float64].choose(self.rng).unwrap().clone();
-                call(&format!("arrow_cast({{}}, '{to}')"), vec![self.of(&from, depth)])
+                let cast = if from == Kind::Text { "arrow_try_cast" } else { "arrow_cast" };
+                call(&format!("{cast}({{}}, '{to}')"), vec![self.of(&from, depth)])
             }
         }
     }
@@ -387,7 +388,7 @@ impl Generator<'_> {
     }
 
     fn text(&mut self, depth: usize) -> Expr {
-        let from = [Kind::Int, Kind::Bool, Kind::Text, Kind::Decimal, Kind::Temporal(DataType::Date32)]
+        let from = [Kind::Int, Kind::Bool, Kind::Text, Kind::Float, Kind::Decimal, Kind::Temporal(DataType::Date32)]
             .choose(self.rng)
             .unwrap()
             .clone();
