@@ -15,6 +15,7 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define L __local
 #define RESTRICT restrict
 #define SHARED(T, name, n) __local T name[n]
+#define TABLE(T, name, n) __constant T name[n]
 #define SYNC() barrier(CLK_LOCAL_MEM_FENCE)
 #define SYNC_ALL() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #define GID() ((u64)get_global_id(0))
@@ -56,6 +57,7 @@ typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsign
 #define L
 #define RESTRICT __restrict__
 #define SHARED(T, name, n) __shared__ T name[n]
+#define TABLE(T, name, n) static __device__ const T name[n]
 #define SYNC() __syncthreads()
 #define SYNC_ALL() __syncthreads()
 #define GID() ((u64)blockIdx.x * blockDim.x + threadIdx.x)

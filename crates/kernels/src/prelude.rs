@@ -60,10 +60,16 @@ sections! {
     FormatDecimal = "format_decimal" needs [Format, I128Div];
     /// Dates, times and durations as text.
     FormatTime = "format_time" needs [Format, Date];
+    /// 128 bits of powers of ten.
+    Pow10 = "pow10" needs [Base];
+    /// Floats as text.
+    FormatFloat = "format_float" needs [Format, Pow10];
     /// Text as integers and Booleans.
     Parse = "parse" needs [Str];
     /// Text as decimals.
     ParseDecimal = "parse_decimal" needs [Parse, I128];
+    /// Text as floats.
+    ParseFloat = "parse_float" needs [Parse, Pow10];
     /// Text as dates and times.
     ParseTime = "parse_time" needs [Parse, Date];
     /// Whether bytes are text.

@@ -71,10 +71,19 @@ impl RowWriter<'_> {
             Date64 => self.parse_date64(value, to, checked),
             Timestamp(unit, zone) => self.parse_timestamp(value, to, unit, zone.as_deref(), checked),
             Time32(unit) | Time64(unit) => self.parse_time(value, to, unit, ctype, checked),
-            _ => unsupported(format!(
-                "CAST from {} to {to} has no device form: it needs exact decimal to binary conversion",
-                value.data_type
-            )),
+            Float32 | Float64 => {
+                // Bits of mantissa, greatest biased exponent.
+                let (format, of_bits) = match ctype {
+                    CType::F32 => ("23, 255", "BITS_F32((u32)"),
+                    _ => ("52, 2047", "BITS_F64("),
+                };
+                let (ok, bits) =
+                    self.parsed(&value, Section::ParseFloat, "u64", |text, out| format!("parse_float({text}, {format}, &{out})"));
+                let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
+                let code = self.local(ctype, &format!("{of_bits}{bits})"));
+                Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
+            }
+            _ => refuse(&value.data_type, to),
         }
     }
 
@@ -250,11 +259,9 @@ impl RowWriter<'_> {
                 let digits = per_second(unit).ilog10();
                 (Section::FormatTime, format!("format_duration(#, {code}, {}, {digits}u)", per_second(unit)))
             }
-            other => {
-                return unsupported(format!(
-                    "CAST from {other} to {to} has no device form: it needs the shortest decimal form of a float"
-                ));
-            }
+            Float32 => (Section::FormatFloat, format!("format_f32(#, {code})")),
+            Float64 => (Section::FormatFloat, format!("format_f64(#, {code})")),
+            other => return refuse(other, to),
         };
         self.params.need(section);
         self.costly();

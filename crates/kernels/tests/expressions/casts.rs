@@ -76,9 +76,6 @@ fn refused_casts_are_known() {
                 continue;
             }
             let refused = match (&from, &to) {
-                // Binary to decimal conversion, and back.
-                (Float32 | Float64, to) if text(to) => true,
-                (from, Float32 | Float64) if text(from) => true,
                 // Bytes of integers.
                 (from, Binary | LargeBinary) if from.is_integer() => true,
                 (_, FixedSizeBinary(_)) => true,

@@ -5,6 +5,7 @@
 mod casts;
 mod columns;
 mod data;
+mod floats;
 mod harness;
 mod host;
 mod lint;

@@ -337,9 +337,10 @@ impl Generator<'_> {
                 call(&format!("arrow_cast({{}}, '{to}')"), vec![self.of(&Kind::Float, depth)])
             }
             _ => {
-                let from = [Kind::Int, Kind::Decimal].choose(self.rng).unwrap().clone();
+                let from = [Kind::Int, Kind::Decimal, Kind::Text].choose(self.rng).unwrap().clone();
                 let to = [DataType::Float32, DataType::Float64].choose(self.rng).unwrap().clone();
-                call(&format!("arrow_cast({{}}, '{to}')"), vec![self.of(&from, depth)])
+                let cast = if from == Kind::Text { "arrow_try_cast" } else { "arrow_cast" };
+                call(&format!("{cast}({{}}, '{to}')"), vec![self.of(&from, depth)])
             }
         }
     }
@@ -389,7 +390,7 @@ impl Generator<'_> {
     fn text(&mut self, depth: usize) -> Expr {
         let berlin = DataType::Timestamp(TimeUnit::Microsecond, Some("Europe/Berlin".into()));
         let temporal = [DataType::Date32, berlin].map(Kind::Temporal).choose(self.rng).unwrap().clone();
-        let from = [Kind::Int, Kind::Bool, Kind::Text, Kind::Decimal, temporal].choose(self.rng).unwrap().clone();
+        let from = [Kind::Int, Kind::Bool, Kind::Text, Kind::Float, Kind::Decimal, temporal].choose(self.rng).unwrap().clone();
         let to = ["Utf8", "Utf8View", "LargeUtf8"].choose(self.rng).unwrap();
         Expr::call(Kind::Text, format!("arrow_cast({{}}, '{to}')"), vec![self.of(&from, depth)])
     }

@@ -250,6 +250,8 @@ fn string(rng: &mut StdRng, few: bool) -> String {
         "123",
         "-7",
         "12.5",
+        "-1e-3",
+        "NaN",
         "true",
         "1970-01-01",
         "abcdefghijklmnopqrstuvwxyz",
