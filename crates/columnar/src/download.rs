@@ -62,7 +62,7 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
         return match column.with_type(Arc::new(plain), column.validity().map(|(buffer, _)| buffer.clone())) {
             Ok(plain) => {
                 let plain = download_column(queue, name, &plain);
-                async move { Ok(cast(&plain.await?, &to)?) }.boxed()
+                async move { pack(&plain.await?, &to) }.boxed()
             }
             Err(error) => ready(Err(error)).boxed(),
         };
@@ -415,6 +415,19 @@ impl Reader {
             limit: i32::MAX as usize,
         }
     }
+}
+
+/// A dictionary of plain values.
+fn pack(plain: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    // What arrow-cast does not pack, it packs as integers.
+    let integers = match plain.data_type() {
+        DataType::Boolean => DataType::Int8,
+        DataType::Duration(_) => DataType::Int64,
+        _ => return Ok(cast(plain, to)?),
+    };
+    let DataType::Dictionary(key, _) = to else { return Ok(cast(plain, to)?) };
+    let packed = cast(&cast(plain, &integers)?, &DataType::Dictionary(key.clone(), Box::new(integers)))?;
+    Ok(cast(&packed, to)?)
 }
 
 /// The integer type whose values a carrier holds.

@@ -12,7 +12,7 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
     NegativeExpr, NotExpr, TryCastExpr,
 };
-use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
+use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_type};
 
 /// Why something has no device form, in a user's words.
 pub(crate) type Reason = String;
@@ -74,9 +74,14 @@ fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
 fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let left = translate(binary.left(), schema)?;
     let right = translate(binary.right(), schema)?;
-    let compare = |op| Ok(Expr::Compare { op, left: Box::new(left.clone()), right: Box::new(right.clone()) });
+    let compare = |op| {
+        // What folds the zeros of floats does not look into dictionaries.
+        let exact = matches!(type_of(binary.left(), schema)?, DataType::Dictionary(_, values) if values.is_floating());
+        let operand = |expr: &Expr| Box::new(if exact { Expr::TotalOrder(Box::new(expr.clone())) } else { expr.clone() });
+        Ok(Expr::Compare { op, left: operand(&left), right: operand(&right) })
+    };
     let arithmetic = |op| {
-        let data_type = expr.data_type(schema).map_err(|error| error.to_string())?;
+        let data_type = type_of(expr, schema)?;
         Ok(Expr::Arithmetic { op, left: Box::new(left.clone()), right: Box::new(right.clone()), data_type })
     };
     match binary.op() {
@@ -123,17 +128,21 @@ fn flatten(left: Expr, right: Expr, split: impl Fn(Expr) -> Result<Vec<Expr>, Ex
 
 fn translate_cast(inner: &Arc<dyn PhysicalExpr>, to: &DataType, checked: bool, schema: &Schema) -> Result<Expr, Reason> {
     let expr = translate(inner, schema)?;
-    let from = inner.data_type(schema).map_err(|error| error.to_string())?;
-    // Expressions have the values of dictionaries, never their codes.
-    let value_of = |data_type: &DataType| match data_type {
-        DataType::Dictionary(_, values) => values.as_ref().clone(),
-        other => other.clone(),
-    };
-    let (from, to) = (value_of(&from), value_of(to));
-    if from == to {
-        return Ok(expr);
-    }
-    Ok(Expr::Cast { expr: Box::new(expr), to, checked })
+    expr.cast(&type_of(inner, schema)?, to, checked).map_err(|error| match error {
+        kernels::Error::Unsupported(reason) => reason,
+        other => other.to_string(),
+    })
+}
+
+fn type_of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<DataType, Reason> {
+    expr.data_type(schema).map_err(|error| error.to_string())
+}
+
+/// `left = right` as Arrow's `eq` sees it: it tells -0.0 from 0.0, as DataFusion's `=` does not. `data_type` is
+/// that of both.
+fn equal(left: &Expr, right: Expr, data_type: &DataType) -> Expr {
+    let exact = |expr| Box::new(if value_type(data_type).is_floating() { Expr::TotalOrder(Box::new(expr)) } else { expr });
+    Expr::Compare { op: CompareOp::Eq, left: exact(left.clone()), right: exact(right) }
 }
 
 fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason> {
@@ -150,33 +159,27 @@ fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason>
         return Ok(Expr::InList { expr: Box::new(expr), list: literals, negated: list.negated() });
     }
     // A list with computed members is the OR of its comparisons, with the same NULL rules.
-    let equal = |right| Expr::Compare { op: CompareOp::Eq, left: Box::new(expr.clone()), right: Box::new(right) };
-    let any: Vec<Expr> = literals.into_iter().map(Expr::Literal).chain(others).map(equal).collect();
+    let data_type = type_of(list.expr(), schema)?;
+    let any = literals.into_iter().map(Expr::Literal).chain(others).map(|right| equal(&expr, right, &data_type)).collect();
     Ok(if list.negated() { Expr::Not(Box::new(Expr::Or(any))) } else { Expr::Or(any) })
 }
 
 fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
-    let operand = case.expr().map(|operand| translate(operand, schema)).transpose()?;
-    let floats = match case.expr() {
-        Some(operand) => operand.data_type(schema).map_err(|error| error.to_string())?.is_floating(),
-        None => false,
+    let operand = match case.expr() {
+        Some(operand) => Some((translate(operand, schema)?, type_of(operand, schema)?)),
+        None => None,
     };
     let mut branches = Vec::with_capacity(case.when_then_expr().len());
     for (when, then) in case.when_then_expr() {
         let when = translate(when, schema)?;
-        let condition = match (&operand, when) {
-            // CASE of an operand tells -0.0 from 0.0, as IN does and = does not.
-            (Some(operand), Expr::Literal(literal)) if floats => {
-                Expr::InList { expr: Box::new(operand.clone()), list: vec![literal], negated: false }
-            }
-            (Some(_), _) if floats => return Err("CASE of a float WHEN a computed one has no device form".to_string()),
-            (Some(operand), when) => Expr::Compare { op: CompareOp::Eq, left: Box::new(operand.clone()), right: Box::new(when) },
-            (None, when) => when,
+        let condition = match &operand {
+            Some((operand, data_type)) => equal(operand, when, data_type),
+            None => when,
         };
         branches.push((condition, translate(then, schema)?));
     }
     let otherwise = case.else_expr().map(|value| translate(value, schema)).transpose()?.map(Box::new);
-    let data_type = expr.data_type(schema).map_err(|error| error.to_string())?;
+    let data_type = type_of(expr, schema)?;
     Ok(Expr::Case { branches, otherwise, data_type })
 }
 
@@ -185,14 +188,8 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
     match (function.fun().name(), arguments) {
         ("nullif", [left, right]) => {
             let left = translate(left, schema)?;
-            let floats = function.return_type().is_floating();
-            let equal = match translate(right, schema)? {
-                // NULLIF tells -0.0 from 0.0, as IN does and = does not.
-                Expr::Literal(literal) => Expr::InList { expr: Box::new(left.clone()), list: vec![literal], negated: false },
-                _ if floats => return Err("nullif of two computed floats has no device form".to_string()),
-                right => Expr::Compare { op: CompareOp::Eq, left: Box::new(left.clone()), right: Box::new(right) },
-            };
-            let data_type = function.return_type().clone();
+            let data_type = value_type(function.return_type()).clone();
+            let equal = equal(&left, translate(right, schema)?, &data_type);
             let null = Literal { data_type: data_type.clone(), value: LiteralValue::Null };
             Ok(Expr::Case { branches: vec![(equal, Expr::Literal(null))], otherwise: Some(Box::new(left)), data_type })
         }

@@ -39,6 +39,9 @@ pub enum Expr {
     },
     /// Unary minus, wrapping for integers as DataFusion's.
     Negate(Box<Expr>),
+    /// A float as the integer that has its place in IEEE 754's totalOrder, where -0.0 lies below 0.0 and
+    /// NaNs lie by their bits; anything else as it is. For comparisons that do not fold the zeros.
+    TotalOrder(Box<Expr>),
     /// Comparison of two operands of one type.
     Compare {
         /// The operation.
@@ -72,7 +75,7 @@ pub enum Expr {
     Cast {
         /// The operand.
         expr: Box<Expr>,
-        /// Target type.
+        /// Target type, `Dictionary` never: see [`Expr::cast`].
         to: DataType,
         /// `CAST` where true, `TRY_CAST` where false.
         checked: bool,
@@ -95,7 +98,7 @@ pub enum ArithmeticOp {
     ShiftRight,
 }
 
-/// Comparisons. Floats compare in IEEE 754 total order with -0.0 and 0.0 told apart as Arrow does.
+/// Comparisons. Floats compare in IEEE 754's totalOrder, but for the zeros, which are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum CompareOp {
@@ -183,6 +186,34 @@ pub struct Aggregate {
 }
 
 impl Expr {
+    /// `CAST` (`checked`) or `TRY_CAST` of this expression, in SQL of type `from`, to any type. What is cast to
+    /// a dictionary becomes the dictionary's values: codes are for those who download them.
+    ///
+    /// # Errors
+    /// `Unsupported` where arrow-cast packs no dictionary of the type.
+    pub fn cast(self, from: &DataType, to: &DataType, checked: bool) -> Result<Expr> {
+        let (source, target) = (value_type(from), value_type(to));
+        let packs = matches!(to, DataType::Dictionary(_, _)) && !matches!(from, DataType::Dictionary(_, _) | DataType::Null);
+        // arrow-cast packs dates and times as integers, and makes those of whatever comes.
+        let integer = match target {
+            _ if !packs => None,
+            DataType::Date32 | DataType::Time32(_) => Some(DataType::Int32),
+            DataType::Date64 | DataType::Time64(_) | DataType::Timestamp(_, _) => Some(DataType::Int64),
+            DataType::Boolean | DataType::Duration(_) | DataType::Null => {
+                return Err(Error::Unsupported(format!("CAST from {from} to {to} does not exist")));
+            }
+            _ => None,
+        };
+        if source == target {
+            return Ok(self);
+        }
+        let step = |expr, to: &DataType| Expr::Cast { expr: Box::new(expr), to: to.clone(), checked };
+        Ok(match integer {
+            Some(integer) if integer != *source => step(step(self, &integer), target),
+            _ => step(self, target),
+        })
+    }
+
     /// Logical type of the expression over a source's logical schema. Dictionary columns evaluate to
     /// their value type except as plain columns.
     pub fn data_type(&self, schema: &Schema) -> Result<DataType> {
@@ -203,6 +234,11 @@ impl Expr {
             | Expr::InList { .. } => DataType::Boolean,
             Expr::Arithmetic { data_type, .. } | Expr::Case { data_type, .. } => data_type.clone(),
             Expr::Negate(operand) => operand.data_type(schema)?,
+            Expr::TotalOrder(operand) => match value_type(&operand.data_type(schema)?) {
+                DataType::Float32 => DataType::Int32,
+                DataType::Float64 => DataType::Int64,
+                other => other.clone(),
+            },
             Expr::Coalesce(operands) => match operands.first() {
                 Some(first) => first.data_type(schema)?,
                 None => DataType::Null,
@@ -227,7 +263,11 @@ impl Expr {
     pub fn operands(&self) -> Vec<&Expr> {
         match self {
             Expr::Column(_) | Expr::Literal(_) => Vec::new(),
-            Expr::Not(operand) | Expr::IsNull(operand) | Expr::IsTruth(operand, _) | Expr::Negate(operand) => vec![operand],
+            Expr::Not(operand)
+            | Expr::IsNull(operand)
+            | Expr::IsTruth(operand, _)
+            | Expr::Negate(operand)
+            | Expr::TotalOrder(operand) => vec![operand],
             Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![expr],
             Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter().collect(),
             Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
@@ -236,5 +276,13 @@ impl Expr {
                 values.chain(otherwise.as_deref()).collect()
             }
         }
+    }
+}
+
+/// The type of a dictionary's values, else the type itself.
+pub fn value_type(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => value,
+        other => other,
     }
 }

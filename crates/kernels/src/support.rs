@@ -60,7 +60,8 @@ pub fn supports_type(data_type: &DataType) -> Result<(), String> {
 pub fn supports_cast(from: &DataType, to: &DataType) -> Result<(), String> {
     supports_type(to)?;
     let schema = Schema::new(vec![Field::new("x", from.clone(), true)]);
-    supports(&Expr::Cast { expr: Box::new(Expr::Column(0)), to: to.clone(), checked: true }, &schema)
+    let cast = Expr::Column(0).cast(from, to, true).map_err(|error| error.to_string())?;
+    supports(&cast, &schema)
 }
 
 /// Whether an aggregate has a device form over a source of this schema, and why not.

@@ -3,10 +3,9 @@
 
 use arrow::datatypes::DataType;
 
-use super::column::value_type;
 use super::row::{RowWriter, Scope, unsupported};
 use super::value::{CType, Value};
-use crate::expr::Expr;
+use crate::expr::{Expr, value_type};
 use crate::{Error, Result};
 
 impl RowWriter<'_> {

@@ -43,6 +43,12 @@ impl RowWriter<'_> {
             return unsupported(format!("CAST from {from} to {to} does not exist"));
         }
         match (kind(&from), kind(to)) {
+            // Nothing but NULLs, whatever the operand.
+            _ if *to == DataType::Null => Ok(Value::null(DataType::Null, ctype)),
+            (Kind::Integer, Kind::Str) if matches!(to, DataType::Binary | DataType::LargeBinary) => {
+                Ok(self.integer_bytes(value, to))
+            }
+            (Kind::Str, Kind::Str) if let DataType::FixedSizeBinary(width) = to => Ok(self.of_width(value, to, *width, checked)),
             (Kind::Str, Kind::Str) => self.strings(value, to, checked),
             (Kind::Str, _) => self.parse(value, to, checked),
             (_, Kind::Str) => self.format(value, to),

@@ -7,6 +7,7 @@ use columnar::{Carrier, Layout};
 use super::params::Param;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
+use crate::expr::value_type;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -147,14 +148,6 @@ impl RowWriter<'_> {
         };
         self.params.need_type(ctype);
         ctype
-    }
-}
-
-/// The type of a dictionary's values, else the type itself.
-pub(super) fn value_type(data_type: &DataType) -> &DataType {
-    match data_type {
-        DataType::Dictionary(_, value) => value,
-        other => other,
     }
 }
 

@@ -6,7 +6,9 @@
 //! operands first (`apply_cmp` in its `datum.rs` calls `normalize_float_zero`), and keeps the bits of
 //! NaNs: equality is equality of bits, a NaN with the sign bit lies below -inf. `IN` over constants
 //! compares bits *without* that folding (`OrderedFloat64` in its `in_list/primitive_filter.rs`), so
-//! `-0.0 IN (0.0)` is false; we answer likewise.
+//! `-0.0 IN (0.0)` is false; we answer likewise. Nor does it fold where it calls Arrow's `eq` itself (simple
+//! `CASE`, `NULLIF`, `IN` over computed members) or where the floats are a dictionary's: there operands are
+//! integers in totalOrder already ([`Expr::TotalOrder`]).
 
 use arrow::datatypes::DataType;
 
@@ -99,6 +101,17 @@ impl RowWriter<'_> {
             }
             _ => format!("({} {sign} {})", left.code, right.code),
         }
+    }
+
+    pub(super) fn total_order(&mut self, operand: &Expr) -> Result<Value> {
+        let value = self.eval(operand)?;
+        let (data_type, ctype) = match value.ctype {
+            CType::F32 => (DataType::Int32, CType::I32),
+            CType::F64 => (DataType::Int64, CType::I64),
+            _ => return Ok(value),
+        };
+        let code = self.local(ctype, &format!("{}_key({})", value.ctype.name(), value.code));
+        Ok(Value { data_type, ctype, code, valid: value.valid, bounds: None })
     }
 
     pub(super) fn in_list(&mut self, expr: &Expr, list: &[Literal], negated: bool) -> Result<Value> {

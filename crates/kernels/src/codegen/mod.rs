@@ -23,6 +23,7 @@
 //! ```
 
 mod arithmetic;
+mod binary;
 mod bind;
 mod branch;
 mod cast;

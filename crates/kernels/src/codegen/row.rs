@@ -95,6 +95,7 @@ impl<'a> RowWriter<'a> {
             Expr::IsTruth(operand, truth) => self.is_truth(operand, *truth)?,
             Expr::Arithmetic { op, left, right, data_type } => self.arithmetic(*op, left, right, data_type)?,
             Expr::Negate(operand) => self.negate(operand)?,
+            Expr::TotalOrder(operand) => self.total_order(operand)?,
             Expr::Compare { op, left, right } => self.compare(*op, left, right)?,
             Expr::InList { expr, list, negated } => self.in_list(expr, list, *negated)?,
             Expr::Case { branches, otherwise, data_type } => self.case(branches, otherwise.as_deref(), data_type)?,

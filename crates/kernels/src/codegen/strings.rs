@@ -22,9 +22,6 @@ impl RowWriter<'_> {
     pub(super) fn strings(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         use DataType::*;
         let text = |data_type: &DataType| matches!(data_type, Utf8 | LargeUtf8 | Utf8View);
-        if matches!(to, FixedSizeBinary(_)) {
-            return refuse(&value.data_type, to);
-        }
         let mut valid = value.valid.clone();
         if !text(&value.data_type) && text(to) {
             self.params.need(Section::Utf8);

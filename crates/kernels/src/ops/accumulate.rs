@@ -530,6 +530,7 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
         (BitAnd, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::And,
         (BitOr, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::Or,
         (BitXor, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::Xor,
+        (BitAnd | BitOr | BitXor, _) if value.data_type == DataType::Null => Kind::Or,
         (VarPop | VarSamp | StddevPop | StddevSamp, CType::F64 | CType::F32) => {
             if usage.atomic {
                 Kind::Moments

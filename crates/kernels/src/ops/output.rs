@@ -9,6 +9,7 @@ use device::{Arg, Buffer, Queue};
 
 use super::primitives::LoadedPrimitives;
 use crate::codegen::{CType, RowWriter, Value};
+use crate::expr::value_type;
 use crate::{Error, Result};
 
 /// How a computed column is written.
@@ -24,9 +25,10 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// The column that holds `value`, of which kernels know the buffers by `name`.
+    /// The column that holds `value`, of which kernels know the buffers by `name`. A dictionary's values lie
+    /// there as they are; a download makes a dictionary of them.
     pub fn of(value: &Value, data_type: &DataType, name: &str) -> Result<Output> {
-        let layout = match (data_type, value.ctype) {
+        let layout = match (value_type(data_type), value.ctype) {
             (DataType::Null, _) => Layout::Null,
             (_, CType::Bool) => Layout::Bits,
             (DataType::FixedSizeBinary(width), _) => {

@@ -23,6 +23,8 @@ pub(super) struct Key {
     /// How the key is kept for each group, where the table does not hold it itself.
     pub store: Output,
     pub form: Form,
+    /// Whether both zeros of a float are one key.
+    folds: bool,
 }
 
 /// How a key comes out.
@@ -33,13 +35,21 @@ pub(super) enum Form {
     /// Codes of a dictionary whose bounds are known: a resident table's, the same in every batch but
     /// for values at its end. The column of the source that has it.
     Codes(usize),
-    /// Values of a dictionary column, which get a dictionary again.
+    /// Strings of a dictionary column, which get a dictionary again.
     Dictionary(Output),
 }
 
 impl Key {
-    /// Plans a key over an input; the expression that kernels evaluate for it.
-    pub fn plan(source: &mut Source, index: usize, expr: &Expr, field: &Field, options: &Options) -> Result<(Key, Expr)> {
+    /// Plans a key over an input; the expression that kernels evaluate for it. The zeros of a `distinct`
+    /// value are two, and those in a dictionary.
+    pub fn plan(
+        source: &mut Source,
+        index: usize,
+        expr: &Expr,
+        field: &Field,
+        distinct: bool,
+        options: &Options,
+    ) -> Result<(Key, Expr)> {
         let plain = source.plain(expr).filter(|(_, ty)| ty.data_type == *field.data_type());
         let dictionary =
             plain.map(|(column, ty)| (column, ty.clone())).filter(|(_, ty)| matches!(ty.layout, Layout::Dictionary { .. }));
@@ -49,14 +59,21 @@ impl Key {
             let codes = source.codes(*column)?;
             let value = evaluate(source, &codes, options)?;
             let store = Output::new(ty.clone(), value.ctype, &index.to_string());
-            let key = Key { ctype: value.ctype, nullable: ty.nullable, bounds: ty.bounds, store, form: Form::Codes(*column) };
+            let key = Key {
+                ctype: value.ctype,
+                nullable: ty.nullable,
+                bounds: ty.bounds,
+                store,
+                form: Form::Codes(*column),
+                folds: false,
+            };
             return Ok((key, codes));
         }
         let value = evaluate(source, expr, options)?;
         let nullable = value.valid.is_some();
         let name = index.to_string();
         let (store, form) = match (&dictionary, field.data_type()) {
-            (Some((_, ty)), DataType::Dictionary(code, inner)) => {
+            (Some((_, ty)), DataType::Dictionary(code, inner)) if value.ctype == CType::Str => {
                 // What a dictionary holds is never NULL; validity goes with the codes.
                 let store = Output::of(&value, inner, &name)?;
                 let codes = CType::native(code).ok_or_else(|| Error::Internal(format!("codes of type {code}")))?;
@@ -66,10 +83,9 @@ impl Key {
             }
             (_, data_type) => (Output::of(&value, data_type, &name)?, Form::Plain),
         };
-        Ok((
-            Key { ctype: value.ctype, nullable, bounds: value.bounds.filter(|_| value.ctype != CType::Bool), store, form },
-            expr.clone(),
-        ))
+        let bounds = value.bounds.filter(|_| value.ctype != CType::Bool);
+        let folds = !distinct && !matches!(field.data_type(), DataType::Dictionary(_, _));
+        Ok((Key { ctype: value.ctype, nullable, bounds, store, form, folds }, expr.clone()))
     }
 
     /// Type and layout of the finished column.
@@ -117,6 +133,7 @@ impl Key {
         }
         // Both zeros are one group, whose key is the positive one.
         match value.ctype {
+            _ if !self.folds => {}
             CType::F64 => value.code = writer.local(CType::F64, &format!("f64_fold({})", value.code)),
             CType::F32 => value.code = writer.local(CType::F32, &format!("f32_fold({})", value.code)),
             _ => {}

@@ -48,8 +48,19 @@ impl GroupBy {
         aggregates: Vec<(Aggregate, Field)>,
         options: Options,
     ) -> Result<GroupBy> {
+        Self::planned(input, keys, aggregates, false, options)
+    }
+
+    /// The aggregation; `distinct`: the last key is the value of a DISTINCT.
+    fn planned(
+        input: Input,
+        keys: Vec<(Expr, Field)>,
+        aggregates: Vec<(Aggregate, Field)>,
+        distinct: bool,
+        options: Options,
+    ) -> Result<GroupBy> {
         let mut source = Source::try_new(input.clone())?;
-        let planned = plan_keys(&mut source, &keys, &options)?;
+        let planned = plan_keys(&mut source, &keys, distinct, &options)?;
         let mode = choose(&planned.0, &options);
         let aggregates: Vec<(Aggregate, Field)> =
             aggregates.into_iter().map(|(aggregate, field)| (plain(aggregate), field)).collect();
@@ -66,7 +77,7 @@ impl GroupBy {
                 }
         });
         if wide_keys || best_arguments {
-            return materialised(input, keys, aggregates, options);
+            return materialised(input, keys, aggregates, distinct, options);
         }
         build(source, input, keys, planned, mode, aggregates, options)
     }
@@ -81,8 +92,17 @@ fn plain(mut aggregate: Aggregate) -> Aggregate {
     aggregate
 }
 
-fn plan_keys(source: &mut Source, keys: &[(Expr, Field)], options: &Options) -> Result<(Vec<Key>, Vec<Expr>)> {
-    let planned = keys.iter().enumerate().map(|(index, (expr, field))| Key::plan(source, index, expr, field, options));
+/// Plans keys; `distinct`: the last one is the value of a DISTINCT.
+fn plan_keys(
+    source: &mut Source,
+    keys: &[(Expr, Field)],
+    distinct: bool,
+    options: &Options,
+) -> Result<(Vec<Key>, Vec<Expr>)> {
+    let planned = keys.iter().enumerate().map(|(index, (expr, field))| {
+        let distinct = distinct && index + 1 == keys.len();
+        Key::plan(source, index, expr, field, distinct, options)
+    });
     Ok(planned.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
@@ -108,6 +128,7 @@ fn materialised(
     input: Input,
     keys: Vec<(Expr, Field)>,
     aggregates: Vec<(Aggregate, Field)>,
+    distinct: bool,
     options: Options,
 ) -> Result<GroupBy> {
     let schema = input.schema.clone();
@@ -146,7 +167,7 @@ fn materialised(
     let before = Select::try_new(input, outputs, options.clone())?;
     let input = Input { schema: before.schema().clone(), types: before.output_types().to_vec(), filter: None };
     let mut source = Source::try_new(input.clone())?;
-    let planned = plan_keys(&mut source, &keys, &options)?;
+    let planned = plan_keys(&mut source, &keys, distinct, &options)?;
     let mode = choose(&planned.0, &options);
     let mut group = build(source, input, keys, planned, mode, over, options)?;
     // Inner aggregations read the same columns.
@@ -209,7 +230,7 @@ fn build(
     let mut feeds = vec![draft.feed(0, source, expressions, &mut kernels)?];
     for (index, (_, _, mut source)) in inners.into_iter().enumerate() {
         let fields = keys.iter().enumerate().map(|(key, (_, field))| (Expr::Column(key), field.clone())).collect::<Vec<_>>();
-        let (_, expressions) = plan_keys(&mut source, &fields, &options)?;
+        let (_, expressions) = plan_keys(&mut source, &fields, false, &options)?;
         feeds.push(draft.feed(index + 1, source, expressions, &mut kernels)?);
     }
     let mut bests = std::mem::take(&mut draft.bests);
@@ -279,7 +300,7 @@ fn distinct_values(
         .map(|(index, (expr, field))| (expr.clone(), field.clone().with_name(format!("k{index}"))))
         .collect();
     inner_keys.push((argument.clone(), Field::new("value", argument.data_type(&input.schema)?, true)));
-    GroupBy::try_new(inner, inner_keys, vec![], options.clone())
+    GroupBy::planned(inner, inner_keys, vec![], true, options.clone())
 }
 
 impl Draft {
