@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs `sql-tests/` on the device, and DataFusion's own suite beside plain DataFusion.
+//! Runs `sql-tests/` on the device that `DEVICEFUSION_TEST_DEVICE` names, and DataFusion's own suite beside
+//! plain DataFusion.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +8,11 @@ use std::process::Command;
 /// Runs the runner in the workspace, whose files name their data from there.
 #[track_caller]
 fn run(arguments: &[&str]) {
+    let config = device::testing::config();
+    let selector = device::testing::config().map_or_else(|error| error.to_string(), |config| config.selector.to_string());
     let status = Command::new(env!("CARGO_BIN_EXE_devicefusion-sqllogictest"))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .args(["--device", &selector])
         .args(arguments)
         .status();
     assert!(status.is_ok_and(|status| status.success()), "{}", arguments.join(" "));
@@ -16,7 +20,7 @@ fn run(arguments: &[&str]) {
 
 #[test]
 fn sql_tests_pass_on_the_device() {
-    run(&["--strict", "--set", "device.profile=cpu", "sql-tests"]);
+    run(&["--strict", "sql-tests"]);
 }
 
 /// After the other, never beside it: the files write to one folder.

@@ -150,6 +150,7 @@ fn shape(seed: u64, shape: usize) -> (Case, StdRng) {
         Ok("gpu") => profile = "gpu",
         _ => {}
     }
+    let profile = harness::profile(profile);
     let settings = Settings { profile, host_batch_rows: 8192, device_batch_rows: 0, partitions, resident: rng.random_bool(0.2) };
     let rows = Rows { schema: data::schema(&columns), partitions: vec![Vec::new()] };
     (Case { columns, rows, query, settings }, rng)
