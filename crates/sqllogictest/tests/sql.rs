@@ -8,7 +8,6 @@ use std::process::Command;
 /// Runs the runner in the workspace, whose files name their data from there.
 #[track_caller]
 fn run(arguments: &[&str]) {
-    let config = device::testing::config();
     let selector = device::testing::config().map_or_else(|error| error.to_string(), |config| config.selector.to_string());
     let status = Command::new(env!("CARGO_BIN_EXE_devicefusion-sqllogictest"))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))

@@ -49,14 +49,14 @@ pub fn strict(partitions: usize) -> SessionContext {
 
 /// A strict session on a device of its own; one that is not open yet becomes that of the tests.
 pub fn strict_on(partitions: usize, runtime: Arc<DeviceRuntime>) -> SessionContext {
-    let options = DeviceOptions { selector: Some(device_config().selector), ..DeviceOptions::default() };
     let state = SessionStateBuilder::new()
-        .with_config(config(partitions).with_option_extension(options))
+        .with_config(config(partitions).with_option_extension(DeviceOptions::default()))
         .with_default_features()
         .with_device_runtime(runtime)
         .build();
     let ctx = SessionContext::new_with_state(state);
     register_schema(&ctx).unwrap();
+    set(&ctx, "device.selector", &device_config().selector.to_string());
     set(&ctx, "device.fallback", "error");
     set(&ctx, "device.cost", "always");
     ctx
