@@ -142,10 +142,15 @@ pub fn check(setup: &[&str], sql: &str) {
     });
 }
 
+/// Threads of a runtime: each query of two or more at once is to wait for others at times.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
+}
+
 /// Blocks on a future with several threads and the stack that unoptimised planners need.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(threads())
         .thread_stack_size(16 << 20)
         .enable_all()
         .build()

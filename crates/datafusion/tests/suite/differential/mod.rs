@@ -78,7 +78,7 @@ fn the_device_answers_as_datafusion_does() {
     let start = Instant::now();
     let (next, differing) = (Arc::new(AtomicUsize::new(first)), Arc::new(AtomicUsize::new(0)));
     let tally = block_on(async {
-        let workers: Vec<_> = (0..2)
+        let workers: Vec<_> = (0..harness::threads())
             .map(|_| {
                 let (next, differing) = (Arc::clone(&next), Arc::clone(&differing));
                 tokio::spawn(async move {
@@ -104,7 +104,8 @@ fn the_device_answers_as_datafusion_does() {
     });
     report(&tally, start);
     assert!(tally.differing.is_empty(), "{} shapes differ (seed {seed}); see above", tally.differing.len());
-    if number("DEVICEFUSION_SHAPE").is_none() {
+    // A few cases say nothing about shares.
+    if cases >= CASES / 4 && number("DEVICEFUSION_SHAPE").is_none() {
         let share = |part: usize| part * 100 / tally.same.max(1);
         assert!(share(tally.non_empty) >= 60, "{} % of the results are not empty, fewer than 60 %", share(tally.non_empty));
         assert!(
