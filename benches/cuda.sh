@@ -66,10 +66,21 @@ unpack() {
 part() {
     local limit=$1 left=$((SECONDS_IN_ALL - SECONDS)) code=0
     shift
-    ((left < 5)) && { echo "stopped: no time left for it"; return 1; }
+    ((left < 5)) && return 124
     timeout --kill-after=5 "$((limit < left ? limit : left))" "$@" || code=$?
-    ((code == 124 || code == 137)) && echo "stopped: out of time"
     return "$code"
+}
+
+# named NAME COMMAND…: says what became of it, unless all is well.
+named() {
+    local name=$1 code=0
+    shift
+    "$@" || code=$?
+    case $code in
+        0) ;;
+        124 | 137) echo "stopped $name: out of time" ;;
+        *) echo "FAILED $name" ;;
+    esac
 }
 
 # beside NAME COMMAND…: runs it in the background; `together` waits for all of them and prints what they said.
@@ -77,7 +88,7 @@ names=() ids=()
 beside() {
     local name=$1
     shift
-    { "$@" || echo "FAILED $name"; } >"$bin/logs/$name" 2>&1 </dev/null &
+    named "$name" "$@" >"$bin/logs/$name" 2>&1 </dev/null &
     names+=("$name") ids+=($!)
 }
 
@@ -142,13 +153,13 @@ CHECKS
 }
 
 tpch() {
-    part 140 devicefusion-bench tpch --scale "$SCALE" --data "$data" --queries 1,6 --devices "$DEVICEFUSION_TEST_DEVICE" \
-        --runs "$RUNS" --json "$OUT/tpch.json" || echo "FAILED tpch"
+    named tpch part 140 devicefusion-bench tpch --scale "$SCALE" --data "$data" --queries 1,6 \
+        --devices "$DEVICEFUSION_TEST_DEVICE" --runs "$RUNS" --json "$OUT/tpch.json"
 }
 
 micro() {
-    part 60 devicefusion-bench micro --rows "$ROWS" --devices "$DEVICEFUSION_TEST_DEVICE" \
-        --runs "$RUNS" --json "$OUT/micro.json" || echo "FAILED micro"
+    named micro part 60 devicefusion-bench micro --rows "$ROWS" --devices "$DEVICEFUSION_TEST_DEVICE" \
+        --runs "$RUNS" --json "$OUT/micro.json"
 }
 
 everything() {
@@ -196,4 +207,4 @@ unpack
 data=$root/data/tpch-sf$SCALE
 everything 2>&1 | tee "$OUT/cuda.log"
 summary | tee "$OUT/summary.txt"
-! grep -q '^FAILED' "$bin"/*.log
+! grep -q '^FAILED\|^stopped' "$bin"/*.log
