@@ -1,94 +1,119 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Packs what benches/cuda.sh runs on a machine with a CUDA GPU and no toolchain: release builds of the
-# benchmark harness, the tests, the sqllogictest runner and the shell, stripped and compressed into the
-# ignored folder .cuda/.
+# Packs what benches/cuda.sh runs on a machine with a CUDA GPU and no toolchain: the benchmark harness, the
+# tests that use a device, the sqllogictest runner and the shell, stripped and compressed into the ignored
+# folder .cuda/.
 #
-#   benches/pack-cuda.sh [--limit MIB] [--level N] [--nvrtc]
+#   benches/pack-cuda.sh [--profile NAME] [--limit MIB] [--level N] [--only REGEX] [--nvrtc]
 #
-# --limit  size that .cuda/ and the tracked files may have together (64); what does not fit, the shell
-#          first, is left out, and said
-# --level  zstd's level (19; 12 packs in a quarter of the time and is a quarter larger)
-# --nvrtc  carries NVRTC 13.0 from PyPI too; without it the machine's own is used
+# --profile  cargo's profile (release; dev tries the scripts without a release build)
+# --limit    MiB that .cuda/ and the tracked files may have together (64). Binaries are taken in the order of
+#            the list below as long as they fit; what is left out is said, and a second pack can hold it
+# --level    zstd's level (19; 6 packs in a tenth of the time and is a quarter larger)
+# --only     packs only the names that match
+# --nvrtc    carries NVRTC 13.0 from PyPI too (34 MiB); without it the machine's own is used
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-limit=64 level=19 nvrtc=
+profile=release limit=64 level=19 only=. nvrtc=
 while (($#)); do
     case $1 in
+        --profile) profile=$2; shift 2 ;;
         --limit) limit=$2; shift 2 ;;
         --level) level=$2; shift 2 ;;
+        --only) only=$2; shift 2 ;;
         --nvrtc) nvrtc=1; shift ;;
-        *) sed -n '3,13s/^# \?//p' "$0"; exit 2 ;;
+        *) sed -n '3,16s/^# \?//p' "$0"; exit 2 ;;
     esac
 done
 
-messages=$(mktemp)
-trap 'rm -f "$messages"' EXIT
-cargo build --release --workspace --bins
-cargo test --release --workspace --no-run --message-format=json >"$messages"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cargo build --profile "$profile" --workspace --bins --message-format=json-render-diagnostics >"$work/messages"
+cargo test --profile "$profile" --workspace --no-run --message-format=json-render-diagnostics >>"$work/messages"
 
 rm -rf .cuda
 mkdir -p .cuda/bin .cuda/lib
 pwd >.cuda/root
 git describe --always --dirty=+changes >.cuda/commit
 
-# bin/, tests.tsv (name, folder to run in) and order (most wanted first).
-python3 - "$messages" <<'PYTHON'
-import json, os, shutil, subprocess, sys
-
-target = json.loads(subprocess.check_output(["cargo", "metadata", "--format-version=1", "--no-deps"]))["target_directory"]
-tests = []
-for line in open(sys.argv[1]):
-    message = json.loads(line)
-    if message["reason"] == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
-        folder = os.path.relpath(os.path.dirname(message["manifest_path"]))
-        name = f"test-{os.path.basename(folder)}-{message['target']['name']}"
-        tests.append((name, folder, message["executable"]))
-
-def take(name, path):
-    packed = f".cuda/bin/{name}"
-    shutil.copy(path, packed)
-    subprocess.check_call(["strip", packed])
-    return name, os.path.getsize(packed)
-
-def release(name):
-    return take(name, f"{target}/release/{name}")
-
-order = [release("devicefusion-bench")]
-order += sorted((take(name, path) for name, _, path in tests), key=lambda item: item[1])
-order += [release("devicefusion-sqllogictest"), release("devicefusion")]
-with open(".cuda/order", "w") as file:
-    file.writelines(f"{name}\n" for name, _ in order)
-with open(".cuda/tests.tsv", "w") as file:
-    file.writelines(f"{name}\t{folder}\n" for name, folder, _ in sorted(tests))
-PYTHON
-
-# The machine may lack zstd, and NVRTC.
+# The machine may lack zstd.
 cp "$(command -v zstd)" .cuda/lib/
 ldd "$(command -v zstd)" | awk '$3 ~ /lib(z|lzma|lz4|zstd)\.so/ { print $3 }' | xargs -r cp -t .cuda/lib/
 if [[ $nvrtc ]]; then
-    wheel=$(mktemp -d)
-    python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$wheel" nvidia-cuda-nvrtc==13.0.88
-    (cd "$wheel" && python3 -m zipfile -e ./*.whl .)
-    find "$wheel" -name 'libnvrtc.so.13' -o -name 'libnvrtc-builtins.so.13.0' | xargs zstd -q -T0 "-$level" --output-dir-flat .cuda/lib
-    rm -rf "$wheel"
+    python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$work/wheel" nvidia-cuda-nvrtc==13.0.88
+    (cd "$work/wheel" && python3 -m zipfile -e ./*.whl .)
+    find "$work/wheel" \( -name libnvrtc.so.13 -o -name libnvrtc-builtins.so.13.0 \) -print0 |
+        xargs -0 zstd -q -T0 "-$level" --output-dir-flat .cuda/lib
 fi
 
-# One archive: the binaries share most of their code, and a long window finds it.
-mapfile -t names <.cuda/order
+# Writes order (name and file, most wanted first), tests.tsv (name and folder to run in), and links (where
+# tests look for binaries, and their names).
+python3 - "$work" <<'PYTHON'
+import json, os, sys
+
+work = sys.argv[1]
+# What is not listed comes last: new tests are carried where there is room.
+WANTED = [
+    "devicefusion-bench",
+    "test-device-device", "test-kernels-select", "test-kernels-reduce", "test-kernels-group", "test-kernels-expressions",
+    "test-kernels-kernels", "test-columnar-columnar", "test-device-nvrtc", "test-device-cuda",
+    "test-datafusion-suite", "devicefusion-sqllogictest", "devicefusion", "test-cli-shell",
+]
+# No device, or tools and sources that the machine lacks; test-sqllogictest-sql does what cuda.sh does itself.
+LEFT_OUT = {
+    "test-benches-devicefusion-bench", "test-cli-devicefusion", "test-datafusion-devicefusion", "test-datafusion-docs",
+    "test-kernels-gates", "test-sqllogictest-devicefusion-sqllogictest", "test-sqllogictest-sql",
+}
+files, tests, links = {}, {}, {}
+for line in open(f"{work}/messages"):
+    message = json.loads(line)
+    if message["reason"] != "compiler-artifact" or not message["executable"]:
+        continue
+    name, path = message["target"]["name"], message["executable"]
+    folder = os.path.relpath(os.path.dirname(message["manifest_path"]))
+    if message["profile"]["test"]:
+        name = f"test-{os.path.basename(folder)}-{name}"
+        tests[name] = folder
+    elif message["target"]["kind"] == ["bin"]:
+        links[name] = path
+    else:
+        continue
+    if name not in LEFT_OUT:
+        files[name] = path
+missing = [name for name in WANTED if name not in files]
+assert not missing, f"there is no {', '.join(missing)}: correct the list in benches/pack-cuda.sh"
+order = WANTED + sorted(files.keys() - set(WANTED))
+for file, pairs in [(f"{work}/order", [(name, files[name]) for name in order]),
+                    (".cuda/tests.tsv", [(name, tests[name]) for name in order if name in tests]),
+                    (".cuda/links.tsv", [(path, name) for name, path in links.items()])]:
+    with open(file, "w") as text:
+        text.writelines(f"{a}\t{b}\n" for a, b in pairs)
+PYTHON
+
+# One file for each: what one of them adds is known at once. The first one serves the others as dictionary,
+# since all have much of their code in common; that saves a tenth.
 tracked=$(git ls-files -z | xargs -0 stat --format=%s 2>/dev/null | awk '{ bytes += $1 } END { print bytes + 0 }')
-carried=$(du -sb .cuda/lib | cut -f1)
-room=$((limit * 1048576 - tracked - carried - 262144))
-left_out=()
-while true; do
-    (cd .cuda/bin && tar --create --owner=0 --group=0 "${names[@]}") | zstd -q -T0 "-$level" --long=30 -f -o .cuda/bin.tar.zst
-    packed=$(stat --format=%s .cuda/bin.tar.zst)
-    ((packed > room && ${#names[@]} > 1)) || break
-    left_out=("${names[-1]}" "${left_out[@]}")
-    unset 'names[-1]'
-done
-rm -rf .cuda/bin .cuda/order
-echo ".cuda/: ${#names[@]} binaries in $((packed / 1048576)) MiB, with the tracked files $(((tracked + carried + packed) / 1048576)) of $limit MiB"
+left=$((limit * 1048576 - tracked - $(du -sb .cuda | cut -f1) - 262144))
+room=$left first='' left_out=()
+while IFS=$'\t' read -r name path; do
+    [[ $name =~ $only ]] || continue
+    strip -o "$work/$name" "$path"
+    packed=.cuda/bin/$name.zst
+    zstd -q -T0 "-$level" --long=30 ${first:+"--patch-from=$work/$first"} "$work/$name" -o "$packed"
+    bytes=$(stat --format=%s "$packed")
+    printf '%-34s %6.1f MiB, %5.1f packed\n' "$name" "$(stat --format=%s "$work/$name" | awk '{ print $1 / 1048576 }')" \
+        "$(awk -v bytes="$bytes" 'BEGIN { print bytes / 1048576 }')"
+    if ((bytes > left)); then
+        left_out+=("$name")
+        rm "$packed"
+    else
+        left=$((left - bytes))
+        [[ $first ]] || first=$name
+        echo "$name" >>.cuda/order
+    fi
+    [[ $name == "$first" ]] || rm "$work/$name"
+done <"$work/order"
+[[ $first ]] || { echo "nothing fits into $room bytes, or matches $only" >&2; exit 1; }
+echo ".cuda/ and the tracked files have $(((limit * 1048576 - 262144 - left) / 1048576)) of $limit MiB"
 if ((${#left_out[@]})); then echo "left out for size: ${left_out[*]}"; fi
-((packed <= room)) || { echo "$packed bytes do not fit into $room" >&2; exit 1; }

@@ -153,6 +153,9 @@ fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Re
     if !options.platform.is_empty() {
         config = config.with_platform(options.platform);
     }
+    if !options.nvrtc_path.is_empty() {
+        config = config.with_nvrtc_path(options.nvrtc_path);
+    }
     match device::Context::new(config) {
         Ok(context) => Ok(Ok(context)),
         Err(error) if may_do_without => Ok(Err(error.to_string())),

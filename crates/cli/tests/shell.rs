@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shell as a user meets it: arguments in, text and exit status out.
+//! The shell as a user meets it: arguments in, text and exit status out. Its device is that of all tests,
+//! `DEVICEFUSION_TEST_DEVICE`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
@@ -17,14 +18,17 @@ fn shell(arguments: &[&str]) -> Run {
 }
 
 fn shell_with_input(arguments: &[&str], input: &str) -> Run {
-    run(Command::new(env!("CARGO_BIN_EXE_devicefusion")).args(arguments), input)
+    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+    let selector = device::testing::config().unwrap().selector.to_string();
+    run(command.args(arguments).env("DATAFUSION_DEVICE_SELECTOR", selector), input)
 }
 
 /// A shell on a machine whose registry of OpenCL drivers is empty.
 fn shell_without_opencl(arguments: &[&str]) -> Run {
     let empty = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
-    run(command.args(arguments).env("OCL_ICD_VENDORS", empty.path()).env("PYOPENCL_HOME", empty.path()), "")
+    command.env_remove("DATAFUSION_DEVICE_SELECTOR").env("OCL_ICD_VENDORS", empty.path()).env("PYOPENCL_HOME", empty.path());
+    run(command.args(arguments), "")
 }
 
 fn run(command: &mut Command, input: &str) -> Run {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Columns to a real device and back: OpenCL on the host's processor, with and without the memory
-//! that the two share.
+//! that the two share, or what `DEVICEFUSION_TEST_DEVICE` names.
 
 mod data;
 mod faults;
@@ -13,20 +13,30 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use device::testing::FaultPlan;
-use device::{Context, DeviceConfig, Queue, Selector};
+use device::testing::{self, FaultPlan};
+use device::{Context, DeviceConfig, Queue};
 use futures::executor::block_on;
 
 use crate::{DeviceBatch, Result, download, natural_types, upload};
 
 fn config() -> DeviceConfig {
-    DeviceConfig::default().with_selector(Selector::OpenCl)
+    testing::config().unwrap()
 }
 
-/// A queue of the host's processor, which shares its memory.
+/// A queue of the device as it is: the host's processor shares its memory.
 fn shared() -> Queue {
-    let context = Context::new(config()).expect("the tests need an OpenCL driver; install pocl-opencl-icd");
+    let context = Context::new(config()).expect("the tests need a device; for OpenCL on a CPU install pocl-opencl-icd");
     context.queue().unwrap()
+}
+
+/// A queue of a device that does share the host's memory, if it is such a device that the tests run on.
+fn sharing() -> Option<Queue> {
+    let queue = shared();
+    if !queue.context().info().unified_memory {
+        println!("skipped: {} has memory of its own", queue.context().info().label());
+        return None;
+    }
+    Some(queue)
 }
 
 /// A queue of a device that claims to have memory of its own.

@@ -3,7 +3,7 @@
 //! the settings.
 //!
 //! A page that differs from what the code says fails. `DEVICEFUSION_WRITE_DOCS=1 cargo test -p devicefusion
-//! --test docs` writes the pages anew. Planning needs a device; PoCL is enough.
+//! --test docs` writes the pages anew. Planning needs a device; PoCL is enough, and `DEVICEFUSION_TEST_DEVICE` names another.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -85,6 +85,8 @@ async fn support_page_is_what_the_code_says() {
 fn session() -> SessionContext {
     let ctx = devicefusion::session_with(SessionConfig::new(), Arc::default()).unwrap();
     let mut options = ctx.state().config_options().clone();
+    let selector = device::testing::config().unwrap().selector.to_string();
+    Arc::make_mut(&mut options).set("device.selector", &selector).unwrap();
     Arc::make_mut(&mut options).set("device.cost", "always").unwrap();
     let config = SessionConfig::from(options.as_ref().clone());
     let ctx = devicefusion::session_with(config, Arc::default()).unwrap();

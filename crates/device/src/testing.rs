@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For tests: a driver around the driver that fails on demand, hides capabilities and counts what is alive.
+//! For tests: which device they run on, and a driver around the driver that fails on demand, hides
+//! capabilities and counts what is alive.
+//!
+//! [`config`] is the one place that reads `DEVICEFUSION_TEST_DEVICE`: whatever `device.selector` takes, and
+//! OpenCL where it is not set. What only a CPU device can show (shared memory, the profile `cpu`) is left out
+//! elsewhere by those who ask [`DeviceInfo::kind`].
 //!
 //! # Examples
 //! ```
@@ -27,7 +32,25 @@ use parking_lot::Mutex;
 
 use crate::config::Wrap;
 use crate::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
-use crate::{DeviceInfo, Error, Result};
+use crate::{DeviceConfig, DeviceInfo, Error, Result, Selector};
+
+/// Chooses the device of tests.
+const DEVICE_VARIABLE: &str = "DEVICEFUSION_TEST_DEVICE";
+
+/// What tests make their contexts from: the device that `DEVICEFUSION_TEST_DEVICE` names.
+///
+/// # Errors
+/// `Config` if the variable holds no selector.
+pub fn config() -> Result<DeviceConfig> {
+    let selector = match std::env::var(DEVICE_VARIABLE) {
+        Ok(text) if !text.is_empty() => text.parse().map_err(|error| match error {
+            Error::Config { value, reason, .. } => Error::Config { setting: DEVICE_VARIABLE, value, reason },
+            other => other,
+        })?,
+        _ => Selector::OpenCl,
+    };
+    Ok(DeviceConfig::default().with_selector(selector))
+}
 
 /// What a context under test shall not manage, and what it has. A handle: clones share the plan.
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crate against a real driver: OpenCL on the host's processor.
+//! The crate against a real driver: OpenCL on the host's processor, or what `DEVICEFUSION_TEST_DEVICE` names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,21 +7,42 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::executor::block_on;
 
-use crate::{Arg, Buffer, Context, DeviceConfig, Error, Grid, Meter, ProgramSource, Queue, Result, Selector};
+use crate::{
+    Arg, Buffer, Context, DeviceConfig, DriverKind, Error, Grid, Meter, ProgramSource, Queue, Result, Selector, testing,
+};
 
-/// Doubles as `y = a * x + b`, an integer sum, and a loop that takes its time.
-const TEXT: &str = r#"
-kernel void axpb(global const double *x, global double *y, double a, double b, ulong n) {
-    for (ulong i = get_global_id(0); i < n; i += get_global_size(0)) y[i] = a * x[i] + b;
+/// What both compilers understand.
+const DIALECT: &str = r#"
+#ifdef __OPENCL_VERSION__
+#define KERNEL kernel
+#define G global
+#define ID get_global_id(0)
+#define ITEMS get_global_size(0)
+#else
+#define KERNEL extern "C" __global__
+#define G
+#define ID (blockIdx.x * (ulong)blockDim.x + threadIdx.x)
+#define ITEMS (gridDim.x * (ulong)blockDim.x)
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+#endif
+"#;
+
+/// Doubles as `y = a * x + b`, an integer sum, scalars of every width, and a loop that takes its time.
+const KERNELS: &str = r#"
+KERNEL void axpb(G const double *x, G double *y, double a, double b, ulong n) {
+    for (ulong i = ID; i < n; i += ITEMS) y[i] = a * x[i] + b;
 }
-kernel void add(global ulong *x, ulong by, ulong n) {
-    for (ulong i = get_global_id(0); i < n; i += get_global_size(0)) x[i] += by;
+KERNEL void add(G ulong *x, ulong by, ulong n) {
+    for (ulong i = ID; i < n; i += ITEMS) x[i] += by;
 }
-kernel void scalars(global ulong *out, uchar a, char b, ushort c, short d, uint e, int f, ulong g, long h, float i, double j) {
+KERNEL void scalars(G ulong *out, uchar a, char b, ushort c, short d, uint e, int f, ulong g, long h, float i, double j) {
     out[0] = a; out[1] = (ulong)(long)b; out[2] = c; out[3] = (ulong)(long)d; out[4] = e;
     out[5] = (ulong)(long)f; out[6] = g; out[7] = (ulong)h; out[8] = (ulong)(long)i; out[9] = (ulong)(long)j;
 }
-kernel void spin(global ulong *x, ulong n) {
+KERNEL void spin(G ulong *x, ulong n) {
     ulong v = x[0];
     for (ulong i = 0; i < n; i++) v = v * 6364136223846793005UL + 1442695040888963407UL;
     x[0] = v;
@@ -29,15 +50,29 @@ kernel void spin(global ulong *x, ulong n) {
 "#;
 
 fn config() -> DeviceConfig {
-    DeviceConfig::default().with_selector(Selector::OpenCl)
+    testing::config().unwrap()
+}
+
+fn text(kernels: &str) -> String {
+    format!("{DIALECT}{kernels}")
 }
 
 fn source() -> ProgramSource {
-    ProgramSource::new(TEXT, "tests")
+    ProgramSource::new(text(KERNELS), "tests")
 }
 
 fn context() -> Context {
-    Context::new(config()).expect("the tests need an OpenCL driver; install pocl-opencl-icd")
+    Context::new(config()).expect("the tests need a device; for OpenCL on a CPU install pocl-opencl-icd")
+}
+
+/// A context whose device shares the host's memory, if it is such a device that the tests run on.
+fn sharing() -> Option<Context> {
+    let context = context();
+    if !context.info().unified_memory {
+        println!("skipped: {} has memory of its own", context.info().label());
+        return None;
+    }
+    Some(context)
 }
 
 fn numbers(range: std::ops::Range<u64>) -> Bytes {
@@ -72,7 +107,7 @@ fn sizes_around_groups_and_pieces_come_back() -> Result<()> {
 
 #[test]
 fn upload_of_shared_memory_is_not_copied() -> Result<()> {
-    let context = context();
+    let Some(context) = sharing() else { return Ok(()) };
     let queue = context.queue()?;
     let bytes = numbers(0..1000);
     // Not at the start of an allocation, as a slice of a column may be.
@@ -89,7 +124,8 @@ fn upload_of_shared_memory_is_not_copied() -> Result<()> {
 
 #[test]
 fn shared_memory_is_not_written() -> Result<()> {
-    let queue = context().queue()?;
+    let Some(context) = sharing() else { return Ok(()) };
+    let queue = context.queue()?;
     let host = numbers(0..100);
     let x = queue.upload(host.clone())?;
     let y = queue.zeroed(800)?;
@@ -103,7 +139,8 @@ fn shared_memory_is_not_written() -> Result<()> {
 
 #[test]
 fn read_of_shared_memory_is_not_copied() -> Result<()> {
-    let queue = context().queue()?;
+    let Some(context) = sharing() else { return Ok(()) };
+    let queue = context.queue()?;
     let x = queue.zeroed(1 << 20)?;
     add(&queue, &x, 3)?;
     let bytes = block_on(queue.read(&x, 16..1 << 20))?;
@@ -167,13 +204,15 @@ fn copies_and_fills_keep_their_order() -> Result<()> {
 
 #[test]
 fn broken_text_tells_text_log_and_operator() {
-    let queue = context().queue().unwrap();
-    let text = "kernel void f(global int *x) { x[0] = no_such_name; }";
+    let context = context();
+    let queue = context.queue().unwrap();
+    let text = text("KERNEL void f(G int *x) { x[0] = no_such_name; }");
     for _ in 0..2 {
-        let error = block_on(queue.compile(ProgramSource::new(text, "DeviceFilterExec"))).unwrap_err();
-        assert!(error.to_string().starts_with("DeviceFilterExec: kernel does not compile on opencl:0: "), "{error}");
+        let error = block_on(queue.compile(ProgramSource::new(&*text, "DeviceFilterExec"))).unwrap_err();
+        let start = format!("DeviceFilterExec: kernel does not compile on {}: ", context.info().label());
+        assert!(error.to_string().starts_with(&start), "{error}");
         let Error::CompileFailed { text: told, log, operator, .. } = error else { panic!("{error}") };
-        assert_eq!((&*told, &*operator), (text, "DeviceFilterExec"));
+        assert_eq!((&*told, &*operator), (&*text, "DeviceFilterExec"));
         assert!(log.contains("no_such_name"), "{log}");
     }
     let program = block_on(queue.compile(source())).unwrap();
@@ -245,7 +284,8 @@ fn wrong_arguments_and_foreign_things_are_refused() -> Result<()> {
     assert!(fewer.to_string().contains("2 arguments given, the kernel has 3"), "{fewer}");
     assert!(mine.launch(&kernel, grid, &[(&x).into(), 1u8.into(), 1u64.into()]).is_err());
     let error = mine.copy(&foreign, 0, &x, 0, 8).unwrap_err();
-    assert_eq!(error.to_string(), "use: a buffer of another context cannot be used on opencl:0");
+    let label = mine.context().info().label();
+    assert_eq!(error.to_string(), format!("use: a buffer of another context cannot be used on {label}"));
     assert!(matches!(other.launch(&kernel, grid, &[]), Err(Error::Foreign { .. })));
     assert_eq!(to_numbers(&block_on(mine.read(&x, 0..8))?), [1]);
     Ok(())
@@ -322,14 +362,14 @@ fn queues_and_threads_at_once_give_right_answers() -> Result<()> {
     Ok(())
 }
 
-/// Runs the test `name` in a process of its own with a variable set; in that process, answers `true`.
-fn alone_with(name: &str, variable: &str, value: &std::path::Path) -> bool {
+/// Runs the test `name` in a process of its own with variables set; in that process, answers `true`.
+fn alone_with(name: &str, variables: &[(&str, &std::path::Path)]) -> bool {
     const MARK: &str = "DEVICE_TEST_ALONE";
     if std::env::var(MARK).is_ok_and(|alone| alone == name) {
         return true;
     }
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", name]).env(MARK, name).env(variable, value).output().unwrap();
+    let output = command.args(["--exact", name]).env(MARK, name).envs(variables.iter().copied()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
     false
@@ -339,15 +379,20 @@ fn alone_with(name: &str, variable: &str, value: &std::path::Path) -> bool {
 fn texts_in_the_common_dialect_are_left_in_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let texts = folder.path().join("texts");
-    if !alone_with("tests::texts_in_the_common_dialect_are_left_in_a_folder", "DEVICEFUSION_DUMP_KERNELS", &texts) {
+    if !alone_with("tests::texts_in_the_common_dialect_are_left_in_a_folder", &[("DEVICEFUSION_DUMP_KERNELS", &texts)]) {
         return;
     }
     let texts = std::path::PathBuf::from(std::env::var_os("DEVICEFUSION_DUMP_KERNELS").unwrap());
     let common = "#ifdef __OPENCL_VERSION__\nkernel void\n#else\nextern \"C\" __global__ void\n#endif\nf() {}\n";
     let broken = format!("{common}nonsense");
     for _ in 0..2 {
-        let queue = context().queue().unwrap();
-        for text in [common, TEXT] {
+        let context = context();
+        let queue = context.queue().unwrap();
+        let of_one_compiler = match context.info().driver {
+            DriverKind::OpenCl => "kernel void f() {}",
+            DriverKind::Cuda => "extern \"C\" __global__ void f() {}",
+        };
+        for text in [common, of_one_compiler] {
             block_on(queue.compile(ProgramSource::new(text, "tests"))).unwrap();
         }
         block_on(queue.compile(ProgramSource::new(common, "tests").with_option("-DX"))).unwrap();
@@ -364,7 +409,7 @@ fn log_that_panics_costs_one_program() {
     let context = Context::new(config().with_log(log)).unwrap();
     let queue = context.queue().unwrap();
     for index in 0..2 * std::thread::available_parallelism().unwrap().get() {
-        let source = ProgramSource::new("kernel void f() {}", "PanicExec").with_option(format!("-DX={index}"));
+        let source = ProgramSource::new(text("KERNEL void f() {}"), "PanicExec").with_option(format!("-DX={index}"));
         assert!(matches!(block_on(queue.compile(source)), Err(Error::Interrupted(_))));
     }
     assert!(block_on(queue.compile(source())).is_ok());
@@ -373,10 +418,13 @@ fn log_that_panics_costs_one_program() {
 #[test]
 fn machine_without_a_platform_says_so() {
     let nowhere = tempfile::tempdir().unwrap();
-    if alone_with("tests::machine_without_a_platform_says_so", "OCL_ICD_VENDORS", nowhere.path()) {
-        let error = Context::new(config()).unwrap_err().to_string();
+    let variables = [("OCL_ICD_VENDORS", nowhere.path()), ("CUDA_VISIBLE_DEVICES", "".as_ref())];
+    if alone_with("tests::machine_without_a_platform_says_so", &variables) {
+        let error = Context::new(DeviceConfig::default().with_selector(Selector::OpenCl)).unwrap_err().to_string();
         assert!(error.starts_with("device opencl: no driver could be opened: "), "{error}");
-        assert!(error.contains("opencl: libOpenCL.so.1 knows no driver; for a CPU install pocl-opencl-icd"), "{error}");
+        // A machine with a GPU may have no loader at all.
+        let known = ["knows no driver; for a CPU install pocl-opencl-icd", "cannot be opened; install ocl-icd-libopencl1"];
+        assert!(known.iter().any(|known| error.contains(&format!("opencl: libOpenCL.so.1 {known}"))), "{error}");
     }
 }
 
@@ -385,7 +433,10 @@ fn machine_without_the_library_says_so() {
     let folder = tempfile::tempdir().unwrap();
     // The loader finds this first, and it is no library.
     std::fs::write(folder.path().join("libOpenCL.so.1"), "").unwrap();
-    if alone_with("tests::machine_without_the_library_says_so", "LD_LIBRARY_PATH", folder.path()) {
+    if alone_with(
+        "tests::machine_without_the_library_says_so",
+        &[("LD_LIBRARY_PATH", folder.path()), ("CUDA_VISIBLE_DEVICES", "".as_ref())],
+    ) {
         let problems: Vec<_> = crate::devices().into_iter().filter_map(|entry| entry.problem).collect();
         assert!(problems.iter().any(|problem| problem.starts_with("libOpenCL.so.1 cannot be opened")), "{problems:?}");
         assert!(matches!(Context::new(DeviceConfig::default()), Err(Error::NoDriver { .. })));
@@ -603,12 +654,15 @@ mod faults {
     fn limit_names_pool_numbers_and_setting() -> Result<()> {
         let context = Context::new(config().with_memory_bytes(1 << 20))?;
         let queue = context.queue()?;
+        let label = context.info().label();
         let half = queue.alloc(1 << 19)?;
         let error = queue.alloc((1 << 19) + 1).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "pool \"opencl:0\": 655.4 kB requested, 524.3 kB of 1.0 MB in use; \
-             raise device.memory_bytes or run fewer queries at once"
+            format!(
+                "pool \"{label}\": 655.4 kB requested, 524.3 kB of 1.0 MB in use; \
+                 raise device.memory_bytes or run fewer queries at once"
+            )
         );
         drop(half);
         let plan = FaultPlan::new();
@@ -617,8 +671,10 @@ mod faults {
         let error = other.queue()?.alloc(1000).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "pool \"opencl:0\": 1.0 kB requested, 0 bytes in use, and the driver has no more; \
-             lower device.memory_bytes or run fewer queries at once"
+            format!(
+                "pool \"{label}\": 1.0 kB requested, 0 bytes in use, and the driver has no more; \
+                 lower device.memory_bytes or run fewer queries at once"
+            )
         );
         let _whole = queue.alloc(1 << 20)?;
         assert_eq!((context.pool().in_use(), context.pool().peak()), (1 << 20, 1 << 20));
@@ -660,10 +716,11 @@ mod faults {
         let context = context(&plan);
         let queue = context.queue()?;
         let error = add(&queue, &queue.zeroed(8)?, 1).unwrap_err();
-        assert_eq!(error.to_string(), "kernel add on opencl:0: arguments of 24 bytes exceed the limit of 20");
+        let label = context.info().label();
+        assert_eq!(error.to_string(), format!("kernel add on {label}: arguments of 24 bytes exceed the limit of 20"));
         let program = block_on(queue.compile(source()))?;
         let empty = queue.launch(&program.kernel("add")?, Grid { groups: 0, group_size: 1 }, &[]).unwrap_err();
-        assert_eq!(empty.to_string(), "kernel add on opencl:0: a grid of 0 groups of 1 items is empty");
+        assert_eq!(empty.to_string(), format!("kernel add on {label}: a grid of 0 groups of 1 items is empty"));
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times of the sinks on the first OpenCL device, best of several runs, in milliseconds; and the CPU
-//! time of all threads, which busy neighbours disturb less (Linux).
+//! Times of the sinks on the device that `DEVICEFUSION_TEST_DEVICE` names (the first OpenCL device), best of
+//! several runs, in milliseconds; and the CPU time of all threads, which busy neighbours disturb less (Linux).
 //!
 //! `cargo run --release -p kernels --example kernel_times [-- gpu]`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
@@ -11,7 +11,7 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{Carrier, ColumnType, DeviceBatch, Layout, upload};
-use device::{Context, DeviceConfig, Queue, Selector};
+use device::{Context, Queue, testing};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::AggregateFunction::{Avg, Count, Sum};
@@ -21,7 +21,7 @@ use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
 fn main() {
     let profile = if std::env::args().any(|arg| arg == "gpu") { Profile::Gpu } else { Profile::Cpu };
     let options = Options::new(profile);
-    let context = Context::new(DeviceConfig { selector: Selector::OpenCl, ..DeviceConfig::default() }).expect("an OpenCL device");
+    let context = Context::new(testing::config().expect("a selector")).expect("a device");
     let queue = context.queue().expect("a queue");
     println!("{} ({profile:?})", context.info().name);
     // `ONLY=many` runs one of them.

@@ -226,7 +226,7 @@ fn check(batches: &[RecordBatch], keys: &[usize], filter: Option<i128>, mode: &s
 }
 
 /// Small tables at first, so that they grow.
-fn small_tables() -> [Options; 2] {
+fn small_tables() -> impl Iterator<Item = Options> {
     profiles().map(|options| Options { initial_groups: 16, ..options })
 }
 

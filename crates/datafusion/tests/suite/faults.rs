@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use datafusion::prelude::SessionContext;
+use device::Context;
 use device::testing::{Fault, FaultPlan};
-use device::{Context, DeviceConfig, DeviceKind};
 use devicefusion::DeviceRuntime;
 
-use crate::harness::{answer, block_on, set, strict_on, text};
+use crate::harness::{answer, block_on, context, device_config, set, strict_on, text};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k, CAST(value AS DOUBLE) AS f, \
     CASE value % 3 WHEN 0 THEN 'apple' WHEN 1 THEN 'pear' END AS s FROM generate_series(1, 300)";
@@ -36,7 +36,7 @@ struct Faulty {
 impl Faulty {
     async fn new() -> Faulty {
         let plan = FaultPlan::new();
-        let context = Context::new(DeviceConfig::default().with_wrap(plan.wrap())).unwrap();
+        let context = context(device_config().with_wrap(plan.wrap()));
         let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
         ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
         ctx.sql(RESIDENT).await.unwrap().collect().await.unwrap();
@@ -159,7 +159,7 @@ fn a_memory_limit_that_is_too_small_is_named() {
 fn a_device_without_doubles_or_wide_atomics_is_refused_by_name() {
     for (capability, mask) in [("fp64", true), ("atomics", false)] {
         let plan = FaultPlan::masking(move |info| if mask { info.fp64 = false } else { info.atomics64 = false });
-        let error = Context::new(DeviceConfig::default().with_wrap(plan.wrap())).err().map(|error| error.to_string());
+        let error = Context::new(device_config().with_wrap(plan.wrap())).err().map(|error| error.to_string());
         assert!(
             error.as_ref().is_some_and(|error| error.contains(capability) || error.contains("64-bit")),
             "{capability}: {error:?}"
@@ -174,8 +174,7 @@ fn answers_do_not_depend_on_shared_memory_or_argument_limits() {
             info.unified_memory = false;
             info.max_arg_bytes = 256;
         });
-        let context = Context::new(DeviceConfig::default().with_wrap(plan.wrap())).unwrap();
-        assert_eq!(context.info().kind, DeviceKind::Cpu, "this test masks a CPU device");
+        let context = context(device_config().with_wrap(plan.wrap()));
         let masked = strict_on(1, DeviceRuntime::with_context(context));
         let open = strict_on(1, crate::harness::shared_runtime());
         for ctx in [&masked, &open] {

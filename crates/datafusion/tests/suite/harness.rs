@@ -12,12 +12,29 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use device::{Context, DeviceConfig, DeviceKind};
 use devicefusion::{DeviceOptions, DeviceRuntime, Placement, SessionStateBuilderExt, placement, register_schema};
 
 /// The device that the tests of this binary share, so that each kernel is compiled once.
 pub fn shared_runtime() -> Arc<DeviceRuntime> {
     static RUNTIME: OnceLock<Arc<DeviceRuntime>> = OnceLock::new();
-    Arc::clone(RUNTIME.get_or_init(DeviceRuntime::new))
+    Arc::clone(RUNTIME.get_or_init(|| DeviceRuntime::with_context(context(device_config()))))
+}
+
+/// The device that `DEVICEFUSION_TEST_DEVICE` names, with settings to be added.
+pub fn device_config() -> DeviceConfig {
+    device::testing::config().unwrap()
+}
+
+/// An opened device.
+pub fn context(config: DeviceConfig) -> Context {
+    Context::new(config).unwrap()
+}
+
+/// A profile that the shared device has a use for: a GPU has none for `cpu`.
+pub fn profile(wanted: &'static str) -> &'static str {
+    let kind = shared_runtime().opened().map(|context| context.info().kind);
+    if kind == Some(DeviceKind::Cpu) { wanted } else { "gpu" }
 }
 
 /// DataFusion as it is.
@@ -30,7 +47,7 @@ pub fn strict(partitions: usize) -> SessionContext {
     strict_on(partitions, shared_runtime())
 }
 
-/// A strict session on a device of its own.
+/// A strict session on a device of its own; one that is not open yet becomes that of the tests.
 pub fn strict_on(partitions: usize, runtime: Arc<DeviceRuntime>) -> SessionContext {
     let state = SessionStateBuilder::new()
         .with_config(config(partitions).with_option_extension(DeviceOptions::default()))
@@ -39,6 +56,7 @@ pub fn strict_on(partitions: usize, runtime: Arc<DeviceRuntime>) -> SessionConte
         .build();
     let ctx = SessionContext::new_with_state(state);
     register_schema(&ctx).unwrap();
+    set(&ctx, "device.selector", &device_config().selector.to_string());
     set(&ctx, "device.fallback", "error");
     set(&ctx, "device.cost", "always");
     ctx
@@ -124,10 +142,15 @@ pub fn check(setup: &[&str], sql: &str) {
     });
 }
 
+/// Threads of a runtime: each query of two or more at once is to wait for others at times.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
+}
+
 /// Blocks on a future with several threads and the stack that unoptimised planners need.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(threads())
         .thread_stack_size(16 << 20)
         .enable_all()
         .build()

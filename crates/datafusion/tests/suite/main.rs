@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the whole plugin, in one binary: device against plain DataFusion, faults, counters.
 //!
-//! They need a device; PoCL is enough.
+//! They need a device; PoCL is enough, and `DEVICEFUSION_TEST_DEVICE` names another.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // A test's tasks end with its runtime.
 #![allow(clippy::disallowed_methods)]

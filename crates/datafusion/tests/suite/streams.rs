@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::ParquetReadOptions;
-use device::{Context, DeviceConfig};
+use device::Context;
 use devicefusion::DeviceRuntime;
 use futures::StreamExt;
 
-use crate::harness::{answer, block_on, metric, plain, set, strict_on};
+use crate::harness::{answer, block_on, context, device_config, metric, plain, set, strict_on};
 
 const ROWS: usize = 400_000;
 
@@ -30,7 +30,7 @@ async fn assert_returns(context: &Context, before: usize) {
 #[test]
 fn a_result_that_is_dropped_midway_returns_its_memory() {
     block_on(async {
-        let context = Context::new(DeviceConfig::default()).unwrap();
+        let context = context(device_config());
         let ctx = strict_on(2, DeviceRuntime::with_context(context.clone()));
         set(&ctx, "device.batch_rows", "4096");
         set(&ctx, "datafusion.execution.batch_size", "1024");
@@ -79,7 +79,7 @@ fn memory_of_a_streaming_aggregate_over_parquet_is_bounded_by_batches() {
         for name in ["small.parquet", "large.parquet"] {
             // A context of its own, without shared memory, so that every batch counts.
             let plan = device::testing::FaultPlan::masking(|info| info.unified_memory = false);
-            let context = Context::new(DeviceConfig::default().with_wrap(plan.wrap())).unwrap();
+            let context = context(device_config().with_wrap(plan.wrap()));
             let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
             set(&ctx, "device.batch_rows", "8192");
             ctx.register_parquet("p", path(name), ParquetReadOptions::default()).await.unwrap();

@@ -487,7 +487,7 @@ impl Function {
             return None;
         }
         if self.parameters.len() != args.len() {
-            return Some(format!("the kernel takes {} arguments, got {}", self.parameters.len(), args.len()));
+            return Some(format!("{} arguments given, the kernel has {}", args.len(), self.parameters.len()));
         }
         let widths = args.iter().map(|arg| if let RawArg::Value(bytes) = arg { bytes.len() } else { 8 });
         let wrong = self.parameters.iter().zip(widths).enumerate().find(|(_, (parameter, width))| **parameter != *width);
@@ -516,7 +516,7 @@ mod tests {
         let function = Function { handle: 0, parameters: vec![8, 4] };
         assert_eq!(function.mismatch(&[memory, RawArg::Value(&[0; 4])]), None);
         assert_eq!(function.mismatch(&[memory, memory]).as_deref(), Some("argument 1 takes 4 bytes, got 8"));
-        assert_eq!(function.mismatch(&[memory]).as_deref(), Some("the kernel takes 2 arguments, got 1"));
+        assert_eq!(function.mismatch(&[memory]).as_deref(), Some("1 arguments given, the kernel has 2"));
         let unknown = Function { handle: 0, parameters: vec![] };
         assert_eq!(unknown.mismatch(&[memory]), None);
     }

@@ -8,7 +8,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{ColumnType, DeviceBatch};
-use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
+use device::{Arg, Context, DeviceKind, Grid, ProgramSource, Queue, testing};
 use futures::executor::block_on;
 use kernels::codegen::{Bindings, CType, Params, Profile, RowWriter, SCRATCH};
 use kernels::expr::{Expr, LiteralValue};
@@ -20,9 +20,7 @@ pub const PROFILES: [Profile; 2] = [Profile::Gpu, Profile::Cpu];
 
 pub fn queue() -> Queue {
     static CONTEXT: OnceLock<Context> = OnceLock::new();
-    let context =
-        CONTEXT.get_or_init(|| Context::new(DeviceConfig { selector: Selector::OpenCl, ..DeviceConfig::default() }).unwrap());
-    context.queue().unwrap()
+    CONTEXT.get_or_init(|| Context::new(testing::config().unwrap()).unwrap()).queue().unwrap()
 }
 
 /// A batch with nullable columns `c0, c1, …`.
@@ -102,8 +100,10 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
     Text { text, params, types: results, places, bytes: at.max(16) }
 }
 
+/// Evaluates expressions over a batch. A GPU has no use for the profile `cpu`: there the other one runs.
 pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot: usize, profile: Profile) -> Vec<Computed> {
     let queue = queue();
+    let profile = if queue.context().info().kind == DeviceKind::Cpu { profile } else { Profile::Gpu };
     let rows = device.num_rows();
     let slot = (slot + SLOT_HEAD).next_multiple_of(8);
     let text = write(types, exprs, rows, slot, profile);

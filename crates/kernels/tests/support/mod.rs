@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, download, natural_types, upload};
-use device::{Context, DeviceConfig, Queue, Selector};
+use device::{Context, DeviceKind, Queue, testing};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
@@ -16,17 +16,19 @@ use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
 
 pub const SIZES: [usize; 5] = [0, 1, 31, 257, (1 << 17) + 1];
 
-pub fn profiles() -> [Options; 2] {
-    [Options::new(Profile::Cpu), Options::new(Profile::Gpu)]
+/// The shapes of kernels that the device runs: a GPU has no use for the profile `cpu`.
+pub fn profiles() -> impl Iterator<Item = Options> {
+    let of_host = context().info().kind == DeviceKind::Cpu;
+    of_host.then_some(Profile::Cpu).into_iter().chain([Profile::Gpu]).map(Options::new)
+}
+
+fn context() -> &'static Context {
+    static CONTEXT: OnceLock<Context> = OnceLock::new();
+    CONTEXT.get_or_init(|| Context::new(testing::config().expect("a selector")).expect("a device"))
 }
 
 pub fn queue() -> Queue {
-    static CONTEXT: OnceLock<Context> = OnceLock::new();
-    let context = CONTEXT.get_or_init(|| {
-        let config = DeviceConfig { selector: Selector::OpenCl, ..DeviceConfig::default() };
-        Context::new(config).expect("an OpenCL device")
-    });
-    context.queue().expect("a queue")
+    context().queue().expect("a queue")
 }
 
 /// A pseudo random number for each index, the same in every run.

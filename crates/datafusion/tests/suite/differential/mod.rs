@@ -78,7 +78,7 @@ fn the_device_answers_as_datafusion_does() {
     let start = Instant::now();
     let (next, differing) = (Arc::new(AtomicUsize::new(first)), Arc::new(AtomicUsize::new(0)));
     let tally = block_on(async {
-        let workers: Vec<_> = (0..2)
+        let workers: Vec<_> = (0..harness::threads())
             .map(|_| {
                 let (next, differing) = (Arc::clone(&next), Arc::clone(&differing));
                 tokio::spawn(async move {
@@ -104,7 +104,8 @@ fn the_device_answers_as_datafusion_does() {
     });
     report(&tally, start);
     assert!(tally.differing.is_empty(), "{} shapes differ (seed {seed}); see above", tally.differing.len());
-    if number("DEVICEFUSION_SHAPE").is_none() {
+    // A few cases say nothing about shares.
+    if cases >= CASES / 4 && number("DEVICEFUSION_SHAPE").is_none() {
         let share = |part: usize| part * 100 / tally.same.max(1);
         assert!(share(tally.non_empty) >= 60, "{} % of the results are not empty, fewer than 60 %", share(tally.non_empty));
         assert!(
@@ -150,6 +151,7 @@ fn shape(seed: u64, shape: usize) -> (Case, StdRng) {
         Ok("gpu") => profile = "gpu",
         _ => {}
     }
+    let profile = harness::profile(profile);
     let settings = Settings { profile, host_batch_rows: 8192, device_batch_rows: 0, partitions, resident: rng.random_bool(0.2) };
     let rows = Rows { schema: data::schema(&columns), partitions: vec![Vec::new()] };
     (Case { columns, rows, query, settings }, rng)
