@@ -31,13 +31,6 @@ fn sql_tests_pass_on_the_device() {
 }
 
 #[test]
-#[ignore = "takes most of ten minutes on a CPU driver; docs/testing.md"]
-fn sql_tests_pass_in_the_gpu_profile() {
-    run(&["--strict", "--set", "device.profile=gpu", "sql-tests"]);
->>>>>>> cuda
-}
-
-#[test]
 #[ignore = "known to fail: some records differ still, and it takes half an hour; docs/testing.md"]
 fn suite_of_datafusion_passes_as_plain() {
     run(&["--suite", "datafusion", "--exceptions", "sql-tests/datafusion-exceptions.txt"]);

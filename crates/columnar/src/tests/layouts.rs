@@ -8,8 +8,8 @@ use arrow::array::{
     StringViewArray, UInt64Array, make_array,
 };
 use arrow::buffer::{Buffer as HostBuffer, NullBuffer, ScalarBuffer};
-use arrow::compute::concat;
-use arrow::datatypes::{DataType, Int8Type};
+use arrow::compute::{cast, concat};
+use arrow::datatypes::{DataType, Field, Int8Type, Schema};
 use bytes::Bytes;
 use device::Buffer;
 
@@ -104,6 +104,29 @@ fn integers_come_back_from_narrow_carriers() {
                     assert_same(&down(&queue, &batch).unwrap(), &array, format!("{data_type} as {carrier:?}, {nulls:?}"));
                 }
             }
+        }
+    }
+}
+
+/// What kernels compute of a dictionary's type lies as its values do.
+#[test]
+fn plain_values_come_back_as_dictionaries() {
+    let mut rng = generator();
+    let queue = shared();
+    for data_type in super::data::plain_types() {
+        for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
+            let array = array(&data_type, 100, nulls, &mut rng);
+            let plain = up(&queue, &array);
+            let column = &plain.columns()[0];
+            let packed = DataType::Dictionary(Box::new(DataType::Int16), Box::new(data_type.clone()));
+            let ty = ColumnType { data_type: packed.clone(), ..column.ty().as_ref().clone() };
+            let validity = column.validity().map(|(bits, offset)| (bits.clone(), offset));
+            let computed = DeviceColumn::try_new(Arc::new(ty), 100, column.buffers().to_vec(), validity, None, None).unwrap();
+            let schema = Arc::new(Schema::new(vec![Field::new("x", packed.clone(), true)]));
+            let batch = DeviceBatch::try_new(schema, vec![computed], 100).unwrap();
+            let down = down(&queue, &batch.slice(7, 80)).unwrap();
+            assert_eq!(down.data_type(), &packed);
+            assert_same(&cast(&down, &data_type).unwrap(), &array.slice(7, 80), &packed.to_string());
         }
     }
 }

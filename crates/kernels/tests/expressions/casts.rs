@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Every supported cast on special values, `CAST` and `TRY_CAST`.
 
-use arrow::compute::can_cast_types;
+use arrow::array::ArrayRef;
+use arrow::compute::{can_cast_types, cast};
 use arrow::datatypes::{DataType, TimeUnit};
 use kernels::codegen::Profile;
 use kernels::expr::{Expr, LiteralValue};
-use kernels::support::supports_cast;
+use kernels::support::{supports, supports_cast};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data;
-use crate::harness::{batch, check_in, evaluate, natural, upload, values};
+use crate::harness::{PROFILES, batch, check_in, compare, evaluate, natural, upload, values};
+use crate::host;
 use crate::operators::column;
 
 fn casts(from: &DataType, values: &[LiteralValue], to: &[DataType], checked: bool, profile: Profile) {
@@ -55,6 +57,85 @@ fn temporals_cast() {
     all_casts(&data::temporals());
 }
 
+#[test]
+fn decimals_become_nulls() {
+    for from in data::decimals() {
+        casts(&from, &data::special(&from), &[DataType::Null], true, Profile::Cpu);
+    }
+}
+
+#[test]
+fn binary_of_one_length() {
+    let bytes = |len: usize| LiteralValue::Bytes((1..=len as u8).collect());
+    for from in [DataType::Binary, DataType::LargeBinary] {
+        let to = [DataType::FixedSizeBinary(3), DataType::FixedSizeBinary(1), DataType::FixedSizeBinary(16)];
+        let all: Vec<LiteralValue> = (0..5).map(bytes).collect();
+        casts(&from, &all, &to, false, Profile::Cpu);
+        casts(&from, &all, &to, true, Profile::Gpu);
+        casts(&from, &[bytes(3), bytes(3)], &to, true, Profile::Cpu);
+    }
+}
+
+/// Values of what arrow-rs packs into a dictionary, dates and times by way of integers included.
+#[test]
+fn dictionaries_hold_what_arrow_packs() {
+    use DataType::*;
+    let targets = [
+        Int8,
+        Float32,
+        Decimal128(15, 2),
+        Date32,
+        Date64,
+        Time32(TimeUnit::Second),
+        Time64(TimeUnit::Nanosecond),
+        Timestamp(TimeUnit::Second, Some("-07:30".into())),
+        Utf8View,
+        LargeBinary,
+        FixedSizeBinary(3),
+        Boolean,
+        Duration(TimeUnit::Second),
+    ];
+    let sources = [
+        Boolean,
+        Int64,
+        Decimal64(18, 4),
+        Date32,
+        Time64(TimeUnit::Microsecond),
+        Timestamp(TimeUnit::Nanosecond, None),
+        Duration(TimeUnit::Second),
+        Utf8,
+        Binary,
+    ];
+    for (from, profile) in sources.iter().zip(PROFILES.iter().cycle()) {
+        let array = data::array(from, &[&data::special(from)[..], &[LiteralValue::Null]].concat());
+        let dictionary: ArrayRef = cast(&array, &Dictionary(Int16.into(), from.clone().into())).unwrap_or(array.clone());
+        for (array, checked) in [(&array, true), (&array, false), (&dictionary, false)] {
+            let batch = batch(vec![array.clone()]);
+            let types = natural(&batch);
+            let (mut exprs, mut expected) = (Vec::new(), Vec::new());
+            for value in &targets {
+                let to = Dictionary(Int32.into(), value.clone().into());
+                if !can_cast_types(array.data_type(), &to) {
+                    continue;
+                }
+                let Ok(expr) = Expr::Column(0).cast(array.data_type(), &to, checked) else {
+                    assert!(matches!(value, Boolean | Duration(_)), "{from} to {to}");
+                    assert!(cast(array, &to).is_err(), "{from} to {to}");
+                    continue;
+                };
+                if supports(&expr, &batch.schema()).is_ok() {
+                    expected.push(host::casts(array, &to, checked));
+                    exprs.push(expr);
+                }
+            }
+            let computed = evaluate(&upload(&batch, &types), &types, &exprs, 5000, *profile);
+            for ((expr, expected), computed) in exprs.iter().zip(&expected).zip(&computed) {
+                compare(&batch, expr, expected, computed, *profile);
+            }
+        }
+    }
+}
+
 /// A CAST that no row fails must not fail.
 #[test]
 fn sound_casts_do_not_fail() {
@@ -76,9 +157,6 @@ fn refused_casts_are_known() {
                 continue;
             }
             let refused = match (&from, &to) {
-                // Bytes of integers.
-                (from, Binary | LargeBinary) if from.is_integer() => true,
-                (_, FixedSizeBinary(_)) => true,
                 // Fail for every value.
                 (from, to) if from.is_decimal() && to.is_decimal() => {
                     supports_cast(from, to).is_err_and(|reason| reason.contains("fails for every value"))

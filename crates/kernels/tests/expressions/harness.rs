@@ -230,7 +230,7 @@ pub fn check_in(batch: &RecordBatch, types: &[ColumnType], exprs: &[Expr], profi
 }
 
 #[track_caller]
-fn compare(batch: &RecordBatch, expr: &Expr, expected: &[Outcome], computed: &Computed, profile: Profile) {
+pub fn compare(batch: &RecordBatch, expr: &Expr, expected: &[Outcome], computed: &Computed, profile: Profile) {
     let describe = |row: usize| {
         let inputs: Vec<String> = batch
             .columns()

@@ -25,6 +25,19 @@ pub enum Outcome {
 }
 
 pub fn rows(expr: &Expr, batch: &RecordBatch) -> Vec<Outcome> {
+    quiet();
+    (0..batch.num_rows()).map(|row| outcome(evaluate(expr, &batch.slice(row, 1)))).collect()
+}
+
+fn outcome(result: Result<ArrayRef, Failure>) -> Outcome {
+    match result {
+        Ok(array) => Outcome::Value(values(&array).remove(0)),
+        Err(Failure::Must) => Outcome::Fails,
+        Err(Failure::May) => Outcome::Either,
+    }
+}
+
+fn quiet() {
     // Panics of arrow-rs and chrono are answers here, see below.
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -35,13 +48,6 @@ pub fn rows(expr: &Expr, batch: &RecordBatch) -> Vec<Outcome> {
             }
         }));
     });
-    (0..batch.num_rows())
-        .map(|row| match evaluate(expr, &batch.slice(row, 1)) {
-            Ok(array) => Outcome::Value(values(&array).remove(0)),
-            Err(Failure::Must) => Outcome::Fails,
-            Err(Failure::May) => Outcome::Either,
-        })
-        .collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,9 +93,12 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
             arithmetic(*op, &left, &right, data_type)?
         }
         Expr::Negate(operand) => numeric::neg_wrapping(&eval(operand)?)?,
-        Expr::Compare { op, left, right } => {
-            let (left, right) = both(eval(left), eval(right))?;
-            let (left, right) = (fold(&left), fold(&right));
+        // What arrow-rs compares in this order is the floats themselves.
+        Expr::TotalOrder(operand) => eval(operand)?,
+        Expr::Compare { op, left: l, right: r } => {
+            let (left, right) = both(eval(l), eval(r))?;
+            let folded = |operand: &Expr, value: ArrayRef| if matches!(operand, Expr::TotalOrder(_)) { value } else { fold(&value) };
+            let (left, right) = (folded(l, left), folded(r, right));
             let compared = match op {
                 CompareOp::Eq => cmp::eq(&left, &right),
                 CompareOp::NotEq => cmp::neq(&left, &right),
@@ -147,18 +156,28 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
         }
         Expr::Cast { expr, to, checked } => {
             let value = eval(expr)?;
-            // DataFusion's options.
-            let format_options = FormatOptions::new().with_duration_format(DurationFormat::Pretty);
-            let options = CastOptions { safe: !checked, format_options };
-            // Unchecked arithmetic of arrow-rs panics in debug builds where it wraps in release ones.
-            match catch_unwind(AssertUnwindSafe(|| cast_with_options(&value, to, &options))) {
-                Ok(result) => result?,
-                // DataFusion looks before CAST does.
-                Err(_) if *checked && *value.data_type() == DataType::Date64 && !value.is_null(0) => return Err(Failure::Must),
-                Err(_) => return Err(Failure::May),
-            }
+            cast_one(&value, to, *checked)?
         }
     })
+}
+
+fn cast_one(value: &ArrayRef, to: &DataType, checked: bool) -> Result<ArrayRef, Failure> {
+    // DataFusion's options.
+    let format_options = FormatOptions::new().with_duration_format(DurationFormat::Pretty);
+    let options = CastOptions { safe: !checked, format_options };
+    // Unchecked arithmetic of arrow-rs panics in debug builds where it wraps in release ones.
+    match catch_unwind(AssertUnwindSafe(|| cast_with_options(value, to, &options))) {
+        Ok(result) => Ok(result?),
+        // DataFusion looks before CAST does.
+        Err(_) if checked && *value.data_type() == DataType::Date64 && !value.is_null(0) => Err(Failure::Must),
+        Err(_) => Err(Failure::May),
+    }
+}
+
+/// What arrow-rs makes of each value of an array.
+pub fn casts(array: &ArrayRef, to: &DataType, checked: bool) -> Vec<Outcome> {
+    quiet();
+    (0..array.len()).map(|row| outcome(cast_one(&array.slice(row, 1), to, checked))).collect()
 }
 
 /// Both operands, which are evaluated whatever the other gives.

@@ -128,6 +128,22 @@ fn values_negate() {
     }
 }
 
+/// As NULLIF and simple CASE compare.
+#[test]
+fn total_order_tells_zeros_apart() {
+    for data_type in data::floats() {
+        let (l, r) = pairs(&data_type, &data_type);
+        let in_order = |expr| Box::new(Expr::TotalOrder(expr));
+        let mut exprs = Vec::new();
+        for op in COMPARISONS {
+            exprs.push(Expr::Compare { op, left: in_order(column(0)), right: in_order(column(1)) });
+            let zero = Box::new(lit(&data_type, LiteralValue::Float(-0.0)));
+            exprs.push(Expr::Compare { op, left: in_order(zero), right: in_order(column(1)) });
+        }
+        check(&batch(vec![l, r]), &exprs);
+    }
+}
+
 #[test]
 fn values_compare() {
     for data_type in data::all() {
