@@ -2,8 +2,8 @@
 //! The settings `device.*`: one table from which parsing, `SHOW`, documentation and checks come.
 
 use std::any::Any;
-use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::{Result, config_err};
@@ -331,7 +331,9 @@ impl ExtensionOptions for DeviceOptions {
             "profiling" => self.profiling = boolean(setting.key, value)?,
             _ => {
                 self.selector = match value {
-                    "" => return config_err!("{} is empty: must be auto, none, opencl, cuda, #k or a part of a name", setting.key),
+                    "" => {
+                        return config_err!("{} is empty: must be auto, none, opencl, cuda, #k or a part of a name", setting.key);
+                    }
                     word if word.eq_ignore_ascii_case("none") => None,
                     text => match text.parse::<Selector>() {
                         Ok(selector) => Some(selector),

@@ -131,7 +131,7 @@ impl Device {
             if context.is_lost() {
                 let label = context.info().label();
                 return Err(problem(format!(
-                    "{label} has lost its context to a fault, and queries that still run or resident tables hold on to it; end or drop them"
+                    "{label} has lost its context to a fault, and queries that still run or their results hold on to it; end or drop them"
                 )));
             }
             return Ok(context);

@@ -188,7 +188,8 @@ impl FromStr for Selector {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let invalid = |reason: &str| Error::Config { setting: "device.selector", value: text.to_owned(), reason: reason.to_owned() };
+        let invalid =
+            |reason: &str| Error::Config { setting: "device.selector", value: text.to_owned(), reason: reason.to_owned() };
         match text.trim() {
             "" => Err(invalid("expected auto, opencl, cuda, #k or a part of a device's name")),
             word if word.eq_ignore_ascii_case("auto") => Ok(Self::Auto),

@@ -109,8 +109,11 @@ impl Drop for Lane {
         let State { timers, kept, .. } = std::mem::take(self.state.get_mut());
         timers.into_iter().for_each(|timed| self.destroy_timer(timed.timer));
         // Things are left only where the driver refused to mark the end of their use. Who knows whether it
-        // still uses them: they are lost rather than freed under its hands.
-        std::mem::forget(kept);
+        // still uses them: they are lost rather than freed under its hands. A lost device uses nothing any
+        // more, and comes back only once everything of its context is gone.
+        if !self.lost.load(Ordering::Acquire) {
+            std::mem::forget(kept);
+        }
         // SAFETY: nobody refers to the lane, pending work included: a mark's job holds it.
         unsafe { self.driver.destroy_queue(self.raw) };
     }
