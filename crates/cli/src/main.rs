@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
         Ok(Outcome::AllStatementsSucceeded) => ExitCode::SUCCESS,
         Ok(Outcome::StatementsFailed) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("Error: {}", error.strip_backtrace());
+            eprintln!("Error: {}", run::told(&error));
             ExitCode::FAILURE
         }
     }

@@ -71,6 +71,15 @@ pub async fn run(args: Args) -> Result<Outcome> {
     Ok(statements.outcome)
 }
 
+/// An error as users see it.
+pub fn told(error: &DataFusionError) -> String {
+    match error {
+        // The rule fails where a setting wants it to; its name says nothing to a user.
+        DataFusionError::Context(rule, cause) if rule == "DevicePlanner" => told(cause),
+        error => error.strip_backtrace(),
+    }
+}
+
 fn startup_files() -> Vec<String> {
     let file = dirs::home_dir().map(|home| home.join(".datafusionrc")).filter(|file| file.exists());
     file.and_then(|file| file.into_os_string().into_string().ok()).into_iter().collect()
@@ -148,7 +157,7 @@ impl Statements<'_> {
     }
 
     fn report(&mut self, error: &DataFusionError) {
-        eprintln!("Error: {}", error.strip_backtrace());
+        eprintln!("Error: {}", told(error));
         self.outcome = Outcome::StatementsFailed;
     }
 

@@ -143,10 +143,11 @@ impl CliSessionContext for Session {
 fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Result<device::Context, String>> {
     let options = config.options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
     let Some(selector) = options.selector.filter(|_| options.enabled) else {
+        let reason = if options.enabled { "device.selector is 'none'" } else { "device.enabled is false" };
         if strict {
-            return config_err!("--strict needs a device, and device.selector is 'none'");
+            return config_err!("--strict needs a device, and {reason}");
         }
-        return Ok(Err("device.selector is 'none'".to_string()));
+        return Ok(Err(reason.to_string()));
     };
     let may_do_without = !strict && selector == Selector::Auto;
     let mut config = DeviceConfig::default().with_selector(selector);
@@ -175,7 +176,7 @@ fn session_config(args: &Args) -> Result<SessionConfig> {
     if std::env::var_os("DATAFUSION_FORMAT_NULL").is_none() {
         options.format.null = "NULL".to_string();
     }
-    options.extensions.insert(DeviceOptions::default());
+    options.extensions.insert(DeviceOptions::from_env()?);
     if let Some(device) = &args.device {
         options.set("device.selector", device)?;
     }

@@ -3,7 +3,9 @@
 //! `DEVICEFUSION_TEST_DEVICE`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What a run left.
@@ -23,12 +25,20 @@ fn shell_with_input(arguments: &[&str], input: &str) -> Run {
     run(command.args(arguments).env("DATAFUSION_DEVICE_SELECTOR", selector), input)
 }
 
+/// A shell on a machine with a registry of OpenCL drivers of its own.
+fn shell_with_vendors(vendors: &Path, arguments: &[&str]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+    command.env_remove("DATAFUSION_DEVICE_SELECTOR").env("OCL_ICD_VENDORS", vendors).env("PYOPENCL_HOME", vendors);
+    run(command.args(arguments), "")
+}
+
 /// A shell on a machine whose registry of OpenCL drivers is empty.
 fn shell_without_opencl(arguments: &[&str]) -> Run {
-    let empty = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
-    command.env_remove("DATAFUSION_DEVICE_SELECTOR").env("OCL_ICD_VENDORS", empty.path()).env("PYOPENCL_HOME", empty.path());
-    run(command.args(arguments), "")
+    shell_with_vendors(tempfile::tempdir().unwrap().path(), arguments)
+}
+
+fn shell_with_variable(name: &str, value: &str, arguments: &[&str]) -> Run {
+    run(Command::new(env!("CARGO_BIN_EXE_devicefusion")).args(arguments).env(name, value), "")
 }
 
 fn run(command: &mut Command, input: &str) -> Run {
@@ -197,6 +207,237 @@ fn without_a_driver_the_host_works_unless_strict() {
     }
 }
 
+/// A query that runs on whatever there is, with its answer.
+const SUM: [&str; 5] = ["-q", "--format", "csv", "-c", "SELECT sum(value) AS s FROM generate_series(1, 20000)"];
+const SUM_IS: &str = "s\n200010000\n";
+
+/// What a machine without a usable OpenCL driver gets: the reason in the list, the host unless strict.
+#[track_caller]
+fn check_broken(reason: &str, shell: impl Fn(&[&str]) -> Run) {
+    let devices = shell(&["devices"]);
+    assert!(devices.success, "{}", devices.stderr);
+    assert!(devices.stdout.contains(reason), "{}", devices.stdout);
+    let run = shell(&SUM);
+    assert!(run.success && run.stdout == SUM_IS, "{} {}", run.stdout, run.stderr);
+    for arguments in [["--device=opencl", "-c", "SELECT 1"], ["--device=#9", "-c", "SELECT 1"]] {
+        let run = shell(&arguments);
+        assert!(!run.success);
+        assert!(run.stderr.contains(reason) && !run.stderr.contains("panicked"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn broken_drivers_are_named_with_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let icd = folder.path().join("broken.icd");
+    let junk = folder.path().join("junk.so");
+    std::fs::write(&junk, "not a library").unwrap();
+    for (driver, problem) in [
+        ("/nowhere/libmissing.so", "/nowhere/libmissing.so: cannot open shared object file"),
+        (junk.to_str().unwrap(), "junk.so: file too short"),
+        ("libc.so.6", "it offers no platform"),
+        ("", "could use no driver"),
+    ] {
+        std::fs::write(&icd, format!("{driver}\n")).unwrap();
+        check_broken(problem, |arguments| shell_with_vendors(folder.path(), arguments));
+        check_broken("broken.icd names", |arguments| shell_with_vendors(folder.path(), arguments));
+    }
+}
+
+#[test]
+fn a_broken_loader_is_named_with_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let loader = folder.path().join("libOpenCL.so.1");
+    let with_loader = |arguments: &[&str]| shell_with_variable("LD_LIBRARY_PATH", folder.path().to_str().unwrap(), arguments);
+    std::fs::write(&loader, "not a library").unwrap();
+    check_broken("libOpenCL.so.1: file too short", with_loader);
+    // Any library without OpenCL's functions.
+    let libc = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6"];
+    let Some(libc) = libc.into_iter().find(|path| Path::new(path).exists()) else { return };
+    std::fs::copy(libc, &loader).unwrap();
+    check_broken("lacks clGetPlatformIDs", with_loader);
+}
+
+#[test]
+fn devices_are_chosen_by_word_number_and_name() {
+    let list = shell(&["devices"]).stdout;
+    let Some(first) = list.lines().find(|line| line.starts_with("#0") && line.ends_with("usable")) else {
+        panic!("these tests need a device: {list}")
+    };
+    let name = first.split_whitespace().nth(1).unwrap();
+    for device in ["auto", "AUTO", "opencl", "#0", name, &name.to_uppercase()] {
+        let run = shell(&[&["--device", device][..], &SUM[1..]].concat());
+        assert!(run.success && run.stdout.starts_with(SUM_IS), "{device}: {} {}", run.stdout, run.stderr);
+        assert!(run.stderr.starts_with("Device #"), "{device}: {}", run.stderr);
+    }
+    for device in ["none", "None"] {
+        let run = shell(&[&["--device", device][..], &SUM[1..]].concat());
+        assert!(run.success && run.stderr.starts_with("No device"), "{}", run.stderr);
+    }
+    for (device, problem) in [
+        ("#99", "device #99: no such device; there is #0"),
+        ("no such", "device no such: no such device; there is #0"),
+        ("#x", "device.selector = #x: expected a number after #"),
+        ("", "device.selector is empty: must be auto, none, opencl"),
+    ] {
+        let run = shell(&["--device", device, "-c", "SELECT 1"]);
+        assert!(!run.success && run.stdout.is_empty(), "{}", run.stdout);
+        assert!(run.stderr.contains(problem), "{device}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn settings_come_from_the_environment() {
+    let shown = ["-q", "--format", "csv", "-c", "SHOW device.batch_rows"];
+    let run = shell_with_variable("DATAFUSION_DEVICE_BATCH_ROWS", "77", &shown);
+    assert_eq!(run.stdout, "name,value\ndevice.batch_rows,77\n");
+    let run = shell_with_variable("DATAFUSION_DEVICE_BATCH_ROWS", "many", &shown);
+    assert!(!run.success);
+    assert!(run.stderr.contains("DATAFUSION_DEVICE_BATCH_ROWS: device.batch_rows = 'many'"), "{}", run.stderr);
+    let run = shell_with_variable("DATAFUSION_DEVICE_SELECTOR", "none", &SUM[1..]);
+    assert!(run.stderr.starts_with("No device, queries run on the host: device.selector is 'none'"), "{}", run.stderr);
+    let run = shell_with_variable("DATAFUSION_DEVICE_ENABLED", "false", &["--strict", "-c", "SELECT 1"]);
+    assert!(run.stderr.contains("--strict needs a device, and device.enabled is false"), "{}", run.stderr);
+}
+
+#[test]
+fn a_setting_that_asks_for_what_there_is_not_fails_without_the_rules_name() {
+    let run = shell(&["-q", "-c", "SET device.memory_bytes = 10", SUM[4]]);
+    assert!(!run.success);
+    assert_eq!(
+        run.stderr,
+        "Error: Error during planning: device.memory_bytes = 10: must be 0, for the device's default, or at least 65536\n"
+    );
+}
+
+#[test]
+fn commands_may_be_several_and_stop_at_the_first_failure() {
+    let run = shell(&[&CSV[..], &["-c", "SELECT 1 AS a", "-c", "SELECT 2 AS b; SELECT 3 AS c"]].concat());
+    assert!(run.success, "{}", run.stderr);
+    assert_eq!(run.stdout, "a\n1\nb\n2\nc\n3\n");
+    let run = shell(&[&CSV[..], &["-c", "SELECT 1 AS a; SELECT nope", "-c", "SELECT 3 AS c"]].concat());
+    assert!(!run.success);
+    assert_eq!(run.stdout, "a\n1\n");
+}
+
+#[test]
+fn files_may_be_several_and_a_failure_in_any_is_the_status() {
+    let (bad, good) = (file("SELECT nope;\nSELEC 1;\nSELECT 1 AS a;\n"), file("SELECT 2 AS b"));
+    let paths = [bad.path().to_str().unwrap(), good.path().to_str().unwrap()];
+    for arguments in [["-f", paths[0], "-f", paths[1]], ["-f", paths[0], paths[1], "--maxrows=9"]] {
+        let run = shell(&[&CSV[..], &arguments].concat());
+        assert!(!run.success);
+        assert_eq!(run.stdout, "a\n1\nb\n2\n");
+        assert_eq!(run.stderr.matches("Error: ").count(), 2, "{}", run.stderr);
+    }
+    let run = shell(&[&CSV[..], &["-f", paths[1], "-c", "SELECT 3 AS c"]].concat());
+    assert!(run.success && run.stdout == "b\n2\nc\n3\n", "{}", run.stdout);
+    assert!(!shell(&["-f", "/nowhere.sql"]).success);
+}
+
+#[test]
+fn formats_are_those_of_datafusion_cli() {
+    for (format, expected) in [
+        ("csv", "a,b\n1,x\n"),
+        ("tsv", "a\tb\n1\tx\n"),
+        ("json", "[{\"a\":1,\"b\":\"x\"}]\n"),
+        ("nd-json", "{\"a\":1,\"b\":\"x\"}\n"),
+        ("table", "+---+---+\n| a | b |\n+---+---+\n| 1 | x |\n+---+---+\n"),
+    ] {
+        let run = shell(&["-q", "--format", format, "-c", "SELECT 1 AS a, 'x' AS b"]);
+        assert!(run.success, "{}", run.stderr);
+        assert_eq!(run.stdout, expected, "{format}");
+    }
+    let run = shell(&["--format", "xml", "-c", "SELECT 1"]);
+    assert!(!run.success && run.stderr.contains("nd-json"), "{}", run.stderr);
+}
+
+#[test]
+fn backslash_commands_work_as_commands() {
+    let run = shell(&["-q", "-c", "CREATE TABLE seen AS VALUES (1)", "\\d", "\\d seen"]);
+    assert!(run.success, "{}", run.stderr);
+    assert!(run.stdout.contains("seen") && run.stdout.contains("column1"), "{}", run.stdout);
+    for command in ["\\d nope", "\\nope"] {
+        let run = shell(&["-q", "-c", command]);
+        assert!(!run.success && run.stderr.contains("nope"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn damaged_files_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let made = format!("COPY (SELECT value AS i FROM generate_series(1, 50000)) TO '{}'", path("whole.parquet"));
+    assert!(shell(&["-c", &made]).success);
+    let whole = std::fs::read(path("whole.parquet")).unwrap();
+    std::fs::write(path("cut.parquet"), &whole[..whole.len() / 2]).unwrap();
+    std::fs::write(path("text.parquet"), "a,b\n1,2\n").unwrap();
+    for name in ["cut.parquet", "text.parquet", "missing.parquet"] {
+        let run = shell(&["-q", "-c", &format!("SELECT sum(i) FROM '{}'", path(name))]);
+        assert!(!run.success && run.stderr.starts_with("Error: ") && !run.stderr.contains("panicked"), "{name}: {}", run.stderr);
+    }
+}
+
+/// Answers requests for one file, whole or in part, until the test process ends; the address.
+fn serve(content: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answer = move |stream: std::net::TcpStream| -> std::io::Result<()> {
+        let mut reader = BufReader::new(&stream);
+        let (mut request, mut range, mut line) = (String::new(), None, String::new());
+        reader.read_line(&mut request)?;
+        while reader.read_line(&mut line)? > 2 {
+            if let Some(bytes) = line.to_lowercase().strip_prefix("range: bytes=") {
+                let (start, end) = bytes.trim().split_once('-').unwrap();
+                range = Some((start.parse::<usize>().unwrap(), end.parse::<usize>().map_or(content.len(), |end| end + 1)));
+            }
+            line.clear();
+        }
+        let (status, extra, body) = match range {
+            Some((start, end)) => {
+                let end = end.min(content.len());
+                let extra = format!("Content-Range: bytes {start}-{}/{}\r\n", end - 1, content.len());
+                ("206 Partial Content", extra, &content[start..end])
+            }
+            None => ("200 OK", String::new(), content),
+        };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{extra}ETag: \"1\"\r\nLast-Modified: Sat, 01 Nov 2025 00:00:00 GMT\r\n\
+             Accept-Ranges: bytes\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        (&stream).write_all(head.as_bytes())?;
+        if request.starts_with("HEAD") { Ok(()) } else { (&stream).write_all(body.as_bytes()) }
+    };
+    std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| _ = answer(stream)));
+    address
+}
+
+#[test]
+fn object_stores_are_read_by_url() {
+    let content = "a,b\n1,2\n3,4\n";
+    let address = serve(content);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("t.csv"), content).unwrap();
+    for url in [format!("http://{address}/t.csv"), format!("file://{}/t.csv", folder.path().display())] {
+        check(&format!("SELECT sum(b) AS s FROM '{url}'"), "s\n6\n");
+        let create = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{url}' OPTIONS ('format.has_header' 'true')");
+        let run = shell(&[&CSV[..], &["-c", &create, "SELECT sum(a) AS s FROM t"]].concat());
+        assert!(run.success && run.stdout == "s\n4\n", "{url}: {} {}", run.stdout, run.stderr);
+    }
+    let s3 = |options: &str| {
+        let create = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 's3://bucket/t.csv' OPTIONS ({options})");
+        shell(&[&CSV[..], &["-c", &create, "SELECT sum(b) AS s FROM t"]].concat())
+    };
+    let keys = "'aws.access_key_id' 'k', 'aws.secret_access_key' 's', 'aws.region' 'eu-central-1', 'format.has_header' 'true'";
+    let run = s3(&format!("{keys}, 'aws.endpoint' 'http://{address}', 'aws.allow_http' 'true'"));
+    assert!(run.success && run.stdout == "s\n6\n", "{} {}", run.stdout, run.stderr);
+    let run = s3(&format!("{keys}, 'aws.endpoint' 'http://{address}'"));
+    assert!(!run.success && run.stderr.contains("aws.allow_http"), "{}", run.stderr);
+    let run = s3(&format!("{keys}, 'aws.no_such_option' '1'"));
+    assert!(!run.success && run.stderr.contains("not found on AwsOptions"), "{}", run.stderr);
+}
+
 #[test]
 fn unknown_device_is_named() {
     let run = shell(&["--device", "no such device", "-c", "SELECT 1"]);
@@ -214,6 +455,21 @@ fn unknown_setting_is_named() {
 #[test]
 fn settings_can_change_until_the_first_query() {
     check("SET device.memory_bytes = 1000000000", "");
+    let set = "SET device.memory_bytes = 1000000000";
+    let run = shell(&["--strict", "-c", set, SUM[4], "SET device.memory_bytes = 2000000000"]);
+    assert!(!run.success);
+    assert!(run.stderr.contains("device.memory_bytes cannot change from '1000000000' to '2000000000'"), "{}", run.stderr);
+    assert!(run.stderr.contains("set it before the first query"), "{}", run.stderr);
+}
+
+#[test]
+fn settings_are_shown_with_meaning_default_and_what_is_frozen() {
+    let sql = "SELECT description FROM information_schema.df_settings WHERE name = 'device.memory_bytes'";
+    let run = shell(&[&CSV[..], &["-c", sql]].concat());
+    assert!(run.stdout.contains("device memory pool in bytes"), "{}", run.stdout);
+    assert!(run.stdout.contains("Default '0'; frozen once the session's device is open"), "{}", run.stdout);
+    let run = shell(&[&CSV[..], &["-c", "SHOW ALL"]].concat());
+    assert!(run.stdout.contains("device.fallback,host\n"), "{}", run.stdout);
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub(crate) struct Stage {
     pub types: Vec<ColumnType>,
     /// Partitions of the output.
     pub partitions: usize,
+    /// Name of the operator, for messages.
+    pub operator: String,
     /// Where the operator's metrics go.
     pub metrics: ExecutionPlanMetricsSet,
 }
@@ -95,8 +97,8 @@ struct Pipeline {
     predicates: Vec<Arc<dyn PhysicalExpr>>,
     /// `None`: the source's columns as they are.
     outputs: Option<Vec<Arc<dyn PhysicalExpr>>>,
-    /// Metrics of the topmost row-wise operator.
-    metrics: Option<ExecutionPlanMetricsSet>,
+    /// Name and metrics of the topmost row-wise operator.
+    top: Option<(String, ExecutionPlanMetricsSet)>,
 }
 
 fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline> {
@@ -108,14 +110,14 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
             let columns = projection.iter().map(|index| column(&schema, *index));
             below.outputs = Some(columns.map(|column| below.over_source(&column)).collect::<Result<_>>()?);
         }
-        below.metrics = Some(filter.metrics.clone());
+        below.top = Some((plan.name().to_string(), filter.metrics.clone()));
         return Ok(below);
     }
     if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
         let mut below = pipeline(child(plan)?, profile)?;
         let outputs = projection.expressions().iter().map(|output| below.over_source(&output.expr));
         below.outputs = Some(outputs.collect::<Result<_>>()?);
-        below.metrics = Some(projection.metrics.clone());
+        below.top = Some((plan.name().to_string(), projection.metrics.clone()));
         return Ok(below);
     }
     let source = if let Some(upload) = plan.downcast_ref::<DeviceUploadExec>() {
@@ -128,6 +130,7 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
             types,
             schema,
             partitions: partitions(plan),
+            operator: plan.name().to_string(),
             metrics: upload.metrics.clone(),
         }
     } else if let Some(scan) = plan.downcast_ref::<DeviceScanExec>() {
@@ -137,6 +140,7 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
             types,
             schema: plan.schema(),
             partitions: partitions(plan),
+            operator: plan.name().to_string(),
             metrics: scan.metrics.clone(),
         }
     } else if let Some(limit) = plan.downcast_ref::<DeviceLimitExec>() {
@@ -147,6 +151,7 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
             types: input.types.clone(),
             partitions: partitions(plan),
             kind: StageKind::Limit { input: Arc::new(input), skip: limit.skip(), fetch: limit.fetch_rows() },
+            operator: plan.name().to_string(),
             metrics: limit.metrics.clone(),
         }
     } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
@@ -154,7 +159,7 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
     } else {
         return internal_err!("{} is not a device operator", plan.name());
     };
-    Ok(Pipeline { source, predicates: Vec::new(), outputs: None, metrics: None })
+    Ok(Pipeline { source, predicates: Vec::new(), outputs: None, top: None })
 }
 
 impl Pipeline {
@@ -194,7 +199,7 @@ impl Pipeline {
             None => Some((0..self.source.types.len()).collect::<Vec<_>>()),
             Some(outputs) => outputs.iter().map(|output| Some(output.downcast_ref::<Column>()?.index())).collect(),
         };
-        let metrics = self.metrics.clone().unwrap_or_default();
+        let (operator, metrics) = self.top.clone().unwrap_or_default();
         if self.predicates.is_empty()
             && let Some(columns) = columns
         {
@@ -206,6 +211,7 @@ impl Pipeline {
                 schema,
                 partitions: self.source.partitions,
                 kind: StageKind::Columns { input: Arc::new(self.source), columns },
+                operator,
                 metrics,
             });
         }
@@ -224,6 +230,7 @@ impl Pipeline {
             schema,
             partitions: self.source.partitions,
             kind: StageKind::Select { input: Arc::new(self.source), op, checks },
+            operator,
             metrics,
         })
     }
@@ -261,7 +268,8 @@ impl Pipeline {
             let types = op.output_types().to_vec();
             (StageKind::GroupBy { input: source, op, checks }, types)
         };
-        Ok(Stage { kind, schema, types, partitions: 1, metrics: aggregate.metrics.clone() })
+        let operator = aggregate.name().to_string();
+        Ok(Stage { kind, schema, types, partitions: 1, operator, metrics: aggregate.metrics.clone() })
     }
 }
 

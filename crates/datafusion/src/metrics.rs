@@ -2,6 +2,7 @@
 //! What an operator did on the device, as DataFusion metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use device::Meter;
@@ -35,12 +36,14 @@ impl Drop for StageMeter {
         count("launches", meter.launches());
         count("bytes_up", meter.bytes_up());
         count("bytes_down", meter.bytes_down());
-        if meter.launches() > 0 {
-            let time = MetricBuilder::new(&self.metrics).subset_time("kernel_time", self.partition);
-            time.add_duration(meter.kernel_time());
-            let time = MetricBuilder::new(&self.metrics).subset_time("compile_time", self.partition);
-            time.add_duration(meter.compile_time());
-        }
+        // Kernels are not timed with device.profiling = false, and known ones not compiled.
+        let time = |name: &'static str, time: Duration| {
+            if !time.is_zero() {
+                MetricBuilder::new(&self.metrics).subset_time(name, self.partition).add_duration(time);
+            }
+        };
+        time("kernel_time", meter.kernel_time());
+        time("compile_time", meter.compile_time());
         if meter.peak_bytes() > 0 {
             MetricBuilder::new(&self.metrics).gauge("peak_device_bytes", self.partition).add(meter.peak_bytes() as usize);
         }

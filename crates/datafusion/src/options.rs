@@ -2,8 +2,8 @@
 //! The settings `device.*`: one table from which parsing, `SHOW`, documentation and checks come.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::{Result, config_err};
@@ -132,6 +132,15 @@ const SETTINGS: &[SettingDoc] = &[
     },
 ];
 
+/// Each description with what `SHOW` has no column for.
+static DESCRIPTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let shown = |setting: &SettingDoc| {
+        let frozen = if setting.frozen { "; frozen once the session's device is open" } else { "" };
+        format!("{}. Default '{}'{frozen}", setting.description, setting.default)
+    };
+    SETTINGS.iter().map(shown).collect()
+});
+
 /// The settings of one session. Clones share the mark that freezes what the open device depends on.
 #[derive(Debug, Clone)]
 pub struct DeviceOptions {
@@ -191,6 +200,35 @@ impl DeviceOptions {
     /// Every setting with its default and meaning, by name.
     pub fn documentation() -> &'static [SettingDoc] {
         SETTINGS
+    }
+
+    /// The defaults, but for what variables such as `DATAFUSION_DEVICE_MEMORY_BYTES` say.
+    ///
+    /// # Errors
+    /// If a variable holds a bad value.
+    pub fn from_env() -> Result<Self> {
+        let mut options = Self::default();
+        for setting in SETTINGS {
+            let variable = format!("DATAFUSION_{}", setting.key.to_uppercase().replace('.', "_"));
+            let key = setting.key.strip_prefix("device.").unwrap_or(setting.key);
+            if let Some(value) = std::env::var_os(&variable)
+                && let Err(error) = options.set(key, &value.to_string_lossy())
+            {
+                return config_err!("the variable {variable}: {}", error.message());
+            }
+        }
+        Ok(options)
+    }
+
+    /// The setting that asks for a device of a user's choice, with its value; where there is none
+    /// such, the host is no substitute.
+    pub(crate) fn demand(&self) -> Option<String> {
+        match &self.selector {
+            Some(Selector::Auto) if self.platform.is_empty() => None,
+            Some(Selector::Auto) => Some(format!("device.platform = '{}'", self.platform)),
+            Some(_) => Some(format!("device.selector = '{}'", self.selector_text)),
+            None => None,
+        }
     }
 
     /// Whether operators must run on the device even where the host would be faster.
@@ -293,10 +331,13 @@ impl ExtensionOptions for DeviceOptions {
             "profiling" => self.profiling = boolean(setting.key, value)?,
             _ => {
                 self.selector = match value {
-                    "none" => None,
+                    "" => {
+                        return config_err!("{} is empty: must be auto, none, opencl, cuda, #k or a part of a name", setting.key);
+                    }
+                    word if word.eq_ignore_ascii_case("none") => None,
                     text => match text.parse::<Selector>() {
                         Ok(selector) => Some(selector),
-                        Err(error) => return config_err!("{} = '{value}': {error}", setting.key),
+                        Err(error) => return config_err!("{error}"),
                     },
                 };
                 self.selector_text = value.to_string();
@@ -308,10 +349,11 @@ impl ExtensionOptions for DeviceOptions {
     fn entries(&self) -> Vec<ConfigEntry> {
         SETTINGS
             .iter()
-            .map(|setting| ConfigEntry {
+            .zip(DESCRIPTIONS.iter())
+            .map(|(setting, description)| ConfigEntry {
                 key: setting.key.to_string(),
                 value: Some(self.value(setting.key)),
-                description: setting.description,
+                description,
             })
             .collect()
     }
@@ -366,6 +408,30 @@ mod tests {
         assert!(error.contains("device.memory_bytes"), "{error}");
         options.set("fallback", "error").unwrap();
         options.set("memory_bytes", "0").unwrap();
+    }
+
+    #[test]
+    fn words_select_in_upper_and_lower_case() {
+        let mut options = DeviceOptions::default();
+        options.set("selector", "None").unwrap();
+        assert_eq!((&options.selector, options.demand()), (&None, None));
+        options.set("selector", "AUTO").unwrap();
+        assert_eq!((&options.selector, options.demand()), (&Some(Selector::Auto), None));
+        options.set("selector", "H200").unwrap();
+        assert_eq!(options.demand().as_deref(), Some("device.selector = 'H200'"));
+        for (value, problem) in [("", "device.selector is empty"), ("#x", "device.selector = #x: expected a number after #")] {
+            let error = options.set("selector", value).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+
+    #[test]
+    fn descriptions_tell_default_and_what_is_frozen() {
+        for (entry, setting) in DeviceOptions::default().entries().iter().zip(SETTINGS) {
+            assert_eq!(entry.key, setting.key);
+            assert!(entry.description.contains(&format!("Default '{}'", setting.default)), "{}", entry.description);
+            assert_eq!(entry.description.contains("; frozen"), setting.frozen, "{}", entry.description);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use columnar::DeviceBatch;
 use datafusion::common::runtime::JoinSet;
-use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err, internal_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_datafusion_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
@@ -22,6 +22,10 @@ use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
 use crate::planner::only_reads;
 use crate::runtime::{device_error, task_context};
+use crate::table::LOST;
+
+/// Who downloads and waits, for messages.
+const ISLAND: &str = "DeviceIslandExec";
 
 /// Batches that stay on the device.
 pub type DeviceBatchStream = Pin<Box<dyn Stream<Item = Result<DeviceBatch>> + Send>>;
@@ -50,7 +54,7 @@ impl Run {
             task.window_functions().clone(),
             task.runtime_env(),
         ));
-        let queue = context.queue().map_err(device_error)?;
+        let queue = context.queue().map_err(|error| device_error(ISLAND, error))?;
         Ok(Arc::new(Run { queue, task: Arc::clone(task), scan_task, batch_rows, meters: Default::default() }))
     }
 
@@ -64,7 +68,7 @@ impl Run {
 
     /// Waits for the queue, then writes what the meters counted into the operators' metrics.
     async fn finish(&self) -> Result<()> {
-        let result = self.queue.finish().await.map_err(device_error);
+        let result = self.queue.finish().await.map_err(|error| device_error(ISLAND, error));
         self.meters.lock().clear();
         result
     }
@@ -109,7 +113,7 @@ pub(crate) fn execute_host(
     let downloaded = batches
         .and_then(move |batch| {
             let queue = queue.clone();
-            async move { columnar::download(&queue, &batch).await.map_err(columnar_error) }
+            async move { columnar::download(&queue, &batch).await.map_err(|error| columnar_error(ISLAND, error)) }
         })
         .map_ok(move |batch| stream::iter(slices(batch, host_batch_rows).map(Ok)))
         .try_flatten()
@@ -128,6 +132,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
     let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
     let batches = match &stage.kind {
         StageKind::Upload { input } => upload(input.execute(partition, run.host_task(input))?, stage, run, queue),
+        StageKind::Scan { snapshot, .. } if snapshot.context().has_met_fatal_fault() => return exec_err!("{LOST}"),
         StageKind::Scan { snapshot, columns } => {
             let schema = Arc::clone(&stage.schema);
             let batches = snapshot.batches().iter().map(|batch| project(batch, columns, &schema));
@@ -168,7 +173,8 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
             if gathered.is_empty() {
                 return Ok(None);
             }
-            let batch = columnar::upload(&queue, &stage.schema, &stage.types, &gathered).map_err(columnar_error)?;
+            let batch = columnar::upload(&queue, &stage.schema, &stage.types, &gathered)
+                .map_err(|error| columnar_error(&stage.operator, error))?;
             Ok(Some((batch, input)))
         }
     })
@@ -194,7 +200,8 @@ fn project(batch: &DeviceBatch, columns: &[usize], schema: &SchemaRef) -> Result
         Some(column) => Ok(column.clone()),
         None => internal_err!("column {index} of a batch of {}", batch.columns().len()),
     });
-    DeviceBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?, batch.num_rows()).map_err(columnar_error)
+    DeviceBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?, batch.num_rows())
+        .map_err(|error| columnar_error(ISLAND, error))
 }
 
 fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
@@ -207,7 +214,7 @@ fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBa
                 };
                 match op.run(&queue, &batch).await {
                     Ok(selected) => Ok(selected),
-                    Err(error) => Err(explain(error, &queue, &batch, checks).await),
+                    Err(error) => Err(explain(error, &stage.operator, &queue, &batch, checks).await),
                 }
             }
         })
@@ -248,11 +255,11 @@ fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> Devic
                 while let Some(batch) = input.next().await {
                     let batch = batch?;
                     if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                        return Err(explain(error, &queue, &batch, checks).await);
+                        return Err(explain(error, &stage.operator, &queue, &batch, checks).await);
                     }
                 }
                 drop(input);
-                vec![op.finish(&queue, state).await.map_err(op_error)?]
+                vec![op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?]
             }
             StageKind::GroupBy { op, checks, .. } => {
                 let mut state = op.start();
@@ -260,11 +267,11 @@ fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> Devic
                 while let Some(batch) = input.next().await {
                     let batch = batch?;
                     if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                        return Err(explain(error, &queue, &batch, checks).await);
+                        return Err(explain(error, &stage.operator, &queue, &batch, checks).await);
                     }
                 }
                 drop(input);
-                op.finish(&queue, state).await.map_err(op_error)?
+                op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?
             }
             _ => return internal_err!("an aggregate stage"),
         };
@@ -308,31 +315,39 @@ fn merge(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
 }
 
 /// A failed kernel's error; where a row failed, DataFusion's own message for that row.
-async fn explain(error: kernels::Error, queue: &Queue, batch: &DeviceBatch, checks: &[Arc<dyn PhysicalExpr>]) -> DataFusionError {
-    let kernels::Error::Row { row } = error else { return op_error(error) };
+async fn explain(
+    error: kernels::Error,
+    operator: &str,
+    queue: &Queue,
+    batch: &DeviceBatch,
+    checks: &[Arc<dyn PhysicalExpr>],
+) -> DataFusionError {
+    let kernels::Error::Row { row } = error else { return op_error(operator, error) };
     let row = match columnar::download(queue, &batch.slice(row as usize, 1)).await {
         Ok(row) => row,
-        Err(error) => return columnar_error(error),
+        Err(error) => return columnar_error(operator, error),
     };
     for check in checks {
         if let Err(error) = check.evaluate(&row) {
             return error;
         }
     }
-    internal_datafusion_err!("a row failed on the device and not on the host: {row:?}")
+    internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {row:?}")
 }
 
-fn op_error(error: kernels::Error) -> DataFusionError {
+fn op_error(operator: &str, error: kernels::Error) -> DataFusionError {
     match error {
-        kernels::Error::Device(error) => device_error(error),
-        kernels::Error::Columnar(error) => columnar_error(error),
-        error => exec_datafusion_err!("{error}"),
+        kernels::Error::Device(error) => device_error(operator, error),
+        kernels::Error::Columnar(error) => columnar_error(operator, error),
+        // DataFusion's own message.
+        kernels::Error::AverageOverflow => exec_datafusion_err!("{error}"),
+        error => exec_datafusion_err!("{operator}: {error}"),
     }
 }
 
-pub(crate) fn columnar_error(error: columnar::Error) -> DataFusionError {
+pub(crate) fn columnar_error(operator: &str, error: columnar::Error) -> DataFusionError {
     match error {
-        columnar::Error::Device(error) => device_error(error),
-        error => exec_datafusion_err!("{error}"),
+        columnar::Error::Device(error) => device_error(operator, error),
+        error => exec_datafusion_err!("{operator}: {error}"),
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The session's device: opened on first use from the settings, then shared by all its queries.
 
+use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::execution::TaskContext;
@@ -12,13 +13,34 @@ use kernels::codegen::Profile;
 use parking_lot::Mutex;
 
 use crate::options::{DeviceOptions, ProfileSetting};
+use crate::table::TableState;
 
 /// Opens the device once and hands it to every query of the sessions that share this object.
+///
+/// A fault that costs the context its device fails the queries that run; the next one gets a new context.
+/// Resident tables are lost with the old one, and say so.
 #[derive(Debug, Default)]
 pub struct DeviceRuntime {
-    opened: Mutex<Option<Context>>,
+    device: Mutex<Device>,
     /// Why the last attempt to open a device failed.
     problem: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    context: Option<Context>,
+    /// Of a context that was lost: the next one is made alike.
+    config: Option<DeviceConfig>,
+    /// Tables that may lie in the context's memory.
+    tables: Vec<Weak<TableState>>,
+}
+
+/// Why there is no device.
+#[derive(Debug, Clone)]
+pub(crate) struct Problem {
+    pub reason: String,
+    /// Whether a setting asks for what there is not: the host is no substitute then.
+    pub is_mistake: bool,
 }
 
 impl DeviceRuntime {
@@ -29,7 +51,8 @@ impl DeviceRuntime {
 
     /// A runtime on a device that is open already.
     pub fn with_context(context: Context) -> Arc<Self> {
-        Arc::new(DeviceRuntime { opened: Mutex::new(Some(context)), problem: Mutex::default() })
+        let device = Device { context: Some(context), ..Device::default() };
+        Arc::new(DeviceRuntime { device: Mutex::new(device), problem: Mutex::default() })
     }
 
     /// The runtime that [`SessionStateBuilderExt::with_device`](crate::SessionStateBuilderExt) put into a session.
@@ -42,24 +65,38 @@ impl DeviceRuntime {
     /// # Errors
     /// Why there is no device, in the driver's words.
     pub fn context(&self, options: &DeviceOptions) -> Result<Context> {
-        let mut opened = self.opened.lock();
-        if let Some(context) = opened.as_ref() {
+        self.try_context(options).map_err(|problem| exec_datafusion_err!("{}", problem.reason))
+    }
+
+    pub(crate) fn try_context(&self, options: &DeviceOptions) -> std::result::Result<Context, Problem> {
+        let mut device = self.device.lock();
+        device.let_go_of_lost();
+        let context = match &device.context {
             // Another session may have opened it.
-            options.freeze();
-            return Ok(context.clone());
-        }
-        // A failure is not kept: another selector may find a device.
-        let result = open(options);
-        *self.problem.lock() = result.as_ref().err().cloned();
-        let context = result.map_err(|reason| exec_datafusion_err!("{reason}"))?;
+            Some(context) => context.clone(),
+            None => {
+                // A failure is not kept: another selector may find a device.
+                let result = device.open(options);
+                *self.problem.lock() = result.as_ref().err().map(|problem| problem.reason.clone());
+                result?
+            }
+        };
         options.freeze();
-        *opened = Some(context.clone());
+        device.context = Some(context.clone());
         Ok(context)
+    }
+
+    /// Takes a table's memory back when its device is lost: what is left of a context keeps the next one
+    /// from being made.
+    pub(crate) fn watch(&self, table: &Arc<TableState>) {
+        let tables = &mut self.device.lock().tables;
+        tables.retain(|known| known.strong_count() > 0);
+        tables.push(Arc::downgrade(table));
     }
 
     /// The device if it is open.
     pub fn opened(&self) -> Option<Context> {
-        self.opened.lock().clone()
+        self.device.lock().context.clone()
     }
 
     /// Why there is no device, where the last query looked for one in vain.
@@ -78,21 +115,53 @@ impl DeviceRuntime {
     }
 }
 
-fn open(options: &DeviceOptions) -> std::result::Result<Context, String> {
-    let Some(selector) = options.selector.clone() else {
-        return Err("device.selector = 'none'".to_string());
-    };
-    let config = DeviceConfig {
-        selector,
-        platform: non_empty(&options.platform),
-        memory_bytes: options.memory_bytes,
-        compile_options: options.compile_options.split_whitespace().map(str::to_string).collect(),
-        cache_dir: non_empty(&options.cache_dir).map(PathBuf::from),
-        profiling: options.profiling,
-        nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
-        ..DeviceConfig::default()
-    };
-    Context::new(config).map_err(|error| error.to_string())
+impl Device {
+    /// Drops a context that has lost its device, and what lies in its memory.
+    fn let_go_of_lost(&mut self) {
+        if let Some(lost) = self.context.take_if(|context| context.has_met_fatal_fault()) {
+            self.config = Some(lost.config().clone());
+            self.tables.drain(..).filter_map(|table| table.upgrade()).for_each(|table| table.lose());
+        }
+    }
+
+    fn open(&self, options: &DeviceOptions) -> std::result::Result<Context, Problem> {
+        if let Some(config) = self.config.clone() {
+            let problem = |reason: String| Problem { reason, is_mistake: true };
+            let context = Context::new(config).map_err(|error| problem(error.to_string()))?;
+            if context.is_lost() {
+                let label = context.info().label();
+                return Err(problem(format!(
+                    "{label} has lost its context to a fault, and queries that still run or their results hold on to it; end or drop them"
+                )));
+            }
+            return Ok(context);
+        }
+        let Some(selector) = options.selector.clone() else {
+            return Err(Problem { reason: "device.selector = 'none'".to_string(), is_mistake: false });
+        };
+        let config = DeviceConfig {
+            selector,
+            platform: non_empty(&options.platform),
+            memory_bytes: options.memory_bytes,
+            compile_options: options.compile_options.split_whitespace().map(str::to_string).collect(),
+            cache_dir: non_empty(&options.cache_dir).map(PathBuf::from),
+            profiling: options.profiling,
+            nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
+            ..DeviceConfig::default()
+        };
+        Context::new(config).map_err(|error| {
+            let demand = options.demand();
+            let is_mistake = demand.is_some() || matches!(error, device::Error::Config { .. });
+            let reason = match (demand, error) {
+                (Some(demand), device::Error::NoDevice { available, .. }) => format!("{demand}: no such device; {available}"),
+                (Some(demand), device::Error::NoDriver { reason, .. }) => {
+                    format!("{demand}: no driver could be opened: {reason}")
+                }
+                (_, error) => error.to_string(),
+            };
+            Problem { reason, is_mistake }
+        })
+    }
 }
 
 fn non_empty(text: &str) -> Option<String> {
@@ -121,10 +190,35 @@ pub(crate) fn task_context(task: &TaskContext) -> Result<(Context, DeviceOptions
     Ok((runtime.context(&options)?, options))
 }
 
-/// A device error as DataFusion's: out of memory keeps its kind.
-pub(crate) fn device_error(error: device::Error) -> DataFusionError {
+/// A device error as DataFusion's, with the operator that met it: out of memory keeps its kind.
+pub(crate) fn device_error(operator: &str, error: device::Error) -> DataFusionError {
+    let operator = operator.to_string();
     match error {
-        device::Error::OutOfMemory { .. } => DataFusionError::ResourcesExhausted(error.to_string()),
-        error => DataFusionError::External(Box::new(error)),
+        device::Error::OutOfMemory { .. } | device::Error::TooLarge { .. } => {
+            DataFusionError::ResourcesExhausted(format!("{operator}: {error}"))
+        }
+        device::Error::CompileFailed { device, text, log, .. } => {
+            DataFusionError::External(Box::new(device::Error::CompileFailed { device, operator, text, log }))
+        }
+        error => DataFusionError::External(Box::new(OperatorError { operator, error })),
+    }
+}
+
+/// What went wrong on the device, and for whom.
+#[derive(Debug)]
+struct OperatorError {
+    operator: String,
+    error: device::Error,
+}
+
+impl fmt::Display for OperatorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.operator, self.error)
+    }
+}
+
+impl std::error::Error for OperatorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
     }
 }

@@ -34,7 +34,8 @@ use crate::table;
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub fn session() -> Result<SessionContext> {
-    session_with(SessionConfig::from_env()?, Arc::new(RuntimeEnv::default()))
+    let config = SessionConfig::from_env()?.with_option_extension(DeviceOptions::from_env()?);
+    session_with(config, Arc::new(RuntimeEnv::default()))
 }
 
 /// A session that runs on a device, with a configuration and runtime of its own.

@@ -2,7 +2,8 @@
 //! A context: one opened device with its configuration, queues, memory and programs.
 
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -33,6 +34,8 @@ struct Inner {
     pinned: Arc<Pinned>,
     pool: Pool,
     totals: Arc<Totals>,
+    /// Set by a lane that met a fault which cost the context its device.
+    lost: Arc<AtomicBool>,
     driver: Arc<dyn Driver>,
 }
 
@@ -54,7 +57,7 @@ impl Context {
     ///
     /// # Errors
     /// `NoDriver`, `NoDevice` or `Unusable` with what there is and what is missing; `Config` for a memory limit
-    /// that is too small to work with, or a compiler that cannot be used.
+    /// that is too small to work with, a cache folder that cannot be made, or a compiler that cannot be used.
     pub fn new(config: DeviceConfig) -> Result<Self> {
         let entries = devices_for(config.nvrtc_path.as_deref());
         if let Some(log) = &config.log {
@@ -87,10 +90,11 @@ impl Context {
         Ok(Self(Arc::new(Inner {
             info,
             lanes: Mutex::default(),
-            compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&totals), &config),
+            compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&totals), &config)?,
             pinned: Pinned::new(Arc::clone(&driver)),
             pool: Pool::new(Arc::clone(&driver), Arc::clone(&totals), limit),
             totals,
+            lost: Arc::default(),
             driver,
             config,
         })))
@@ -114,7 +118,7 @@ impl Context {
         let lane = match self.idle_lane() {
             Some(lane) => lane,
             None => {
-                let lane = Lane::new(&self.0.driver)?;
+                let lane = Lane::new(&self.0.driver, &self.0.lost)?;
                 self.0.lanes.lock().all.push(Arc::downgrade(&lane));
                 lane
             }
@@ -162,6 +166,12 @@ impl Context {
             first = first.and(lane.synchronize());
         }
         first
+    }
+
+    /// Whether work of this context has met a fault that cost it its device. Asks nobody, so that it can be
+    /// called before each query.
+    pub fn has_met_fatal_fault(&self) -> bool {
+        self.0.lost.load(Acquire)
     }
 
     /// Whether a fault has cost this context its device, so that only a new one can work. Asks the driver;

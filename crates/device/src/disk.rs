@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::driver::Driver;
+use crate::{Error, Result};
 
 /// Begins each file; another layout gets another number.
 const MAGIC: &[u8; 8] = b"devprog1";
@@ -22,11 +23,20 @@ pub(crate) struct DiskCache {
 }
 
 impl DiskCache {
-    pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Self {
+    /// A cache in `folder`, which is made where it is missing.
+    ///
+    /// # Errors
+    /// `Config` where that is impossible.
+    pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Result<Self> {
+        fs::create_dir_all(folder).map_err(|error| Error::Config {
+            setting: "device.cache_dir",
+            value: folder.display().to_string(),
+            reason: format!("cannot be used as a folder: {error}"),
+        })?;
         let info = driver.info();
         let parts = [&info.driver.to_string(), &info.platform, &info.name, &info.version, &info.driver_version, &info.arch];
         let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
-        Self { folder: folder.to_owned(), built_by: format!("{}\n{}", parts.join("\n"), driver.compiler()) }
+        Ok(Self { folder: folder.to_owned(), built_by: format!("{}\n{}", parts.join("\n"), driver.compiler()) })
     }
 
     /// The stored image, if there is one for exactly this.

@@ -51,7 +51,7 @@ pub enum Error {
         setting: &'static str,
     },
     /// One allocation is larger than the device allows for any.
-    #[error("device {device}: one allocation of {} exceeds its limit of {}; use smaller batches", human(*requested), human(*limit))]
+    #[error("device {device}: one allocation of {} exceeds its limit of {}; lower device.batch_rows", human(*requested), human(*limit))]
     TooLarge {
         /// Name of the device.
         device: String,
@@ -61,7 +61,7 @@ pub enum Error {
         limit: usize,
     },
     /// The device's compiler refused a kernel.
-    #[error("{operator}: kernel does not compile on {device}: {log}")]
+    #[error("{operator}: kernel does not compile on {device}: {}", excerpt(log))]
     CompileFailed {
         /// Name of the device.
         device: String,
@@ -69,7 +69,7 @@ pub enum Error {
         operator: String,
         /// The whole text of the program.
         text: Arc<str>,
-        /// What the compiler said.
+        /// What the compiler said, all of it; the message has its first errors.
         log: String,
     },
     /// A driver call failed.
@@ -172,6 +172,18 @@ pub(crate) fn human(bytes: usize) -> String {
     }
 }
 
+/// The first lines of a compiler's log that tell of errors: one mistake can bring hundreds of them.
+fn excerpt(log: &str) -> String {
+    const MOST: usize = 8;
+    let is_error = |line: &&str| line.contains("error");
+    let has_errors = log.lines().any(|line| is_error(&line));
+    let lines: Vec<&str> = log.lines().filter(|line| !has_errors || is_error(line)).take(MOST).collect();
+    match log.lines().count() - lines.len() {
+        0 => lines.join("\n"),
+        left_out => format!("{}\n… and {left_out} more lines", lines.join("\n")),
+    }
+}
+
 /// Tells whether the pool's limit or the memory behind it is exhausted: the remedies differ.
 fn out_of_memory(pool: &str, requested: usize, in_use: usize, limit: usize, setting: &str) -> String {
     let (asked, used) = (human(requested), human(in_use));
@@ -197,6 +209,20 @@ mod tests {
     #[test]
     fn bytes_are_told_in_a_fitting_unit() {
         assert_eq!([999, 1_000, 11_200_000_000].map(human), ["999 bytes", "1.0 kB", "11.2 GB"]);
+    }
+
+    #[test]
+    fn a_long_log_is_cut_to_its_first_errors() {
+        let shown = |log: &str| {
+            let (device, operator) = ("opencl:0".to_owned(), "DeviceFilterExec".to_owned());
+            Error::CompileFailed { device, operator, text: "".into(), log: log.to_owned() }.to_string()
+        };
+        assert_eq!(shown("one\ntwo"), "DeviceFilterExec: kernel does not compile on opencl:0: one\ntwo");
+        let log = format!("a warning\n{}", "1:2: error: no\n".repeat(100));
+        let lines: Vec<String> = shown(&log).lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 9);
+        assert!(lines[0].ends_with("1:2: error: no"), "{lines:?}");
+        assert_eq!(lines[8], "… and 93 more lines");
     }
 
     #[test]

@@ -188,7 +188,8 @@ impl FromStr for Selector {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let invalid = |reason: &str| Error::Config { setting: "device", value: text.to_owned(), reason: reason.to_owned() };
+        let invalid =
+            |reason: &str| Error::Config { setting: "device.selector", value: text.to_owned(), reason: reason.to_owned() };
         match text.trim() {
             "" => Err(invalid("expected auto, opencl, cuda, #k or a part of a device's name")),
             word if word.eq_ignore_ascii_case("auto") => Ok(Self::Auto),
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(parse("OpenCL").unwrap(), Selector::OpenCl);
         for (text, reason) in [("", "expected auto, opencl"), ("#", "expected a number"), ("#-1", "expected a number")] {
             let error = parse(text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("device = {text}: {reason}")), "{error}");
+            assert!(error.starts_with(&format!("device.selector = {text}: {reason}")), "{error}");
         }
         for selector in ["auto", "opencl", "cuda", "#2", "NAME part"] {
             assert_eq!(parse(selector).unwrap().to_string(), selector);

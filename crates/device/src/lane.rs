@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::channel::oneshot;
 use parking_lot::{Condvar, Mutex};
@@ -33,6 +33,8 @@ pub(crate) struct Lane {
     raw: RawQueue,
     /// The highest number whose work is known to have completed.
     completed: AtomicU64,
+    /// The context's mark that a fault has cost it its device.
+    lost: Arc<AtomicBool>,
     state: Mutex<State>,
     jobs: Arc<Jobs>,
 }
@@ -107,22 +109,26 @@ impl Drop for Lane {
         let State { timers, kept, .. } = std::mem::take(self.state.get_mut());
         timers.into_iter().for_each(|timed| self.destroy_timer(timed.timer));
         // Things are left only where the driver refused to mark the end of their use. Who knows whether it
-        // still uses them: they are lost rather than freed under its hands.
-        std::mem::forget(kept);
+        // still uses them: they are lost rather than freed under its hands. A lost device uses nothing any
+        // more, and comes back only once everything of its context is gone.
+        if !self.lost.load(Ordering::Acquire) {
+            std::mem::forget(kept);
+        }
         // SAFETY: nobody refers to the lane, pending work included: a mark's job holds it.
         unsafe { self.driver.destroy_queue(self.raw) };
     }
 }
 
 impl Lane {
-    /// A new queue of the driver and the thread that waits for it.
-    pub(crate) fn new(driver: &Arc<dyn Driver>) -> Result<Arc<Self>> {
+    /// A new queue of the driver and the thread that waits for it. Sets `lost` where the device is.
+    pub(crate) fn new(driver: &Arc<dyn Driver>, lost: &Arc<AtomicBool>) -> Result<Arc<Self>> {
         let jobs = Arc::new(Jobs::default());
-        let raw = driver.create_queue()?;
+        let raw = driver.create_queue().inspect_err(|error| note_loss(lost, error))?;
         let lane = Arc::new(Self {
             driver: Arc::clone(driver),
             raw,
             completed: AtomicU64::new(0),
+            lost: Arc::clone(lost),
             state: Mutex::default(),
             jobs: Arc::clone(&jobs),
         });
@@ -134,7 +140,7 @@ impl Lane {
     /// Enqueues through `work`, which gets the driver's queue; the number of what it enqueued.
     pub(crate) fn enqueue(&self, work: impl FnOnce(RawQueue) -> Result<()>) -> Result<u64> {
         let mut state = self.state.lock();
-        work(self.raw)?;
+        work(self.raw).inspect_err(|error| note_loss(&self.lost, error))?;
         state.submitted += 1;
         Ok(state.submitted)
     }
@@ -148,7 +154,8 @@ impl Lane {
         work: impl FnOnce(RawQueue, bool) -> Result<Option<Timer>>,
     ) -> Result<u64> {
         let mut state = self.state.lock();
-        let timer = work(self.raw, timed && state.timers.len() < MAX_TIMERS)?;
+        let timer = work(self.raw, timed && state.timers.len() < MAX_TIMERS);
+        let timer = timer.inspect_err(|error| note_loss(&self.lost, error))?;
         state.submitted += 1;
         let number = state.submitted;
         if let Some(timer) = timer {
@@ -182,6 +189,11 @@ impl Lane {
         self.state.lock().error.clone().map_or(Ok(()), Err)
     }
 
+    /// Sees whether a failure outside of the lane's work means that the device is lost.
+    pub(crate) fn heed(&self, error: &Error) {
+        note_loss(&self.lost, error);
+    }
+
     /// A mark after everything enqueued so far.
     pub(crate) fn mark(self: &Arc<Self>) -> Result<Arc<Mark>> {
         self.mark_locked(&mut self.state.lock())
@@ -206,7 +218,7 @@ impl Lane {
             return Ok(Arc::clone(mark));
         }
         // SAFETY: the queue is this lane's own and alive.
-        let event = unsafe { self.driver.record(self.raw) }?;
+        let event = unsafe { self.driver.record(self.raw) }.inspect_err(|error| note_loss(&self.lost, error))?;
         let mark = Arc::new(Mark { driver: Arc::clone(&self.driver), event, number: state.submitted });
         state.mark = Some(Arc::clone(&mark));
         self.jobs.push(Job { lane: Arc::clone(self), mark: Arc::clone(&mark), callback: None });
@@ -283,6 +295,7 @@ impl Lane {
     fn complete(&self, mark: &Mark, result: Result<()>) {
         let mut state = self.state.lock();
         if let Err(error) = result {
+            note_loss(&self.lost, &error);
             state.error.get_or_insert(error);
         }
         let done = state.timers.partition_point(|timed| timed.number <= mark.number);
@@ -311,6 +324,12 @@ impl Lane {
                 self.driver.destroy_event(timer.end);
             }
         }
+    }
+}
+
+fn note_loss(lost: &AtomicBool, error: &Error) {
+    if error.is_device_lost() {
+        lost.store(true, Ordering::Release);
     }
 }
 

@@ -158,7 +158,10 @@ impl Pool {
         let class = self.class(bytes);
         let block = match self.take_or_claim(lane, class, claim)? {
             Some(block) => block,
-            None => self.ask_driver(class).inspect_err(|_| self.give_up(class, claim))?,
+            None => self.ask_driver(class).inspect_err(|error| {
+                lane.heed(error);
+                self.give_up(class, claim);
+            })?,
         };
         self.0.totals.allocations.fetch_add(1, Relaxed);
         Ok((block.memory, block.uses))

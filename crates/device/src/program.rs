@@ -197,11 +197,11 @@ struct Task {
 }
 
 impl Compiler {
-    pub(crate) fn new(driver: Arc<dyn Driver>, totals: Arc<Totals>, config: &DeviceConfig) -> Arc<Self> {
-        let disk = config.cache_dir.as_deref().map(|folder| DiskCache::new(folder, driver.as_ref()));
+    pub(crate) fn new(driver: Arc<dyn Driver>, totals: Arc<Totals>, config: &DeviceConfig) -> Result<Arc<Self>> {
+        let disk = config.cache_dir.as_deref().map(|folder| DiskCache::new(folder, driver.as_ref())).transpose()?;
         let (options, log) = (config.compile_options.clone(), config.log.clone());
         let texts = TextFolder::from_env();
-        Arc::new(Self { driver, totals, options, disk, texts, log, known: Mutex::default(), work: Mutex::default() })
+        Ok(Arc::new(Self { driver, totals, options, disk, texts, log, known: Mutex::default(), work: Mutex::default() }))
     }
 
     /// The program of `source`: known, being made, or made from now on.
@@ -303,6 +303,10 @@ impl Compiler {
         }
         let image = self.driver.compile(text, options).map_err(|error| match error {
             Error::CompileFailed { device, text, log, .. } => {
+                let log = match self.options.as_slice() {
+                    [] => log,
+                    options => format!("error with device.compile_options = '{}': {log}", options.join(" ")),
+                };
                 Error::CompileFailed { device, operator: operator.to_owned(), text, log }
             }
             other => other,

@@ -70,6 +70,8 @@ struct Plan {
     copies: Countdown,
     waits: Countdown,
     mask: Mutex<Option<Mask>>,
+    /// How often the device was lost: contexts made before the last time fail for good.
+    losses: AtomicU64,
     live: LiveCounts,
 }
 
@@ -169,7 +171,7 @@ impl FaultPlan {
                 mask(&mut info);
             }
             plan.live.drivers.fetch_add(1, SeqCst);
-            Arc::new(Faulty { driver, info, plan: Arc::clone(&plan) })
+            Arc::new(Faulty { driver, info, made_after: plan.losses.load(SeqCst), plan: Arc::clone(&plan) })
         })
     }
 
@@ -198,7 +200,12 @@ impl FaultPlan {
         self.countdown(fault).arm(n, times);
     }
 
-    /// Nothing fails any more.
+    /// From now on every call fails as after a fault that costs a context its device; contexts made later work.
+    pub fn lose_device(&self) {
+        self.0.losses.fetch_add(1, SeqCst);
+    }
+
+    /// Nothing fails any more, but for contexts that have lost their device.
     pub fn heal(&self) {
         for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait] {
             self.fail(fault, 0, 0);
@@ -253,6 +260,8 @@ impl FaultPlan {
 struct Faulty {
     driver: Arc<dyn Driver>,
     info: DeviceInfo,
+    /// Losses before this driver was made.
+    made_after: u64,
     plan: Arc<Plan>,
 }
 
@@ -269,11 +278,21 @@ impl fmt::Debug for Faulty {
 }
 
 impl Faulty {
+    /// Fails where the device is lost. Only CUDA's contexts can lose theirs, so the error is one of CUDA's.
+    fn present(&self, call: &'static str) -> Result<()> {
+        const ILLEGAL_ADDRESS: i32 = 700;
+        if self.made_after == self.plan.losses.load(SeqCst) {
+            return Ok(());
+        }
+        Err(Error::driver("cuda:0", call, ILLEGAL_ADDRESS, "a fault that a test injected: the context is lost"))
+    }
+
     fn injected(&self, call: &'static str) -> Error {
         Error::driver(self.info.label(), call, -1, "a fault that a test injected")
     }
 
     fn copying(&self, call: &'static str) -> Result<()> {
+        self.present(call)?;
         if self.plan.copies.fails() { Err(self.injected(call)) } else { Ok(()) }
     }
 }
@@ -294,6 +313,7 @@ impl Driver for Faulty {
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory> {
+        self.present("alloc")?;
         if self.plan.allocs.fails() {
             return Err(Error::driver_out_of_memory(self.info.label(), bytes));
         }
@@ -320,6 +340,7 @@ impl Driver for Faulty {
     }
 
     fn alloc_pinned(&self, bytes: usize) -> Result<usize> {
+        self.present("alloc_pinned")?;
         if self.plan.allocs.fails() {
             return Err(Error::driver_out_of_memory(self.info.label(), bytes));
         }
@@ -333,6 +354,7 @@ impl Driver for Faulty {
     }
 
     fn create_queue(&self) -> Result<RawQueue> {
+        self.present("create_queue")?;
         born(&self.plan.live.queues, self.driver.create_queue())
     }
 
@@ -387,6 +409,7 @@ impl Driver for Faulty {
         args: &[RawArg<'_>],
         timed: bool,
     ) -> Result<Option<Timer>> {
+        self.present("launch")?;
         if self.plan.launches.fails() {
             return Err(self.injected("launch"));
         }
@@ -399,6 +422,7 @@ impl Driver for Faulty {
     }
 
     unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent> {
+        self.present("record")?;
         // SAFETY: the caller's promise.
         born(&self.plan.live.events, unsafe { self.driver.record(queue) })
     }
@@ -416,6 +440,7 @@ impl Driver for Faulty {
     unsafe fn wait(&self, event: RawEvent) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.driver.wait(event) }?;
+        self.present("wait")?;
         if self.plan.waits.fails() { Err(self.injected("wait")) } else { Ok(()) }
     }
 
@@ -435,6 +460,7 @@ impl Driver for Faulty {
     }
 
     fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>> {
+        self.present("compile")?;
         if self.plan.compiles.fails() {
             let log = "a fault that a test injected".to_owned();
             return Err(Error::CompileFailed { device: self.info.label(), operator: String::new(), text: text.into(), log });

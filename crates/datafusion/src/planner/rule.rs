@@ -42,15 +42,17 @@ impl PhysicalOptimizerRule for DevicePlanner {
         if !resident && (!options.enabled || !any(&plan, &computes)?) {
             return Ok(plan);
         }
-        let strict = options.enabled && options.fallback == Fallback::Error && !only_streaming_leaves(&plan)?;
+        let computing = options.enabled && !only_streaming_leaves(&plan)?;
+        let strict = computing && options.fallback == Fallback::Error;
         let movable = resident || any(&plan, &|node| !is_trivial(node) && device_form(node).is_ok())?;
-        let placed = match self.runtime.context(&options) {
+        let placed = match self.runtime.try_context(&options) {
             _ if !movable => plan,
             Ok(context) => Placer { options: &options, profile: profile(&options, &context) }.place(plan)?,
-            Err(error) if resident => return plan_err!("a resident table needs its device: {}", error.message()),
-            Err(error) if strict => {
-                return plan_err!("device.fallback = error and there is no device to run on: {}", error.message());
+            Err(problem) if resident => return plan_err!("a resident table needs its device: {}", problem.reason),
+            Err(problem) if strict => {
+                return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);
             }
+            Err(problem) if computing && problem.is_mistake => return plan_err!("{}", problem.reason),
             Err(_) => plan,
         };
         if strict && let Some(first) = host_operators(&placed, &options, None).first() {

@@ -63,7 +63,8 @@ impl DeviceTable {
     /// # Errors
     /// As [`try_new`](Self::try_new), or if the session has no device.
     pub async fn try_from_batches(ctx: &SessionContext, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self::try_new(&device_of(ctx)?, schema, batches).await?))
+        let (runtime, context) = device_of(ctx)?;
+        Ok(Arc::new(Self::try_new(&context, schema, batches).await?.watched_by(&runtime)))
     }
 
     /// A table of a stream's rows, on the session's device; one batch at a time is on the host.
@@ -71,11 +72,12 @@ impl DeviceTable {
     /// # Errors
     /// As [`try_from_batches`](Self::try_from_batches), or the stream's own.
     pub async fn try_from_stream(ctx: &SessionContext, mut rows: SendableRecordBatchStream) -> Result<Arc<Self>> {
-        let mut builder = SnapshotBuilder::new(&device_of(ctx)?, &rows.schema())?;
+        let (runtime, context) = device_of(ctx)?;
+        let mut builder = SnapshotBuilder::new(&context, &rows.schema())?;
         while let Some(batch) = rows.next().await {
             builder.push(batch?)?;
         }
-        Ok(Arc::new(Self::of(builder.finish().await?)))
+        Ok(Arc::new(Self::of(builder.finish().await?).watched_by(&runtime)))
     }
 
     /// A table of a query's rows, streamed to the session's device.
@@ -86,9 +88,15 @@ impl DeviceTable {
         Self::try_from_stream(ctx, rows.execute_stream().await?).await
     }
 
-    /// Rows now in the table.
+    /// Rows now in the table; none once they were lost with their device.
     pub fn num_rows(&self) -> usize {
-        self.state.current().num_rows()
+        self.state.current().map_or(0, |snapshot| snapshot.num_rows())
+    }
+
+    /// Gives its memory up when the runtime's device is lost.
+    pub(crate) fn watched_by(self, runtime: &DeviceRuntime) -> Self {
+        runtime.watch(&self.state);
+        self
     }
 
     fn of(snapshot: Snapshot) -> Self {
@@ -96,12 +104,13 @@ impl DeviceTable {
     }
 }
 
-fn device_of(ctx: &SessionContext) -> Result<Context> {
+fn device_of(ctx: &SessionContext) -> Result<(Arc<DeviceRuntime>, Context)> {
     let state = ctx.state();
     let runtime = DeviceRuntime::of(state.config()).ok_or_else(|| {
         plan_datafusion_err!("this session has no device: build its state with SessionStateBuilderExt::with_device")
     })?;
-    runtime.context(&options_of(state.config().options()))
+    let context = runtime.context(&options_of(state.config().options()))?;
+    Ok((runtime, context))
 }
 
 #[async_trait]
@@ -123,11 +132,11 @@ impl TableProvider for DeviceTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
         // The planner puts an island over it.
-        Ok(Arc::new(DeviceScanExec::try_new(self.state.current(), columns)?))
+        Ok(Arc::new(DeviceScanExec::try_new(self.state.current()?, columns)?))
     }
 
     fn statistics(&self) -> Option<Statistics> {
-        Some(self.state.current().statistics().clone())
+        self.state.current().ok().map(|snapshot| snapshot.statistics().clone())
     }
 
     async fn insert_into(

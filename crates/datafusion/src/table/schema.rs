@@ -51,9 +51,6 @@ impl fmt::Debug for DeviceSchema {
 
 impl DeviceSchema {
     fn context(&self) -> Result<Context> {
-        if let Some(context) = self.runtime.opened() {
-            return Ok(context);
-        }
         let options = match self.session.upgrade() {
             // CREATE TABLE may hold the lock for reading already.
             Some(state) => options_of(state.read_recursive().config().options()),
@@ -86,7 +83,7 @@ impl SchemaProvider for DeviceSchema {
                 // The trait's method is not async. What is waited for is the device's own thread, not this runtime.
                 let context = self.context()?;
                 let table = DeviceTable::try_new(&context, host.schema(), batches);
-                Arc::new(futures::executor::block_on(table)?)
+                Arc::new(futures::executor::block_on(table)?.watched_by(&self.runtime))
             }
             None if table.is::<DeviceTable>() => table,
             None => {

@@ -48,7 +48,7 @@ impl DataSink for TableSink {
     async fn write_all(&self, mut rows: SendableRecordBatchStream, _task: &Arc<TaskContext>) -> Result<u64> {
         // One insert at a time: each must see the rows of the one before.
         let _publishing = self.state.publishing.lock().await;
-        let current = self.state.current();
+        let current = self.state.current()?;
         let mut builder = match self.overwrite {
             true => SnapshotBuilder::new(current.context(), &self.schema)?,
             false => SnapshotBuilder::extending(&current)?,

@@ -8,37 +8,53 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, Resident, ResidentBuilder};
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
+use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec_datafusion_err};
 use device::Context;
 use parking_lot::RwLock;
 
 use crate::run::columnar_error;
 use crate::runtime::device_error;
 
+/// What becomes of a resident table whose device met a fault.
+pub(crate) const LOST: &str = "the rows of a resident table were lost with the device's context in a fault; \
+     DROP TABLE it and create it again";
+
 /// What a table's scans and inserts share.
 pub(crate) struct TableState {
-    snapshot: RwLock<Arc<Snapshot>>,
+    /// Nothing once the device was lost.
+    snapshot: RwLock<Option<Arc<Snapshot>>>,
     /// Held by an insert while it turns the current snapshot into the next.
     pub publishing: tokio::sync::Mutex<()>,
 }
 
 impl TableState {
     pub fn new(snapshot: Snapshot) -> Self {
-        TableState { snapshot: RwLock::new(Arc::new(snapshot)), publishing: tokio::sync::Mutex::new(()) }
+        TableState { snapshot: RwLock::new(Some(Arc::new(snapshot))), publishing: tokio::sync::Mutex::new(()) }
     }
 
-    pub fn current(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshot.read())
+    /// The rows as they are now.
+    ///
+    /// # Errors
+    /// If they were lost with their device.
+    pub fn current(&self) -> Result<Arc<Snapshot>> {
+        let snapshot = self.snapshot.read().clone();
+        snapshot.filter(|snapshot| !snapshot.context.has_met_fatal_fault()).ok_or_else(|| exec_datafusion_err!("{LOST}"))
     }
 
     pub fn publish(&self, snapshot: Snapshot) {
-        *self.snapshot.write() = Arc::new(snapshot);
+        *self.snapshot.write() = Some(Arc::new(snapshot));
+    }
+
+    /// Lets go of the rows, which are lost.
+    pub fn lose(&self) {
+        let lost = self.snapshot.write().take();
+        drop(lost);
     }
 }
 
 impl fmt::Debug for TableState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.current().fmt(f)
+        f.debug_tuple("TableState").field(&*self.snapshot.read()).finish()
     }
 }
 
@@ -81,6 +97,9 @@ impl Snapshot {
     }
 }
 
+/// Who uploads, for messages.
+const OPERATOR: &str = "DeviceTable";
+
 /// Uploads rows batch by batch, in the narrowest types.
 pub(crate) struct SnapshotBuilder {
     context: Context,
@@ -90,24 +109,24 @@ pub(crate) struct SnapshotBuilder {
 impl SnapshotBuilder {
     /// Begins with no rows.
     pub fn new(context: &Context, schema: &SchemaRef) -> Result<Self> {
-        let queue = context.queue().map_err(device_error)?;
-        let builder = ResidentBuilder::try_new(&queue, schema).map_err(columnar_error)?;
+        let queue = context.queue().map_err(|error| device_error(OPERATOR, error))?;
+        let builder = ResidentBuilder::try_new(&queue, schema).map_err(|error| columnar_error(OPERATOR, error))?;
         Ok(SnapshotBuilder { context: context.clone(), builder })
     }
 
     /// Begins with the rows of a snapshot, whose batches are shared.
     pub fn extending(snapshot: &Snapshot) -> Result<Self> {
-        let queue = snapshot.context.queue().map_err(device_error)?;
+        let queue = snapshot.context.queue().map_err(|error| device_error(OPERATOR, error))?;
         let builder = ResidentBuilder::extending(&queue, &snapshot.table);
         Ok(SnapshotBuilder { context: snapshot.context.clone(), builder })
     }
 
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        self.builder.push(batch).map_err(columnar_error)
+        self.builder.push(batch).map_err(|error| columnar_error(OPERATOR, error))
     }
 
     pub async fn finish(self) -> Result<Snapshot> {
-        let table = self.builder.finish().await.map_err(columnar_error)?;
+        let table = self.builder.finish().await.map_err(|error| columnar_error(OPERATOR, error))?;
         let statistics = Statistics {
             num_rows: Precision::Exact(table.batches.iter().map(DeviceBatch::num_rows).sum()),
             total_byte_size: Precision::Exact(table.batches.iter().map(DeviceBatch::memory_bytes).sum()),

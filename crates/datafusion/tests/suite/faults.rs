@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What goes wrong, goes wrong with a clear error: no panic, no hang, and the session goes on.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use datafusion::prelude::SessionContext;
-use device::Context;
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use device::testing::{Fault, FaultPlan};
-use devicefusion::DeviceRuntime;
+use device::Context;
+use devicefusion::{DeviceOptions, DeviceRuntime};
 
-use crate::harness::{answer, block_on, context, device_config, set, strict_on, text};
+use crate::harness::{answer, block_on, context, device_config, plain, set, strict_on, text};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k, CAST(value AS DOUBLE) AS f, \
     CASE value % 3 WHEN 0 THEN 'apple' WHEN 1 THEN 'pear' END AS s FROM generate_series(1, 300)";
 const RESIDENT: &str = "CREATE TABLE device.r AS SELECT i, k, f, s FROM t";
+
+const SETUP: &[&str] = &[TABLE, RESIDENT, "CREATE TABLE device.filled AS SELECT i, s FROM t WHERE k < 5"];
 
 /// A small query of each kind.
 const QUERIES: &[&str] = &[
@@ -20,12 +22,22 @@ const QUERIES: &[&str] = &[
     "SELECT i, f FROM t WHERE k = 3",
     "SELECT i FROM t WHERE k = 3 LIMIT 5 OFFSET 2",
     "SELECT count(*), sum(i), max(s), avg(f) FROM t",
+    // Groups: inline, wide, dense.
     "SELECT k, count(*), sum(f) FROM t GROUP BY k",
     "SELECT s, k, min(i) FROM t GROUP BY s, k",
+    "SELECT k, count(*), sum(f) FROM device.r GROUP BY k",
     "SELECT count(DISTINCT k) FROM t",
+    "SELECT k, count(DISTINCT s) FROM t GROUP BY k",
+    "SELECT i, s FROM device.r",
     "SELECT s, sum(i) FROM device.r WHERE k < 5 GROUP BY s",
     "SELECT n, count(*) FROM (SELECT i % 10 AS d, count(*) AS n FROM t WHERE i > 5 GROUP BY i % 10) GROUP BY n",
+    "CREATE OR REPLACE TABLE device.made AS SELECT i, f, s FROM t WHERE k < 5",
+    "INSERT OVERWRITE device.filled SELECT i, s FROM t WHERE k < 5",
 ];
+
+/// Operators as messages name them.
+const OPERATORS: &[&str] =
+    &["DeviceAggregateExec", "DeviceFilterExec", "DeviceIslandExec", "DeviceProjectionExec", "DeviceTable", "DeviceUploadExec"];
 
 struct Faulty {
     plan: FaultPlan,
@@ -35,11 +47,20 @@ struct Faulty {
 
 impl Faulty {
     async fn new() -> Faulty {
-        let plan = FaultPlan::new();
+        Self::on(FaultPlan::new()).await
+    }
+
+    /// A device with memory of its own: everything is copied.
+    async fn with_own_memory() -> Faulty {
+        Self::on(FaultPlan::masking(|info| info.unified_memory = false)).await
+    }
+
+    async fn on(plan: FaultPlan) -> Faulty {
         let context = context(device_config().with_wrap(plan.wrap()));
         let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
-        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
-        ctx.sql(RESIDENT).await.unwrap().collect().await.unwrap();
+        for sql in SETUP {
+            ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        }
         Faulty { plan, context, ctx }
     }
 
@@ -53,6 +74,7 @@ impl Faulty {
     /// Fails every call of a kind in turn.
     async fn fail_each(&self, fault: Fault, sql: &str, arm: impl Fn(&FaultPlan, u64)) {
         let expected = self.run(sql).await.unwrap();
+        let in_use = self.settled().await;
         for n in 1.. {
             assert!(n < 200, "{sql}: {fault:?} goes on for ever");
             // A pool's free lists would spare the driver most calls.
@@ -66,14 +88,30 @@ impl Faulty {
                 Err(error) => assert_clear(&error, fault, sql),
                 Ok(rows) => {
                     assert_eq!(rows, expected, "{sql}: {fault:?} {n} failed and the answer is wrong");
-                    assert!(calls < n, "{sql}: {fault:?} {n} failed unnoticed");
+                    // Without pinned memory, which counts as an allocation, downloads go on.
+                    let tolerated = fault == Fault::Alloc && !self.context.info().unified_memory;
+                    assert!(calls < n || tolerated, "{sql}: {fault:?} {n} failed unnoticed");
                 }
             }
             assert_eq!(self.run(sql).await.as_ref(), Ok(&expected), "{sql}: after {fault:?} {n} failed");
+            assert_eq!(self.settled().await, in_use, "{sql}: {fault:?} {n} leaves memory behind");
             if calls < n {
                 return;
             }
         }
+    }
+
+    /// Bytes in use once the work under way has ended.
+    async fn settled(&self) -> usize {
+        self.context.synchronize().unwrap();
+        let in_use = || self.context.pool().in_use();
+        let (mut last, mut same) = (in_use(), 0);
+        while same < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            same = if in_use() == last { same + 1 } else { 0 };
+            last = in_use();
+        }
+        last
     }
 }
 
@@ -83,6 +121,7 @@ fn assert_clear(error: &str, fault: Fault, sql: &str) {
         _ => "a fault that a test injected",
     };
     assert!(error.contains(wanted), "{sql}: {fault:?}: {error}");
+    assert!(OPERATORS.iter().any(|operator| error.contains(operator)), "{sql}: {fault:?} names no operator: {error}");
 }
 
 #[test]
@@ -96,11 +135,23 @@ fn each_failing_launch_is_an_error_and_the_session_goes_on() {
 }
 
 #[test]
-fn each_failing_allocation_is_an_error_and_the_session_goes_on() {
+fn each_failing_launch_of_the_other_profile_is_an_error_and_the_session_goes_on() {
     block_on(async {
         let faulty = Faulty::new().await;
+        set(&faulty.ctx, "device.profile", "gpu");
         for sql in QUERIES {
-            faulty.fail_each(Fault::Alloc, sql, FaultPlan::fail_alloc).await;
+            faulty.fail_each(Fault::Launch, sql, FaultPlan::fail_launch).await;
+        }
+    });
+}
+
+#[test]
+fn each_failing_allocation_is_an_error_and_the_session_goes_on() {
+    block_on(async {
+        for faulty in [Faulty::new().await, Faulty::with_own_memory().await] {
+            for sql in QUERIES {
+                faulty.fail_each(Fault::Alloc, sql, FaultPlan::fail_alloc).await;
+            }
         }
     });
 }
@@ -108,9 +159,10 @@ fn each_failing_allocation_is_an_error_and_the_session_goes_on() {
 #[test]
 fn each_failing_copy_is_an_error_and_the_session_goes_on() {
     block_on(async {
-        let faulty = Faulty::new().await;
-        for sql in QUERIES {
-            faulty.fail_each(Fault::Copy, sql, FaultPlan::fail_copy).await;
+        for faulty in [Faulty::new().await, Faulty::with_own_memory().await] {
+            for sql in QUERIES {
+                faulty.fail_each(Fault::Copy, sql, FaultPlan::fail_copy).await;
+            }
         }
     });
 }
@@ -132,10 +184,172 @@ fn a_failing_compilation_names_the_operator_and_the_next_attempt_compiles() {
                     break;
                 }
                 let error = result.expect_err("a failed compilation fails the query");
-                assert!(error.contains("a fault that a test injected"), "{sql}: {error}");
+                assert_clear(&error, Fault::Compile, sql);
             }
             faulty.run(sql).await.unwrap();
         }
+    });
+}
+
+#[test]
+fn a_failing_wait_is_an_error_and_the_session_goes_on() {
+    block_on(async {
+        let faulty = Faulty::new().await;
+        for sql in QUERIES {
+            let expected = faulty.run(sql).await.unwrap();
+            // How often the device is waited for depends on how fast it is; who waits in the background tells nobody.
+            for n in 1..6 {
+                faulty.plan.fail(Fault::Wait, n, 1);
+                let result = faulty.run(sql).await;
+                faulty.plan.heal();
+                match result {
+                    Err(error) => assert_clear(&error, Fault::Wait, sql),
+                    Ok(rows) => assert_eq!(rows, expected, "{sql}: wait {n} failed and the answer is wrong"),
+                }
+                assert_eq!(faulty.run(sql).await.as_ref(), Ok(&expected), "{sql}: after wait {n} failed");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_failing_insert_leaves_the_table_as_it_was() {
+    block_on(async {
+        let faulty = Faulty::with_own_memory().await;
+        let insert = "INSERT INTO device.filled SELECT i, s FROM t WHERE k >= 5";
+        let count = "SELECT count(*), sum(i) FROM device.filled";
+        let before = faulty.run(count).await.unwrap();
+        for fault in [Fault::Alloc, Fault::Copy] {
+            faulty.context.trim();
+            faulty.plan.fail(fault, 1, 2);
+            assert_clear(&faulty.run(insert).await.unwrap_err(), fault, insert);
+            faulty.plan.heal();
+            assert_eq!(faulty.run(count).await.unwrap(), before);
+        }
+        faulty.run(insert).await.unwrap();
+        assert!(faulty.run(count).await.unwrap()[0].contains(" 300 "));
+    });
+}
+
+#[test]
+fn a_fault_that_costs_the_device_fails_what_runs_and_the_next_query_gets_another() {
+    block_on(async {
+        let Faulty { plan, context, ctx } = Faulty::new().await;
+        drop(context);
+        let run = async |sql: &str| answer(&ctx, sql).await.map(|answer| answer.lines()).map_err(|error| text(&error));
+        // Rows that came from a device may still lie in its memory: these are the host's own.
+        set(&ctx, "device.enabled", "false");
+        run(&TABLE.replace("CREATE", "CREATE OR REPLACE")).await.unwrap();
+        set(&ctx, "device.enabled", "true");
+        let sql = "SELECT k, count(*), sum(f) FROM t GROUP BY k";
+        let resident = "SELECT sum(i) FROM device.r WHERE k < 5";
+        let (expected, sum) = (run(sql).await.unwrap(), run(resident).await.unwrap());
+        for _ in 0..2 {
+            plan.lose_device();
+            let error = run(sql).await.unwrap_err();
+            assert!(error.contains("DeviceAggregateExec: ") || error.contains("DeviceIslandExec: "), "{error}");
+            assert!(error.contains("the context is lost"), "{error}");
+            assert_eq!(run(sql).await.as_ref(), Ok(&expected));
+            // Its rows are gone, and so it says, again and again.
+            for sql in [resident, "INSERT INTO device.r SELECT i, k, f, s FROM t", resident] {
+                let error = run(sql).await.unwrap_err();
+                assert!(error.contains("were lost") && error.contains("DROP TABLE"), "{sql}: {error}");
+            }
+            run("DROP TABLE device.r").await.unwrap();
+            run(RESIDENT).await.unwrap();
+            assert_eq!(run(resident).await.as_ref(), Ok(&sum));
+            let start = Instant::now();
+            while plan.live().drivers > 1 {
+                assert!(start.elapsed() < Duration::from_secs(30), "the lost context is never let go of: {plan:?}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn settings_that_ask_for_what_there_is_not_fail_the_query_by_name() {
+    block_on(async {
+        let sql = "SELECT sum(value) FROM generate_series(1, 100) WHERE value > 3";
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (setting, value, problem) in [
+            ("device.selector", "no such device", "device.selector = 'no such device': no such device; there is #0"),
+            ("device.selector", "#99", "device.selector = '#99': no such device; there is #0"),
+            ("device.platform", "no such platform", "device.platform = 'no such platform': no such device; there is #0"),
+            ("device.memory_bytes", "10", "device.memory_bytes = 10: must be 0, for the device's default, or at least 65536"),
+            ("device.cache_dir", file.path().to_str().unwrap(), "device.cache_dir = "),
+            (
+                "device.compile_options",
+                "--no-such",
+                "DeviceAggregateExec: kernel does not compile on opencl:0: error with device.compile_options = '--no-such'",
+            ),
+        ] {
+            // Not strict: even so the host is no substitute for what a setting asks for.
+            let ctx = strict_on(1, DeviceRuntime::new());
+            set(&ctx, "device.fallback", "host");
+            set(&ctx, setting, value);
+            let error = text(&answer(&ctx, sql).await.unwrap_err());
+            assert!(error.contains(problem), "{setting} = {value}: {error}");
+            if setting != "device.compile_options" {
+                answer(&ctx, "SHOW device.selector").await.unwrap();
+                // Nothing is open, so nothing is frozen.
+                set(&ctx, setting, DeviceOptions::documentation().iter().find(|doc| doc.key == setting).unwrap().default);
+                assert!(answer(&ctx, sql).await.unwrap().launches > 0);
+            }
+        }
+        let ctx = strict_on(1, DeviceRuntime::new());
+        set(&ctx, "device.selector", "None");
+        let error = text(&answer(&ctx, sql).await.unwrap_err());
+        assert!(error.contains("device.fallback = error and there is no device to run on: device.selector = 'none'"), "{error}");
+        set(&ctx, "device.fallback", "host");
+        assert_eq!(answer(&ctx, sql).await.unwrap().launches, 0);
+    });
+}
+
+#[test]
+fn damaged_parquet_fails_as_on_the_host_and_the_session_goes_on() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+        let (host, device) = (plain(1), strict_on(1, crate::harness::shared_runtime()));
+        host.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let copy = format!("COPY (SELECT * FROM t) TO '{}'", path("whole.parquet"));
+        host.sql(&copy).await.unwrap().collect().await.unwrap();
+        let whole = std::fs::read(path("whole.parquet")).unwrap();
+
+        let cut = |bytes: usize| whole[..bytes].to_vec();
+        let mut damaged = vec![cut(0), cut(7), cut(whole.len() / 2), cut(whole.len() - 1)];
+        damaged.extend((0..40).map(|n| {
+            let mut bytes = whole.clone();
+            bytes[n * whole.len() / 40] ^= 0xff;
+            bytes
+        }));
+        let mut failures = 0;
+        for (n, bytes) in damaged.iter().enumerate() {
+            let name = path(&format!("{n}.parquet"));
+            std::fs::write(&name, bytes).unwrap();
+            for sql in ["SELECT i, f FROM p WHERE k < 5", "SELECT s, count(*), sum(i) FROM p GROUP BY s"] {
+                let run = |ctx: &SessionContext| {
+                    let (ctx, sql, name) = (ctx.clone(), sql.to_string(), name.clone());
+                    tokio::spawn(async move {
+                        let _ = ctx.deregister_table("p");
+                        ctx.register_parquet("p", &name, ParquetReadOptions::default()).await?;
+                        answer(&ctx, &sql).await
+                    })
+                };
+                // The reader may panic over a damaged page; what it does on the host is the measure.
+                let Ok(expected) = run(&host).await else { continue };
+                let actual = run(&device).await.unwrap_or_else(|error| panic!("{n}: {sql}: {error}"));
+                match (expected, actual) {
+                    (Ok(expected), Ok(actual)) => assert_eq!(actual.lines(), expected.lines(), "{n}: {sql}"),
+                    (Err(_), Err(_)) => failures += 1,
+                    (expected, actual) => panic!("{n}: {sql}: on the host {expected:?}, on the device {actual:?}"),
+                }
+            }
+        }
+        assert!(failures >= 8, "{failures} damaged files were noticed");
+        device.sql(TABLE).await.unwrap().collect().await.unwrap();
+        assert_eq!(answer(&device, "SELECT sum(i) FROM t WHERE k < 5").await.unwrap().num_rows(), 1);
     });
 }
 
@@ -149,7 +363,8 @@ fn a_memory_limit_that_is_too_small_is_named() {
             ctx.sql(&sql).await.unwrap().collect().await.unwrap();
         }
         let error = text(&answer(&ctx, "SELECT i, count(*) FROM big GROUP BY i").await.unwrap_err());
-        assert!(error.contains("device.memory_bytes"), "{error}");
+        assert!(error.contains("raise device.memory_bytes") && error.contains("of 65.5 kB in use"), "{error}");
+        assert!(OPERATORS.iter().any(|operator| error.contains(operator)), "{error}");
         let rows = answer(&ctx, "SELECT sum(i) FROM small WHERE i < 10").await.unwrap();
         assert_eq!(rows.num_rows(), 1);
     });
@@ -178,8 +393,9 @@ fn answers_do_not_depend_on_shared_memory_or_argument_limits() {
         let masked = strict_on(1, DeviceRuntime::with_context(context));
         let open = strict_on(1, crate::harness::shared_runtime());
         for ctx in [&masked, &open] {
-            ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
-            ctx.sql(RESIDENT).await.unwrap().collect().await.unwrap();
+            for sql in SETUP {
+                ctx.sql(sql).await.unwrap().collect().await.unwrap();
+            }
         }
         for sql in QUERIES {
             let actual = answer(&masked, sql).await.unwrap().lines();

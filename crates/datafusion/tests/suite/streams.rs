@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::ParquetReadOptions;
 use device::Context;
+use device::testing::{Fault, FaultPlan};
 use devicefusion::DeviceRuntime;
 use futures::StreamExt;
 
-use crate::harness::{answer, block_on, context, device_config, metric, plain, set, strict_on};
+use crate::harness::{answer, block_on, context, device_config, plain, set, strict_on};
 
 const ROWS: usize = 400_000;
 
@@ -30,7 +31,9 @@ async fn assert_returns(context: &Context, before: usize) {
 #[test]
 fn a_result_that_is_dropped_midway_returns_its_memory() {
     block_on(async {
-        let context = context(device_config());
+        let plan = FaultPlan::new();
+        let launches = || plan.calls(Fault::Launch);
+        let context = context(device_config().with_wrap(plan.wrap()));
         let ctx = strict_on(2, DeviceRuntime::with_context(context.clone()));
         set(&ctx, "device.batch_rows", "4096");
         set(&ctx, "datafusion.execution.batch_size", "1024");
@@ -38,17 +41,22 @@ fn a_result_that_is_dropped_midway_returns_its_memory() {
         ctx.sql(&table).await.unwrap().collect().await.unwrap();
         let before = context.pool().in_use();
         for sql in ["SELECT i + 1, k FROM t WHERE k > 2", "SELECT i, count(*) FROM t GROUP BY i"] {
+            let before_all = launches();
+            answer(&ctx, sql).await.unwrap();
+            let of_all = launches() - before_all;
+            let before_some = launches();
             let task = ctx.task_ctx();
             let plan = ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
             let mut stream = execute_stream(Arc::clone(&plan), task).unwrap();
             assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 1024, "{sql}");
-            let rows_so_far = metric(&plan, "output_rows");
             drop(stream);
             assert_returns(&context, before).await;
             // The work stopped: what had not run then does not run later.
+            let of_some = launches() - before_some;
             tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(launches() - before_some, of_some, "{sql}: goes on after its result was dropped");
             if sql.contains("WHERE") {
-                assert!(rows_so_far < 4 * ROWS, "{sql}: all rows were computed before the first was taken");
+                assert!(of_some < of_all / 2, "{sql}: {of_some} of {of_all} launches before the first rows were taken");
             }
         }
         // Before the first batch.
@@ -57,6 +65,9 @@ fn a_result_that_is_dropped_midway_returns_its_memory() {
         let _ = tokio::time::timeout(Duration::from_millis(2), stream.next()).await;
         drop(stream);
         assert_returns(&context, before).await;
+        let of_some = launches();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(launches(), of_some, "an aggregate goes on after its result was dropped");
         assert_eq!(answer(&ctx, "SELECT sum(i) FROM t WHERE k = 1").await.unwrap().num_rows(), 1);
     });
 }

@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The devices of every OpenCL platform.
 
+use std::path::{Path, PathBuf};
+
 use cl3::device as cl;
-use cl3::error_codes::{DLOPEN_RUNTIME_LOAD_FAILED, error_text};
+use cl3::error_codes::{DLOPEN_FUNCTION_NOT_AVAILABLE, DLOPEN_RUNTIME_LOAD_FAILED, error_text};
 use cl3::platform;
 use cl3::types::{cl_device_id, cl_device_info, cl_platform_id};
 use parking_lot::Mutex;
 
 use crate::config::host_memory_bytes;
+use crate::cuda::loader_message;
 use crate::{DeviceEntry, DeviceInfo, DeviceKind, DriverKind, Error, Result};
 
 /// What `clGetPlatformIDs` answers when the loader knows no driver.
 const CL_PLATFORM_NOT_FOUND_KHR: i32 = -1001;
+
+/// The loader of drivers, by the name that cl3 opens it under.
+const LOADER: &str = "libOpenCL.so.1";
+
+/// Where the loader looks for drivers unless `OCL_ICD_VENDORS` names another place.
+const VENDORS: &str = "/etc/OpenCL/vendors";
 
 /// The devices of every OpenCL platform; a single entry with the reason where there are none.
 pub(crate) fn entries() -> Vec<DeviceEntry> {
@@ -38,16 +47,19 @@ fn found() -> std::result::Result<Vec<(cl_device_id, DeviceEntry)>, String> {
     // Drivers initialise themselves at the first call, and PoCL does so without a lock.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock();
-    let none = "libOpenCL.so.1 knows no driver; for a CPU install pocl-opencl-icd";
     let platforms = platform::get_platform_ids().map_err(|code| match code {
         DLOPEN_RUNTIME_LOAD_FAILED => {
-            "libOpenCL.so.1 cannot be opened; install ocl-icd-libopencl1 and a driver, for a CPU pocl-opencl-icd".to_owned()
+            let why = problem_of(Path::new(LOADER)).unwrap_or_default();
+            format!("{LOADER} cannot be opened ({why}); install ocl-icd-libopencl1 and a driver, for a CPU pocl-opencl-icd")
         }
-        CL_PLATFORM_NOT_FOUND_KHR => none.to_owned(),
+        DLOPEN_FUNCTION_NOT_AVAILABLE => {
+            format!("{LOADER} is not OpenCL's: it lacks clGetPlatformIDs; LD_LIBRARY_PATH may hide the one of ocl-icd-libopencl1")
+        }
+        CL_PLATFORM_NOT_FOUND_KHR => no_driver(),
         code => format!("clGetPlatformIDs: {} ({code})", error_text(code)),
     })?;
     if platforms.is_empty() {
-        return Err(none.to_owned());
+        return Err(no_driver());
     }
     let mut devices = Vec::new();
     for platform in platforms {
@@ -64,6 +76,32 @@ fn found() -> std::result::Result<Vec<(cl_device_id, DeviceEntry)>, String> {
         }
     }
     Ok(devices)
+}
+
+/// Why the loader found no driver: what its registry names, and what is wrong with that.
+fn no_driver() -> String {
+    let vendors = std::env::var_os("OCL_ICD_VENDORS").map_or_else(|| PathBuf::from(VENDORS), PathBuf::from);
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(&vendors).into_iter().flatten().filter_map(|file| Some(file.ok()?.path())).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "icd"));
+    files.sort();
+    let broken = files.iter().filter_map(|file| {
+        let text = std::fs::read_to_string(file).ok()?;
+        let driver = text.lines().next().unwrap_or_default().trim();
+        let problem = problem_of(Path::new(driver)).unwrap_or_else(|| "it offers no platform".to_owned());
+        Some(format!("{} names \"{driver}\": {problem}", file.display()))
+    });
+    let broken: Vec<String> = broken.collect();
+    if broken.is_empty() {
+        return format!("{LOADER} knows no driver; for a CPU install pocl-opencl-icd");
+    }
+    format!("{LOADER} could use no driver: {}; for a CPU install pocl-opencl-icd", broken.join("; "))
+}
+
+/// What the dynamic loader says against a library.
+fn problem_of(library: &Path) -> Option<String> {
+    // SAFETY: a library whose initialisers do harm has done it already: OpenCL's loader tried it before.
+    unsafe { libloading::Library::new(library) }.err().map(|error| loader_message(&error))
 }
 
 /// Asks a device for everything that [`DeviceInfo`] holds; what it does not answer stays empty or 0.

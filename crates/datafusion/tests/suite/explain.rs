@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What EXPLAIN VERBOSE and EXPLAIN ANALYZE tell of the device; plain EXPLAIN is in `sql-tests/plans`.
+
+use arrow::util::pretty::pretty_format_batches;
+use datafusion::prelude::SessionContext;
+use devicefusion::DeviceRuntime;
+
+use crate::harness::{block_on, set, strict_on};
+
+const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k FROM generate_series(1, 20000)";
+const GROUPED: &str = "SELECT k, sum(i * 3 + 1) FROM t WHERE i > 10 GROUP BY k";
+
+async fn session() -> SessionContext {
+    let ctx = strict_on(1, DeviceRuntime::new());
+    ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+    ctx
+}
+
+async fn explained(ctx: &SessionContext, sql: &str) -> String {
+    let rows = ctx.sql(sql).await.unwrap().collect().await.unwrap();
+    pretty_format_batches(&rows).unwrap().to_string()
+}
+
+/// The line of an operator, or of its metrics.
+#[track_caller]
+fn line<'a>(plan: &'a str, operator: &str) -> &'a str {
+    let found = plan.lines().find(|line| line.contains(&format!(" {operator}: ")));
+    found.unwrap_or_else(|| panic!("{operator} is not in {plan}"))
+}
+
+#[track_caller]
+fn check(plan: &str, operator: &str, metrics: &[&str]) {
+    let line = line(plan, operator);
+    for metric in metrics {
+        assert!(line.contains(&format!("{metric}=")), "{operator} has no {metric}: {line}");
+    }
+}
+
+#[test]
+fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
+    block_on(async {
+        let ctx = session().await;
+        let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
+        let work = ["output_rows", "launches", "kernel_time", "compile_time", "peak_device_bytes"];
+        check(&plan, "DeviceAggregateExec", &work);
+        check(&plan, "DeviceUploadExec", &["output_rows", "bytes_up"]);
+        check(&plan, "DeviceIslandExec", &["output_rows", "bytes_down"]);
+        let plan = explained(&ctx, "EXPLAIN ANALYZE SELECT i + 1 FROM t WHERE k = 3").await;
+        check(&plan, "DeviceProjectionExec", &work);
+
+        // The second time nothing is compiled, and nothing says so.
+        let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
+        check(&plan, "DeviceAggregateExec", &["launches", "kernel_time"]);
+        assert!(!plan.contains("compile_time"), "{plan}");
+    });
+}
+
+#[test]
+fn analyze_without_profiling_shows_no_kernel_times() {
+    block_on(async {
+        let ctx = strict_on(1, DeviceRuntime::new());
+        set(&ctx, "device.profiling", "false");
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
+        check(&plan, "DeviceAggregateExec", &["launches", "output_rows"]);
+        assert!(!plan.contains("kernel_time"), "{plan}");
+    });
+}
+
+#[test]
+fn verbose_prints_the_kernels_and_their_profile() {
+    block_on(async {
+        for profile in ["cpu", "gpu"] {
+            let ctx = session().await;
+            set(&ctx, "device.profile", profile);
+            let plan = explained(&ctx, &format!("EXPLAIN VERBOSE {GROUPED}")).await;
+            for wanted in ["-- kernel group_", "-- end of group_", "KERNEL", &format!("profile={profile}")] {
+                assert!(plan.contains(wanted), "{wanted} is not in {plan}");
+            }
+            assert!(!explained(&ctx, &format!("EXPLAIN {GROUPED}")).await.contains("-- kernel"));
+        }
+    });
+}
+
+#[test]
+fn session_of_one_call_runs_on_the_device() {
+    block_on(async {
+        let ctx = devicefusion::session().unwrap();
+        assert!(devicefusion::has_device(&ctx.state()));
+        for sql in ["SET device.fallback = 'error'", TABLE, "CREATE TABLE device.r AS SELECT * FROM t"] {
+            ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        }
+        let answer = crate::harness::answer(&ctx, "SELECT k, count(*) FROM device.r GROUP BY k").await.unwrap();
+        assert!(answer.launches > 0 && answer.num_rows() == 7);
+        assert!(DeviceRuntime::of(ctx.state().config()).unwrap().opened().is_some());
+    });
+}
