@@ -114,9 +114,13 @@ fn plain_values_come_back_as_dictionaries() {
     let mut rng = generator();
     let queue = shared();
     for data_type in super::data::plain_types() {
+        // arrow-rs unpacks a dictionary of no bytes to no rows.
+        if data_type == DataType::FixedSizeBinary(0) {
+            continue;
+        }
         for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
             let array = array(&data_type, 100, nulls, &mut rng);
-            let plain = up(&queue, &array);
+            let plain = up(&queue, std::slice::from_ref(&array)).unwrap();
             let column = &plain.columns()[0];
             let packed = DataType::Dictionary(Box::new(DataType::Int16), Box::new(data_type.clone()));
             let ty = ColumnType { data_type: packed.clone(), ..column.ty().as_ref().clone() };

@@ -150,6 +150,7 @@ impl Sampler {
                 data_type: value.clone(),
             },
             Expr::Negate(a.clone().into()),
+            Expr::TotalOrder(a.clone().into()),
         ];
         use CompareOp::*;
         for op in [Eq, NotEq, Lt, LtEq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom] {
@@ -181,7 +182,9 @@ impl Sampler {
     /// Casts from one type to every other.
     fn casts(&mut self, from: &DataType) {
         let input = input(from);
-        let targets: Vec<DataType> = types().into_iter().filter(|to| to != from && supports_cast(from, to).is_ok()).collect();
+        // Casts to dictionaries are those to their values.
+        let plain = |to: &DataType| value_type(to) == to && to != from;
+        let targets: Vec<DataType> = types().into_iter().filter(|to| plain(to) && supports_cast(from, to).is_ok()).collect();
         for checked in [true, false] {
             for chunk in targets.chunks(OUTPUTS) {
                 let casts = chunk.iter().map(|to| cast(Expr::Column(0), to, checked));
