@@ -230,7 +230,7 @@ pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>) -> String {
     }
     let reason = match plan.downcast_ref::<HostExec>() {
         Some(host) => host.reason().to_string(),
-        None => device_form(plan).err().unwrap_or_else(|| "left on the host".to_string()),
+        None => host_form(plan).err().unwrap_or_else(|| "left on the host".to_string()),
     };
     format!("{}: {reason}", plan.name())
 }
