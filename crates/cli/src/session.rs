@@ -15,7 +15,7 @@ use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, ExplainFormat, LogicalPlan};
+use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, ExplainFormat, LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_cli::catalog::DynamicObjectStoreCatalog;
 use datafusion_cli::cli_context::CliSessionContext;
@@ -80,7 +80,7 @@ impl Session {
     /// form would collect them on the host first.
     async fn create_device_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
         let CreateMemoryTable { name, input, if_not_exists, or_replace, .. } = create;
-        let empty = || self.context.read_empty();
+        let empty = || Ok(DataFrame::new(self.context.state(), LogicalPlanBuilder::empty(false).build()?));
         match (self.context.table_exist(name.clone())?, if_not_exists, or_replace) {
             (_, true, true) => return exec_err!("'IF NOT EXISTS' cannot coexist with 'REPLACE'"),
             (true, true, false) => return empty(),

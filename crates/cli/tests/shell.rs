@@ -181,6 +181,28 @@ fn resident_table_is_made_filled_and_replaced() {
 }
 
 #[test]
+fn resident_tables_need_a_device() {
+    let create = "CREATE TABLE device.t AS SELECT 1 AS i";
+    assert_eq!(shell(&["-q", "-c", create]).stdout, "", "a statement without rows prints none");
+    for run in [
+        shell(&["--device", "none", "-c", create]),
+        shell(&["-c", "SET device.selector = 'none'", create]),
+        shell_without_opencl(&["--device", "none", "-c", create]),
+    ] {
+        assert!(!run.success, "{}", run.stdout);
+        assert!(run.stderr.contains("a resident table needs a device: device."), "{}", run.stderr);
+    }
+    for (sql, problem) in [
+        ("CREATE TABLE device.t AS SELECT make_array(1) AS a", "DeviceTable: column \"a\": List(Int64) has no device form"),
+        ("CREATE VIEW device.v AS SELECT 1", "device.v: only tables of rows can be resident"),
+        ("DROP TABLE device.nope", "device.nope"),
+    ] {
+        let run = shell(&["-c", sql]);
+        assert!(!run.success && run.stderr.contains(problem), "{sql}: {}", run.stderr);
+    }
+}
+
+#[test]
 fn no_device_is_said_and_the_host_works() {
     let run = shell(&["--device", "none", "-c", "SELECT 1"]);
     assert!(run.success);

@@ -419,9 +419,24 @@ mod tests {
         assert_eq!((&options.selector, options.demand()), (&Some(Selector::Auto), None));
         options.set("selector", "H200").unwrap();
         assert_eq!(options.demand().as_deref(), Some("device.selector = 'H200'"));
-        for (value, problem) in [("", "device.selector is empty"), ("#x", "device.selector = #x: expected a number after #")] {
-            let error = options.set("selector", value).unwrap_err().to_string();
+    }
+
+    #[test]
+    fn bad_values_are_told_with_what_would_do() {
+        let mut options = DeviceOptions::default();
+        for (key, value, problem) in [
+            ("selector", "", "device.selector is empty: must be auto, none, opencl, cuda, #k or a part of a name"),
+            ("selector", "#x", "device.selector = #x: expected a number after #"),
+            ("memory_bytes", "1e9", "device.memory_bytes = '1e9': must be a whole number, 0 or more"),
+            ("min_rows", "-1", "device.min_rows = '-1': must be a whole number, 0 or more"),
+            ("batch_rows", "4294967296", "device.batch_rows = 4294967296: must lie between 0 and 2147483647"),
+            ("profiling", "perhaps", "device.profiling = 'perhaps': must be one of true, false"),
+            ("profile", "tpu", "device.profile = 'tpu': must be one of auto, cpu, gpu"),
+        ] {
+            let before = options.value(&format!("device.{key}"));
+            let error = options.set(key, value).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
+            assert_eq!(options.value(&format!("device.{key}")), before);
         }
     }
 

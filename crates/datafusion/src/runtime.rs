@@ -33,6 +33,8 @@ struct Device {
     config: Option<DeviceConfig>,
     /// Tables that may lie in the context's memory.
     tables: Vec<Weak<TableState>>,
+    /// The settings that a plan was last made under.
+    seen: Option<DeviceOptions>,
 }
 
 /// Why there is no device.
@@ -84,6 +86,16 @@ impl DeviceRuntime {
         options.freeze();
         device.context = Some(context.clone());
         Ok(context)
+    }
+
+    /// Notes the settings that a plan is made under.
+    pub(crate) fn see(&self, options: &DeviceOptions) {
+        self.device.lock().seen = Some(options.clone());
+    }
+
+    /// The settings that a plan was last made under.
+    pub(crate) fn seen(&self) -> DeviceOptions {
+        self.device.lock().seen.clone().unwrap_or_default()
     }
 
     /// Takes a table's memory back when its device is lost: what is left of a context keeps the next one

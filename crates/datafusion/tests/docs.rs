@@ -49,9 +49,12 @@ fn check(page: &str, text: &str) {
 fn settings_page_is_what_the_code_says() {
     let mut page = String::from(
         "# Settings\n\n\
-         `SET device.memory_bytes = 8000000000`, or the environment: `DATAFUSION_DEVICE_MEMORY_BYTES`. `SHOW ALL` lists the values of a\n\
-         session. A *frozen* setting can change until the session's device is open, which the first query that has a use for it\n\
-         does; from then on `SET` refuses another value.\n\n\
+         `SET device.memory_bytes = 8000000000`, or, for the shell and `devicefusion::session`, the environment:\n\
+         `DATAFUSION_DEVICE_MEMORY_BYTES`. `SHOW ALL` lists the values of a session, `SHOW ALL VERBOSE` what they mean; DataFusion's\n\
+         `RESET` knows only its own settings. A *frozen* setting can change until the session's device is open, which the first query\n\
+         that has a use for it does; from then on `SET` refuses another value.\n\n\
+         A setting that asks for what there is not (a device, a folder, too little memory) fails the queries that need a device; it\n\
+         never sends them to the host in silence. Only with `device.selector = 'auto'` do queries run on the host where there is no device.\n\n\
          This page is generated from the settings' own table.\n\n\
          | setting | default | frozen | meaning |\n|---|---|---|---|\n",
     );
@@ -489,9 +492,8 @@ async fn expressions() -> String {
             let mut outcome = Outcome::NotSql;
             for expr in make(&data_type) {
                 // A filter makes even a plain column something to compute.
-                let query = async |ctx: &SessionContext| {
-                    ctx.table("t").await?.filter(flag())?.select(vec![expr.clone().alias("x")])
-                };
+                let query =
+                    async |ctx: &SessionContext| ctx.table("t").await?.filter(flag())?.select(vec![expr.clone().alias("x")]);
                 outcome = outcome.and(runs_if_plain(query, &contexts).await);
             }
             outcomes.push(outcome);

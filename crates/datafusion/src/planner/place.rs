@@ -22,7 +22,7 @@ use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceLimitExec, DeviceProjectionExec, DeviceUploadExec, is_device,
 };
 use crate::options::DeviceOptions;
-use crate::planner::support::{aggregate_form, computes, device_form, is_tiny, is_trivial, island_input, origin};
+use crate::planner::support::{aggregate_form, computes, device_form, host_form, is_tiny, is_trivial, island_input, origin};
 
 pub(crate) struct Placer<'a> {
     pub options: &'a DeviceOptions,
@@ -121,7 +121,7 @@ impl Placer<'_> {
                 restored.push(child);
                 continue;
             }
-            let reason = match device_form(plan) {
+            let reason = match host_form(plan) {
                 Err(reason) if computes(plan) => format!("{}: {reason}", plan.name()),
                 _ => plan.name().to_string(),
             };

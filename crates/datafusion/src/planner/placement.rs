@@ -9,7 +9,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::exec::{DeviceUploadExec, HostExec, is_device};
 use crate::expr::Reason;
 use crate::options::DeviceOptions;
-use crate::planner::support::{computes, device_form, is_tiny};
+use crate::planner::support::{computes, device_form, host_form, is_tiny, raw_input};
 
 /// An operator that computes on the host, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,10 +110,10 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
     if let Some(absent) = absent {
         return Some(format!("there is no device: {absent}"));
     }
-    if let Err(reason) = device_form(node) {
+    if let Err(reason) = host_form(node) {
         return Some(reason);
     }
-    if let Some(reason) = node.children().first().and_then(|child| is_tiny(child, options)) {
+    if let Some(reason) = raw_input(node).and_then(|input| is_tiny(input, options)) {
         return Some(reason);
     }
     Some("its input stays on the host".to_string())

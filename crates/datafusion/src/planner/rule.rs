@@ -37,6 +37,7 @@ impl DevicePlanner {
 impl PhysicalOptimizerRule for DevicePlanner {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let options = options_of(config);
+        self.runtime.see(&options);
         let plan = lift::release(plan)?;
         let resident = any(&plan, &|node| node.is::<DeviceScanExec>())?;
         if !resident && (!options.enabled || !any(&plan, &computes)?) {
@@ -48,7 +49,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let placed = match self.runtime.try_context(&options) {
             _ if !movable => plan,
             Ok(context) => Placer { options: &options, profile: profile(&options, &context) }.place(plan)?,
-            Err(problem) if resident => return plan_err!("a resident table needs its device: {}", problem.reason),
+            Err(problem) if resident => return plan_err!("a resident table needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);
             }

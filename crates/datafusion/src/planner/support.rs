@@ -134,10 +134,21 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
         AggregateMode::Partial => return Err("a partial aggregate stays with its final one".to_string()),
         AggregateMode::PartialReduce => return Err("a reduction of partial aggregates has no device form".to_string()),
     };
+    raw_form(raw, aggregate)?;
+    for field in aggregate.schema().fields() {
+        if columnar::ColumnType::of(field.data_type(), true).is_none() {
+            return Err(format!("column {} has type {}, which has no device form", field.name(), field.data_type()));
+        }
+    }
+    Ok(raw)
+}
+
+/// What the aggregation of raw rows has no device form for; `whole` is the operator that ends it.
+fn raw_form(raw: &AggregateExec, whole: &AggregateExec) -> Result<(), Reason> {
     if raw.group_expr().has_grouping_set() || !(raw.group_expr().is_single() || raw.group_expr().is_empty()) {
         return Err("GROUPING SETS have no device form yet".to_string());
     }
-    if raw.input_order_mode() != &InputOrderMode::Linear && aggregate.cache().output_ordering().is_some() {
+    if raw.input_order_mode() != &InputOrderMode::Linear && whole.cache().output_ordering().is_some() {
         return Err("its groups are needed in the order of its input, and sorting has no device form yet".to_string());
     }
     columns_have_device_form(raw.input())?;
@@ -148,12 +159,21 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
     for (function, filter) in raw.aggr_expr().iter().zip(raw.filter_expr()) {
         lower_aggregate(function, &function.expressions(), filter.as_ref(), &schema)?;
     }
-    for field in aggregate.schema().fields() {
-        if columnar::ColumnType::of(field.data_type(), true).is_none() {
-            return Err(format!("column {} has type {}, which has no device form", field.name(), field.data_type()));
-        }
+    Ok(())
+}
+
+/// As [`device_form`], for a reader of the plan: partial and final aggregate have the same reason.
+pub(crate) fn host_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+    match plan.downcast_ref::<AggregateExec>() {
+        Some(partial) if partial.mode() == &AggregateMode::Partial => raw_form(partial, partial),
+        _ => device_form(plan),
     }
-    Ok(raw)
+}
+
+/// Where an operator's rows come from: of a final aggregate, those of its partial one.
+pub(crate) fn raw_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    let aggregate = plan.downcast_ref::<AggregateExec>().and_then(|aggregate| aggregate_form(aggregate).ok());
+    aggregate.map(AggregateExec::input).or_else(|| plan.children().first().copied())
 }
 
 fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
@@ -218,7 +238,7 @@ pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>) -> String {
     }
     let reason = match plan.downcast_ref::<HostExec>() {
         Some(host) => host.reason().to_string(),
-        None => device_form(plan).err().unwrap_or_else(|| "left on the host".to_string()),
+        None => host_form(plan).err().unwrap_or_else(|| "left on the host".to_string()),
     };
     format!("{}: {reason}", plan.name())
 }

@@ -18,7 +18,7 @@ use device::Context;
 use futures::StreamExt;
 
 use crate::exec::DeviceScanExec;
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::runtime::{DeviceRuntime, Problem, options_of};
 use crate::table::sink::TableSink;
 use crate::table::snapshot::{Snapshot, SnapshotBuilder, TableState};
 
@@ -109,8 +109,13 @@ fn device_of(ctx: &SessionContext) -> Result<(Arc<DeviceRuntime>, Context)> {
     let runtime = DeviceRuntime::of(state.config()).ok_or_else(|| {
         plan_datafusion_err!("this session has no device: build its state with SessionStateBuilderExt::with_device")
     })?;
-    let context = runtime.context(&options_of(state.config().options()))?;
+    let context = needed(runtime.try_context(&options_of(state.config().options())))?;
     Ok((runtime, context))
+}
+
+/// A device that resident tables cannot do without.
+pub(crate) fn needed(device: std::result::Result<Context, Problem>) -> Result<Context> {
+    device.map_err(|problem| plan_datafusion_err!("a resident table needs a device: {}", problem.reason))
 }
 
 #[async_trait]

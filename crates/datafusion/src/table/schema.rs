@@ -14,9 +14,9 @@ use datafusion::prelude::SessionContext;
 use device::Context;
 use parking_lot::RwLock;
 
-use crate::options::DeviceOptions;
 use crate::runtime::{DeviceRuntime, options_of};
 use crate::table::DeviceTable;
+use crate::table::device_table::needed;
 
 /// Adds the schema `device` to a session's default catalog, so that `CREATE TABLE device.t AS …`
 /// makes a resident table.
@@ -54,9 +54,10 @@ impl DeviceSchema {
         let options = match self.session.upgrade() {
             // CREATE TABLE may hold the lock for reading already.
             Some(state) => options_of(state.read_recursive().config().options()),
-            None => DeviceOptions::default(),
+            // The context became another, as with `enable_url_table`; it has planned the rows that are registered.
+            None => self.runtime.seen(),
         };
-        self.runtime.context(&options)
+        needed(self.runtime.try_context(&options))
     }
 }
 

@@ -5,7 +5,7 @@ use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::SessionContext;
 use devicefusion::DeviceRuntime;
 
-use crate::harness::{block_on, set, strict_on};
+use crate::harness::{block_on, set, strict_on, text};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k FROM generate_series(1, 20000)";
 const GROUPED: &str = "SELECT k, sum(i * 3 + 1) FROM t WHERE i > 10 GROUP BY k";
@@ -93,5 +93,22 @@ fn session_of_one_call_runs_on_the_device() {
         let answer = crate::harness::answer(&ctx, "SELECT k, count(*) FROM device.r GROUP BY k").await.unwrap();
         assert!(answer.launches > 0 && answer.num_rows() == 7);
         assert!(DeviceRuntime::of(ctx.state().config()).unwrap().opened().is_some());
+
+        // Files by name make another context of it; resident tables still follow its settings.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t.csv").display().to_string();
+        ctx.sql(&format!("COPY t TO '{file}'")).await.unwrap().collect().await.unwrap();
+        let ctx = devicefusion::session().unwrap().enable_url_table();
+        set(&ctx, "device.selector", "none");
+        let error = text(&crate::harness::answer(&ctx, "CREATE TABLE device.r AS SELECT 1 AS i").await.unwrap_err());
+        assert!(error.contains("a resident table needs a device: device.selector = 'none'"), "{error}");
+        set(&ctx, "device.selector", "auto");
+        for sql in ["SET device.fallback = 'error'", &format!("CREATE TABLE device.r AS SELECT * FROM '{file}'")] {
+            ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        }
+        let sum = "SELECT k, sum(i) AS s FROM device.r GROUP BY k";
+        let file_sum = sum.replace("device.r", &format!("'{file}'"));
+        let (of_table, of_file) = (crate::harness::answer(&ctx, sum).await, crate::harness::answer(&ctx, &file_sum).await);
+        assert_eq!(of_table.unwrap().lines(), of_file.unwrap().lines());
     });
 }

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
-use device::testing::{Fault, FaultPlan};
 use device::Context;
+use device::testing::{Fault, FaultPlan};
 use devicefusion::{DeviceOptions, DeviceRuntime};
 
 use crate::harness::{answer, block_on, context, device_config, plain, set, strict_on, text};
@@ -209,6 +209,43 @@ fn a_failing_wait_is_an_error_and_the_session_goes_on() {
                 assert_eq!(faulty.run(sql).await.as_ref(), Ok(&expected), "{sql}: after wait {n} failed");
             }
         }
+    });
+}
+
+#[test]
+fn faults_among_eight_queries_at_once_fail_only_those_they_meet() {
+    block_on(async {
+        let faulty = Faulty::new().await;
+        let queries = &QUERIES[..8];
+        let mut expected = Vec::new();
+        for sql in queries {
+            expected.push(faulty.run(sql).await.unwrap());
+        }
+        let in_use = faulty.settled().await;
+        let mut failures = 0;
+        for n in 1..16 {
+            faulty.context.trim();
+            faulty.plan.fail_launch(n);
+            faulty.plan.fail_alloc(2 * n);
+            let answers = futures::future::join_all(queries.iter().map(|sql| {
+                let (ctx, sql) = (faulty.ctx.clone(), sql.to_string());
+                tokio::spawn(async move { answer(&ctx, &sql).await.map(|answer| answer.lines()).map_err(|error| text(&error)) })
+            }));
+            let answers = tokio::time::timeout(Duration::from_secs(60), answers).await.expect("no answers after 60 seconds");
+            faulty.plan.heal();
+            for ((answer, expected), sql) in answers.into_iter().zip(&expected).zip(queries) {
+                match answer.unwrap() {
+                    Ok(rows) => assert_eq!(&rows, expected, "{sql}: fault {n} in another query spoils this one"),
+                    Err(error) => {
+                        failures += 1;
+                        let fault = if error.contains("device.memory_bytes") { Fault::Alloc } else { Fault::Launch };
+                        assert_clear(&error, fault, sql);
+                    }
+                }
+            }
+            assert_eq!(faulty.settled().await, in_use, "fault {n} leaves memory behind");
+        }
+        assert!((15..=30).contains(&failures), "{failures} queries failed, of which each met a fault of its own");
     });
 }
 
