@@ -171,6 +171,19 @@ fn resident_table_is_made_filled_and_replaced() {
 }
 
 #[test]
+fn log_tells_of_device_and_programs_where_asked_to() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+    let selector = device::testing::config().unwrap().selector.to_string();
+    command.args(["--strict", "-c", "SELECT sum(value) AS s FROM generate_series(1, 1000) WHERE value > 10"]);
+    command.env("DATAFUSION_DEVICE_SELECTOR", selector).env("RUST_LOG", "devicefusion=debug");
+    let run = run(&mut command, "");
+    assert!(run.success, "{}", run.stderr);
+    for part in ["bytes of memory", "program of Reduce", "compiled in"] {
+        assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
+    }
+}
+
+#[test]
 fn no_device_is_said_and_the_host_works() {
     let run = shell(&["--device", "none", "-c", "SELECT 1"]);
     assert!(run.success);

@@ -47,8 +47,8 @@ pub(crate) enum StageKind {
     Scan { snapshot: Arc<Snapshot>, columns: Vec<usize> },
     /// Some columns of the input, renamed; nothing is computed.
     Columns { input: Arc<Stage>, columns: Vec<usize> },
-    /// Filter and computed columns.
-    Select { input: Arc<Stage>, op: Select, checks: Vec<Arc<dyn PhysicalExpr>> },
+    /// Filter and computed columns, or `filters` is false and only the latter.
+    Select { input: Arc<Stage>, op: Select, checks: Vec<Arc<dyn PhysicalExpr>>, filters: bool },
     /// Ungrouped aggregation.
     Reduce { input: Arc<Stage>, op: Reduce, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Grouped aggregation.
@@ -58,6 +58,18 @@ pub(crate) enum StageKind {
 }
 
 impl Stage {
+    /// The operator that ends the pipeline, for messages.
+    pub fn operator(&self) -> &'static str {
+        match &self.kind {
+            StageKind::Upload { .. } => "DeviceUploadExec",
+            StageKind::Scan { .. } => "DeviceScanExec",
+            StageKind::Select { filters: true, .. } => "DeviceFilterExec",
+            StageKind::Columns { .. } | StageKind::Select { .. } => "DeviceProjectionExec",
+            StageKind::Reduce { .. } | StageKind::GroupBy { .. } => "DeviceAggregateExec",
+            StageKind::Limit { .. } => "DeviceLimitExec",
+        }
+    }
+
     /// Number of pipelines that launch kernels.
     pub fn pipelines(&self) -> usize {
         match &self.kind {
@@ -218,12 +230,13 @@ impl Pipeline {
         let pairs = outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered(expr, &source_schema)?, field.as_ref().clone())));
         let op =
             Select::try_new(self.input()?, pairs.collect::<Result<Vec<_>>>()?, Options::new(profile)).map_err(kernel_error)?;
+        let filters = !self.predicates.is_empty();
         let checks = self.predicates.iter().cloned().chain(outputs).collect();
         Ok(Stage {
             types: op.output_types().to_vec(),
             schema,
             partitions: self.source.partitions,
-            kind: StageKind::Select { input: Arc::new(self.source), op, checks },
+            kind: StageKind::Select { input: Arc::new(self.source), op, checks, filters },
             metrics,
         })
     }

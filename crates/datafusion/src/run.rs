@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the stages of an island: one in-order queue per execution, batches pulled through it.
+//! Runs the stages of an island: one in-order queue per execution, batches pulled through it, and a second one
+//! for uploads on devices with memory of their own.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub type DeviceBatchStream = Pin<Box<dyn Stream<Item = Result<DeviceBatch>> + Se
 /// What the stages of one execution share.
 struct Run {
     queue: Queue,
+    /// Where batches go up while kernels run; the same queue where an upload copies nothing.
+    uploads: Queue,
     /// The task as host inputs see it: with batches as large as the device likes them.
     host_task: Arc<TaskContext>,
     batch_rows: usize,
@@ -48,22 +51,26 @@ impl Run {
             task.runtime_env(),
         ));
         let queue = context.queue().map_err(device_error)?;
-        Ok(Arc::new(Run { queue, host_task, batch_rows, meters: Default::default() }))
+        let uploads = match context.info().unified_memory {
+            true => queue.clone(),
+            false => context.queue().map_err(device_error)?,
+        };
+        Ok(Arc::new(Run { queue, uploads, host_task, batch_rows, meters: Default::default() }))
     }
 
-    /// A queue handle that charges what it does to an operator.
-    fn metered(&self, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
+    /// A handle of a queue that charges what it does to an operator.
+    fn metered(&self, queue: &Queue, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
         let meter = StageMeter::new(metrics, partition);
-        let queue = self.queue.metered(meter.meter());
+        let queue = queue.metered(meter.meter());
         self.meters.lock().push(meter);
         queue
     }
 
-    /// Waits for the queue, then writes what the meters counted into the operators' metrics.
+    /// Waits for the queues, then writes what the meters counted into the operators' metrics.
     async fn finish(&self) -> Result<()> {
-        let result = self.queue.finish().await.map_err(device_error);
+        let (uploaded, computed) = futures::join!(self.uploads.finish(), self.queue.finish());
         self.meters.lock().clear();
-        result
+        uploaded.and(computed).map_err(device_error)
     }
 }
 
@@ -93,7 +100,7 @@ pub(crate) fn execute_host(
 ) -> Result<SendableRecordBatchStream> {
     let run = Run::start(task)?;
     let batches = open(stage, partition, &run)?;
-    let queue = run.metered(metrics, partition);
+    let queue = run.metered(&run.queue, metrics, partition);
     let output_rows = MetricBuilder::new(metrics).output_rows(partition);
     let host_batch_rows = task.session_config().batch_size().max(1);
     let downloaded = batches
@@ -114,7 +121,8 @@ fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> 
 }
 
 fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
-    let queue = run.metered(&stage.metrics, partition);
+    let of_stage = if matches!(stage.kind, StageKind::Upload { .. }) { &run.uploads } else { &run.queue };
+    let queue = run.metered(of_stage, &stage.metrics, partition);
     let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
     let batches = match &stage.kind {
         StageKind::Upload { input } => upload(input.execute(partition, Arc::clone(&run.host_task))?, stage, run, queue),
@@ -184,7 +192,7 @@ fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBa
                 };
                 match op.run(&queue, &batch).await {
                     Ok(selected) => Ok(selected),
-                    Err(error) => Err(explain(error, &queue, &batch, checks).await),
+                    Err(error) => Err(explain(error, &stage, &queue, &batch, checks).await),
                 }
             }
         })
@@ -225,11 +233,11 @@ fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> Devic
                 while let Some(batch) = input.next().await {
                     let batch = batch?;
                     if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                        return Err(explain(error, &queue, &batch, checks).await);
+                        return Err(explain(error, &stage, &queue, &batch, checks).await);
                     }
                 }
                 drop(input);
-                vec![op.finish(&queue, state).await.map_err(op_error)?]
+                vec![op.finish(&queue, state).await.map_err(|error| op_error(error, &stage))?]
             }
             StageKind::GroupBy { op, checks, .. } => {
                 let mut state = op.start();
@@ -237,11 +245,11 @@ fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> Devic
                 while let Some(batch) = input.next().await {
                     let batch = batch?;
                     if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                        return Err(explain(error, &queue, &batch, checks).await);
+                        return Err(explain(error, &stage, &queue, &batch, checks).await);
                     }
                 }
                 drop(input);
-                op.finish(&queue, state).await.map_err(op_error)?
+                op.finish(&queue, state).await.map_err(|error| op_error(error, &stage))?
             }
             _ => return internal_err!("an aggregate stage"),
         };
@@ -285,8 +293,14 @@ fn merge(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
 }
 
 /// A failed kernel's error; where a row failed, DataFusion's own message for that row.
-async fn explain(error: kernels::Error, queue: &Queue, batch: &DeviceBatch, checks: &[Arc<dyn PhysicalExpr>]) -> DataFusionError {
-    let kernels::Error::Row { row } = error else { return op_error(error) };
+async fn explain(
+    error: kernels::Error,
+    stage: &Stage,
+    queue: &Queue,
+    batch: &DeviceBatch,
+    checks: &[Arc<dyn PhysicalExpr>],
+) -> DataFusionError {
+    let kernels::Error::Row { row } = error else { return op_error(error, stage) };
     let row = match columnar::download(queue, &batch.slice(row as usize, 1)).await {
         Ok(row) => row,
         Err(error) => return columnar_error(error),
@@ -299,8 +313,12 @@ async fn explain(error: kernels::Error, queue: &Queue, batch: &DeviceBatch, chec
     internal_datafusion_err!("a row failed on the device and not on the host: {row:?}")
 }
 
-fn op_error(error: kernels::Error) -> DataFusionError {
+/// The error of a stage's kernels, which know no operators.
+fn op_error(error: kernels::Error, stage: &Stage) -> DataFusionError {
     match error {
+        kernels::Error::Device(device::Error::CompileFailed { device, text, log, .. }) => {
+            device_error(device::Error::CompileFailed { device, operator: stage.operator().to_owned(), text, log })
+        }
         kernels::Error::Device(error) => device_error(error),
         kernels::Error::Columnar(error) => columnar_error(error),
         error => exec_datafusion_err!("{error}"),

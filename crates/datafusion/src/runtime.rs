@@ -14,6 +14,9 @@ use parking_lot::Mutex;
 use crate::options::{DeviceOptions, ProfileSetting};
 
 /// Opens the device once and hands it to every query of the sessions that share this object.
+///
+/// What the device's context logs (the device, each program that is compiled) goes to the crate `log`, at the
+/// level `debug`; [`with_context`](Self::with_context) takes a context with a log of its own.
 #[derive(Debug, Default)]
 pub struct DeviceRuntime {
     opened: Mutex<Option<Context>>,
@@ -90,6 +93,7 @@ fn open(options: &DeviceOptions) -> std::result::Result<Context, String> {
         cache_dir: non_empty(&options.cache_dir).map(PathBuf::from),
         profiling: options.profiling,
         nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
+        log: Some(Arc::new(|line| log::debug!("{line}"))),
         ..DeviceConfig::default()
     };
     Context::new(config).map_err(|error| error.to_string())

@@ -133,6 +133,8 @@ fn a_failing_compilation_names_the_operator_and_the_next_attempt_compiles() {
                 }
                 let error = result.expect_err("a failed compilation fails the query");
                 assert!(error.contains("a fault that a test injected"), "{sql}: {error}");
+                let (operator, _) = error.split_once(": kernel does not compile on ").expect(&error);
+                assert!(operator.contains("Device") && operator.ends_with("Exec"), "{sql}: {error}");
             }
             faulty.run(sql).await.unwrap();
         }
