@@ -9,5 +9,6 @@
 mod differential;
 mod faults;
 mod harness;
+mod observe;
 mod reuse;
 mod streams;
