@@ -32,13 +32,33 @@ fn shell_with_vendors(vendors: &Path, arguments: &[&str]) -> Run {
     run(command.args(arguments), "")
 }
 
-/// A shell on a machine whose registry of OpenCL drivers is empty.
-fn shell_without_opencl(arguments: &[&str]) -> Run {
-    shell_with_vendors(tempfile::tempdir().unwrap().path(), arguments)
-}
-
 fn shell_with_variable(name: &str, value: &str, arguments: &[&str]) -> Run {
     run(Command::new(env!("CARGO_BIN_EXE_devicefusion")).args(arguments).env(name, value), "")
+}
+
+/// What a machine has of OpenCL.
+#[derive(Debug, Clone, Copy)]
+enum OpenCl {
+    /// A registry of drivers that is empty.
+    WithoutDriver,
+    /// Not even the library.
+    Absent,
+}
+
+/// A shell on a machine without any device, GPUs of CUDA included.
+fn shell_without_device(opencl: OpenCl, arguments: &[&str]) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+    command.env_remove("DATAFUSION_DEVICE_SELECTOR").env("CUDA_VISIBLE_DEVICES", "").args(arguments);
+    match opencl {
+        OpenCl::WithoutDriver => command.env("OCL_ICD_VENDORS", folder.path()).env("PYOPENCL_HOME", folder.path()),
+        OpenCl::Absent => {
+            // The loader finds this first, and it is no library.
+            std::fs::write(folder.path().join("libOpenCL.so.1"), "").unwrap();
+            command.env("LD_LIBRARY_PATH", folder.path())
+        }
+    };
+    run(&mut command, "")
 }
 
 fn run(command: &mut Command, input: &str) -> Run {
@@ -187,7 +207,7 @@ fn resident_tables_need_a_device() {
     for run in [
         shell(&["--device", "none", "-c", create]),
         shell(&["-c", "SET device.selector = 'none'", create]),
-        shell_without_opencl(&["--device", "none", "-c", create]),
+        shell_without_device(OpenCl::WithoutDriver, &["--device", "none", "-c", create]),
     ] {
         assert!(!run.success, "{}", run.stdout);
         assert!(run.stderr.contains("a resident table needs a device: device."), "{}", run.stderr);
@@ -203,6 +223,19 @@ fn resident_tables_need_a_device() {
 }
 
 #[test]
+fn log_tells_of_device_and_programs_where_asked_to() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+    let selector = device::testing::config().unwrap().selector.to_string();
+    command.args(["--strict", "-c", "SELECT sum(value) AS s FROM generate_series(1, 1000) WHERE value > 10"]);
+    command.env("DATAFUSION_DEVICE_SELECTOR", selector).env("RUST_LOG", "devicefusion=debug");
+    let run = run(&mut command, "");
+    assert!(run.success, "{}", run.stderr);
+    for part in ["bytes of memory", "program of Reduce", "compiled in"] {
+        assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
+    }
+}
+
+#[test]
 fn no_device_is_said_and_the_host_works() {
     let run = shell(&["--device", "none", "-c", "SELECT 1"]);
     assert!(run.success);
@@ -212,20 +245,20 @@ fn no_device_is_said_and_the_host_works() {
 
 #[test]
 fn without_a_driver_the_host_works_unless_strict() {
-    let devices = shell_without_opencl(&["devices"]);
-    assert!(devices.success);
-    if devices.stdout.contains("#0") {
-        return; // A machine with a CUDA device.
-    }
-    assert!(devices.stdout.contains("No device can be used"), "{}", devices.stdout);
-    let run = shell_without_opencl(&["--format", "csv", "-c", "SELECT sum(value) AS s FROM generate_series(1, 100000)"]);
-    assert!(run.success, "{}", run.stderr);
-    assert!(run.stdout.contains("5000050000"), "{}", run.stdout);
-    assert!(run.stderr.starts_with("No device"), "{}", run.stderr);
-    for arguments in [["--strict", "-c", "SELECT 1"], ["--device=opencl", "-c", "SELECT 1"]] {
-        let run = shell_without_opencl(&arguments);
-        assert!(!run.success);
-        assert!(run.stderr.contains("opencl"), "{}", run.stderr);
+    for opencl in [OpenCl::WithoutDriver, OpenCl::Absent] {
+        let devices = shell_without_device(opencl, &["devices"]);
+        assert!(devices.success);
+        assert!(devices.stdout.contains("No device can be used"), "{opencl:?}: {}", devices.stdout);
+        let sql = "SELECT sum(value) AS s FROM generate_series(1, 100000)";
+        let run = shell_without_device(opencl, &["--format", "csv", "-c", sql]);
+        assert!(run.success, "{opencl:?}: {}", run.stderr);
+        assert!(run.stdout.contains("5000050000"), "{opencl:?}: {}", run.stdout);
+        assert!(run.stderr.starts_with("No device"), "{opencl:?}: {}", run.stderr);
+        for arguments in [["--strict", "-c", "SELECT 1"], ["--device=opencl", "-c", "SELECT 1"]] {
+            let run = shell_without_device(opencl, &arguments);
+            assert!(!run.success, "{opencl:?}");
+            assert!(run.stderr.contains("opencl"), "{opencl:?}: {}", run.stderr);
+        }
     }
 }
 

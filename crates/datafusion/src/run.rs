@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the stages of an island: one in-order queue per execution, batches pulled through it.
+//! Runs the stages of an island: one in-order queue per execution, batches pulled through it, and a second one
+//! for uploads on devices with memory of their own.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub type DeviceBatchStream = Pin<Box<dyn Stream<Item = Result<DeviceBatch>> + Se
 /// What the stages of one execution share.
 struct Run {
     queue: Queue,
+    /// Where batches go up while kernels run; the same queue where an upload copies nothing.
+    uploads: Queue,
     task: Arc<TaskContext>,
     /// The task as scans see it: with batches as large as the device likes them.
     scan_task: Arc<TaskContext>,
@@ -54,23 +57,26 @@ impl Run {
             task.window_functions().clone(),
             task.runtime_env(),
         ));
-        let queue = context.queue().map_err(|error| device_error(ISLAND, error))?;
-        Ok(Arc::new(Run { queue, task: Arc::clone(task), scan_task, batch_rows, meters: Default::default() }))
+        let new_queue = || context.queue().map_err(|error| device_error(ISLAND, error));
+        let queue = new_queue()?;
+        let uploads = if context.info().unified_memory { queue.clone() } else { new_queue()? };
+        let task = Arc::clone(task);
+        Ok(Arc::new(Run { queue, uploads, task, scan_task, batch_rows, meters: Default::default() }))
     }
 
-    /// A queue handle that charges what it does to an operator.
-    fn metered(&self, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
+    /// A handle of a queue that charges what it does to an operator.
+    fn metered(&self, queue: &Queue, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
         let meter = StageMeter::new(metrics, partition);
-        let queue = self.queue.metered(meter.meter());
+        let queue = queue.metered(meter.meter());
         self.meters.lock().push(meter);
         queue
     }
 
-    /// Waits for the queue, then writes what the meters counted into the operators' metrics.
+    /// Waits for the queues, then writes what the meters counted into the operators' metrics.
     async fn finish(&self) -> Result<()> {
-        let result = self.queue.finish().await.map_err(|error| device_error(ISLAND, error));
+        let (uploaded, computed) = futures::join!(self.uploads.finish(), self.queue.finish());
         self.meters.lock().clear();
-        result
+        uploaded.and(computed).map_err(|error| device_error(ISLAND, error))
     }
 
     /// The task for a host input. Operators that compute keep the session's batch size: what they
@@ -107,7 +113,7 @@ pub(crate) fn execute_host(
 ) -> Result<SendableRecordBatchStream> {
     let run = Run::start(task)?;
     let batches = open(stage, partition, &run)?;
-    let queue = run.metered(metrics, partition);
+    let queue = run.metered(&run.queue, metrics, partition);
     let output_rows = MetricBuilder::new(metrics).output_rows(partition);
     let host_batch_rows = task.session_config().batch_size().max(1);
     let downloaded = batches
@@ -128,7 +134,8 @@ fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> 
 }
 
 fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
-    let queue = run.metered(&stage.metrics, partition);
+    let of_stage = if matches!(stage.kind, StageKind::Upload { .. }) { &run.uploads } else { &run.queue };
+    let queue = run.metered(of_stage, &stage.metrics, partition);
     let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
     let batches = match &stage.kind {
         StageKind::Upload { input } => upload(input.execute(partition, run.host_task(input))?, stage, run, queue),

@@ -19,6 +19,9 @@ use crate::table::TableState;
 ///
 /// A fault that costs the context its device fails the queries that run; the next one gets a new context.
 /// Resident tables are lost with the old one, and say so.
+///
+/// What the device's context logs (the device, each program that is compiled) goes to the crate `log`, at the
+/// level `debug`; [`with_context`](Self::with_context) takes a context with a log of its own.
 #[derive(Debug, Default)]
 pub struct DeviceRuntime {
     device: Mutex<Device>,
@@ -159,6 +162,7 @@ impl Device {
             cache_dir: non_empty(&options.cache_dir).map(PathBuf::from),
             profiling: options.profiling,
             nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
+            log: Some(Arc::new(|line| log::debug!("{line}"))),
             ..DeviceConfig::default()
         };
         Context::new(config).map_err(|error| {

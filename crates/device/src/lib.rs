@@ -16,11 +16,10 @@
 //! let text = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
 //! let program = queue.compile(ProgramSource::new(text, "example")).await?;
 //!
-//! let buffer = queue.alloc(4 * 4)?;
-//! queue.write(&buffer, 0, &[1u32, 2, 3, 4].map(u32::to_ne_bytes).concat())?;
-//! queue.launch(&program.kernel("twice")?, Grid { groups: 2, group_size: 2 }, &[(&buffer).into()])?;
-//! let bytes = queue.read(&buffer, 0..16).await?;
-//! assert_eq!(bytes[..], [2u32, 4, 6, 8].map(u32::to_ne_bytes).concat());
+//! let values = queue.alloc_values(4)?;
+//! queue.write_values(&values, 0, &[1u32, 2, 3, 4])?;
+//! queue.launch(&program.kernel("twice")?, Grid { groups: 2, group_size: 2 }, &[(&values).into()])?;
+//! assert_eq!(queue.read_values(&values, 0..4).await?, [2, 4, 6, 8]);
 //! # Ok::<(), device::Error>(())
 //! # };
 //! # futures::executor::block_on(run)?;
@@ -60,6 +59,7 @@ mod pool;
 mod program;
 mod queue;
 pub mod testing;
+mod typed;
 
 pub use buffer::Buffer;
 pub use context::Context;
@@ -67,6 +67,7 @@ pub use meter::{Counters, Meter};
 pub use pool::{Pool, Reservation};
 pub use program::{Kernel, Program, ProgramSource};
 pub use queue::{Arg, Event, Queue};
+pub use typed::{Scalar, Values};
 
 pub use config::{DeviceConfig, LogSink, Wrap};
 pub use driver::Grid;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::executor::block_on;
 
 use crate::{
-    Arg, Buffer, Context, DeviceConfig, DriverKind, Error, Grid, Meter, ProgramSource, Queue, Result, Selector, testing,
+    Arg, Buffer, Context, DeviceConfig, DriverKind, Error, Grid, Meter, ProgramSource, Queue, Result, Scalar, Selector, testing,
 };
 
 /// What both compilers understand.
@@ -102,6 +102,48 @@ fn sizes_around_groups_and_pieces_come_back() -> Result<()> {
         let bytes = block_on(queue.read(&x, 0..x.len()))?;
         assert!(to_numbers(&bytes).into_iter().eq(7..n + 7), "{n} numbers");
     }
+    Ok(())
+}
+
+#[test]
+fn values_of_every_type_come_back() -> Result<()> {
+    fn check<T: Scalar + PartialEq + std::fmt::Debug>(queue: &Queue, values: [T; 5]) -> Result<()> {
+        let up = queue.upload_values(values.to_vec())?;
+        assert_eq!((up.len(), up.buffer().len()), (5, 5 * size_of::<T>()));
+        assert_eq!(block_on(queue.read_values(&up, 0..5))?, values);
+        assert_eq!(block_on(queue.read_values(&up, 2..4))?, values[2..4]);
+        let written = queue.alloc_values::<T>(7)?;
+        queue.write_values(&written, 1, &values)?;
+        assert_eq!(block_on(queue.read_values(&written, 1..6))?, values);
+        assert!(matches!(queue.write_values(&written, 3, &values), Err(Error::Range { .. })));
+        assert!(matches!(block_on(queue.read_values(&written, 3..8)), Err(Error::Range { .. })));
+        assert!(queue.upload_values(Vec::<T>::new())?.is_empty());
+        assert!(queue.alloc_values::<T>(usize::MAX).is_err());
+        Ok(())
+    }
+    let queue = context().queue()?;
+    check(&queue, [0u8, 1, 2, 3, u8::MAX])?;
+    check(&queue, [0i8, 1, -2, i8::MIN, i8::MAX])?;
+    check(&queue, [0u16, 1, 2, 3, u16::MAX])?;
+    check(&queue, [0i16, 1, -2, i16::MIN, i16::MAX])?;
+    check(&queue, [0u32, 1, 2, 3, u32::MAX])?;
+    check(&queue, [0i32, 1, -2, i32::MIN, i32::MAX])?;
+    check(&queue, [0u64, 1, 2, 3, u64::MAX])?;
+    check(&queue, [0i64, 1, -2, i64::MIN, i64::MAX])?;
+    check(&queue, [0f32, -1.5, f32::MIN_POSITIVE, f32::NEG_INFINITY, f32::MAX])?;
+    check(&queue, [0f64, -1.5, f64::MIN_POSITIVE, f64::NEG_INFINITY, f64::MAX])
+}
+
+#[test]
+fn kernels_see_values() -> Result<()> {
+    let queue = context().queue()?;
+    let program = block_on(queue.compile(source()))?;
+    let x = queue.upload_values((0..1000).map(f64::from).collect())?;
+    let y = queue.alloc_values::<f64>(1000)?;
+    let args = [(&x).into(), (&y).into(), 2.0f64.into(), 0.5f64.into(), 1000u64.into()];
+    queue.launch(&program.kernel("axpb")?, Grid { groups: 3, group_size: 16 }, &args)?;
+    let expected: Vec<f64> = (0..1000).map(|i| 2.0 * f64::from(i) + 0.5).collect();
+    assert_eq!(block_on(queue.read_values(&y, 0..1000))?, expected);
     Ok(())
 }
 
@@ -257,6 +299,91 @@ fn meters_see_their_own_work() -> Result<()> {
 }
 
 #[test]
+fn without_profiling_launches_are_counted_and_not_timed() -> Result<()> {
+    let context = Context::new(config().with_profiling(false))?;
+    let meter = Arc::new(Meter::default());
+    let queue = context.queue()?.metered(&meter);
+    let x = queue.zeroed(8)?;
+    let program = block_on(queue.compile(source()))?;
+    queue.launch(&program.kernel("spin")?, Grid { groups: 1, group_size: 1 }, &[(&x).into(), 1_000_000u64.into()])?;
+    block_on(queue.finish())?;
+    assert_eq!((meter.launches(), meter.kernel_time()), (1, Duration::ZERO));
+    assert_eq!((&context.report()["kernels"][0]["launches"], &context.report()["kernels"][0]["nanos"]), (&1.into(), &0.into()));
+    Ok(())
+}
+
+#[test]
+fn compile_options_reach_the_compiler() -> Result<()> {
+    let text = text("KERNEL void f(G int *x) { x[0] = ANSWER; x[1] = OWN; }");
+    let source = ProgramSource::new(text, "tests").with_option("-DOWN=7");
+    let queue = Context::new(config().with_compile_option("-DANSWER=42"))?.queue()?;
+    let x = queue.alloc_values::<i32>(2)?;
+    let program = block_on(queue.compile(source.clone()))?;
+    queue.launch(&program.kernel("f")?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+    assert_eq!(block_on(queue.read_values(&x, 0..2))?, [42, 7]);
+    assert!(matches!(block_on(context().queue()?.compile(source)), Err(Error::CompileFailed { .. })));
+    Ok(())
+}
+
+#[test]
+fn log_tells_of_the_device_and_of_each_program() -> Result<()> {
+    let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sink = Arc::clone(&lines);
+    let folder = tempfile::tempdir().unwrap();
+    let config =
+        config().with_cache_dir(folder.path()).with_log(Arc::new(move |line| sink.lock().unwrap().push(line.to_owned())));
+    for _ in 0..2 {
+        let context = Context::new(config.clone())?;
+        let queue = context.queue()?;
+        for _ in 0..2 {
+            block_on(queue.compile(source()))?;
+        }
+        let lines = std::mem::take(&mut *lines.lock().unwrap());
+        let info = context.info();
+        let device =
+            format!("{} is \"{}\" of \"{}\", {} bytes of memory", info.label(), info.name, info.platform, context.pool().limit());
+        assert!(lines.contains(&device), "{lines:?}");
+        let programs: Vec<_> = lines.iter().filter(|line| line.starts_with("program of tests: ")).collect();
+        let [program] = &programs[..] else { panic!("{lines:?}") };
+        let how = if context.counters().programs_compiled == 1 { "compiled in " } else { "loaded from the cache folder in " };
+        assert!(program.contains(how), "{program}");
+    }
+    Ok(())
+}
+
+#[test]
+fn report_has_the_documented_keys() -> Result<()> {
+    let context = context();
+    add(&context.queue()?, &context.queue()?.zeroed(80)?, 1)?;
+    context.synchronize()?;
+    let report = context.report();
+    let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    assert_eq!(keys(&report), "copies device kernels memory programs version");
+    assert_eq!(keys(&report["device"]), "driver driver_version index name platform");
+    assert_eq!(keys(&report["kernels"][0]), "launches name nanos");
+    assert_eq!(keys(&report["copies"]), "bytes_down bytes_up");
+    assert_eq!(keys(&report["programs"]), "cache_hits_disk cache_hits_memory compiled first_launches nanos");
+    assert_eq!(keys(&report["memory"]), "allocations cached in_use limit peak reserved");
+    assert!(report["programs"]["nanos"].as_u64() > Some(0) && report["memory"]["peak"].as_u64() > Some(0));
+    Ok(())
+}
+
+#[test]
+fn part_of_a_name_a_number_and_a_platform_select() -> Result<()> {
+    let info = context().info().clone();
+    let by = |selector: &str, platform: &str| {
+        Context::new(DeviceConfig::default().with_selector(selector.parse()?).with_platform(platform))
+            .map(|found| found.info().clone())
+    };
+    let part = &info.name[..info.name.len() / 2].to_uppercase();
+    assert_eq!(by(part, &info.platform)?, info);
+    assert_eq!(by(&format!("#{}", info.index), &info.platform.to_lowercase())?, info);
+    let error = by("auto", "no such platform").unwrap_err().to_string();
+    assert!(error.contains("device.platform = no such platform must be a part of its platform's name"), "{error}");
+    Ok(())
+}
+
+#[test]
 fn second_request_compiles_nothing() -> Result<()> {
     let context = context();
     let queue = context.queue()?;
@@ -330,6 +457,28 @@ fn long_kernel_does_not_delay_another_queue() -> Result<()> {
     let waited = start.elapsed();
     block_on(done)?;
     assert!(waited < start.elapsed() / 2, "{waited:?} of {:?}", start.elapsed());
+    Ok(())
+}
+
+#[test]
+fn upload_arrives_while_another_queue_computes() -> Result<()> {
+    let plan = testing::FaultPlan::masking(|info| info.unified_memory = false);
+    let context = Context::new(config().with_wrap(plan.wrap()))?;
+    let (computing, uploading) = (context.queue()?, context.queue()?);
+    let program = block_on(computing.compile(source()))?;
+    let x = computing.zeroed(8)?;
+    let spin = [(&x).into(), 1_000_000_000u64.into()];
+    computing.launch(&program.kernel("spin")?, Grid { groups: 1, group_size: 1 }, &spin)?;
+    let end = computing.record()?;
+    // More than one pinned piece.
+    let host: Vec<u64> = (0..1 << 20).collect();
+    let y = uploading.upload_values(host.clone())?;
+    block_on(uploading.finish())?;
+    assert!(!end.is_done()?, "the upload has waited for the kernel");
+    // What computes with it waits for it on the device.
+    add(&computing, y.buffer(), 1)?;
+    let read = block_on(computing.read_values(&y, 0..host.len()))?;
+    assert!(read.into_iter().eq(1..=1 << 20));
     Ok(())
 }
 

@@ -98,6 +98,12 @@ pub(super) fn dictionary_types() -> Vec<DataType> {
     keys.into_iter().map(|key| of(key, Utf8)).chain(values.into_iter().map(|value| of(Int32, value))).collect()
 }
 
+/// Dictionaries of every plain type; of values without a byte arrow's own `take` loses count.
+pub(super) fn dictionaries_of_plain_types() -> Vec<DataType> {
+    let of = |value| DataType::Dictionary(Box::new(DataType::Int16), Box::new(value));
+    plain_types().into_iter().filter(|value| *value != DataType::FixedSizeBinary(0)).map(of).collect()
+}
+
 /// An array of random values. There is garbage below the NULLs.
 pub(super) fn array(data_type: &DataType, len: usize, nulls: Nulls, rng: &mut StdRng) -> ArrayRef {
     if let DataType::Dictionary(key, value) = data_type {

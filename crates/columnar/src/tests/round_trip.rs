@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use futures::executor::block_on;
 use rand::Rng;
 
-use super::data::{Nulls, array, dictionary_types, generator, pieces, plain_types};
+use super::data::{Nulls, array, dictionaries_of_plain_types, dictionary_types, generator, pieces, plain_types};
 use super::*;
 use crate::{Error, ones};
 
@@ -31,6 +31,22 @@ fn every_type_comes_back() {
                     let case = format!("{data_type}, {len} rows from {slice} on, {nulls:?}");
                     assert_eq!(batch.columns()[0].null_count(), Some(array.logical_null_count()), "{case}");
                     assert_same(&down(&queue, &batch).unwrap(), &array, case);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn dictionaries_of_every_type_come_back() {
+    let mut rng = generator();
+    for queue in [shared(), apart()] {
+        for data_type in dictionaries_of_plain_types() {
+            for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
+                let array = array(&data_type, 300, nulls, &mut rng).slice(9, 290);
+                for parts in [vec![Arc::clone(&array)], pieces(&array, &mut rng)] {
+                    let batch = up(&queue, &parts).unwrap();
+                    assert_same(&down(&queue, &batch).unwrap(), &array, format!("{data_type}, {nulls:?}"));
                 }
             }
         }

@@ -185,6 +185,8 @@ fn a_failing_compilation_names_the_operator_and_the_next_attempt_compiles() {
                 }
                 let error = result.expect_err("a failed compilation fails the query");
                 assert_clear(&error, Fault::Compile, sql);
+                let (operator, _) = error.split_once(": kernel does not compile on ").expect(&error);
+                assert!(operator.contains("Device") && operator.ends_with("Exec"), "{sql}: {error}");
             }
             faulty.run(sql).await.unwrap();
         }

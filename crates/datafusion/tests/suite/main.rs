@@ -10,5 +10,6 @@ mod differential;
 mod explain;
 mod faults;
 mod harness;
+mod observe;
 mod reuse;
 mod streams;
