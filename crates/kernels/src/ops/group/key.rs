@@ -189,7 +189,6 @@ impl Key {
         };
         match (&left.valid, &right.valid) {
             (None, None) => format!("({equal})"),
-            _ if left.is_null() || right.is_null() => format!("({} == {})", left.valid_code(), right.valid_code()),
             _ => format!("({0} == {1} && (!{0} || {equal}))", left.valid_code(), right.valid_code()),
         }
     }
