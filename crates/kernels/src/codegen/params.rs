@@ -95,11 +95,14 @@ pub struct Params {
     params: Vec<(Param, String)>,
     pub(super) constants: Vec<Constant>,
     heap: Vec<u8>,
-    tables: Vec<(Arc<[i64]>, (String, String))>,
+    tables: Vec<(Arc<[i64]>, InHeap)>,
     zone_names: Option<String>,
     scratch_slots: usize,
     sections: Sections,
 }
+
+/// C of what lies in the heap: the address of its first element, typed, and their number.
+type InHeap = (String, String);
 
 /// The name of scratch memory among the sink's own parameters.
 pub const SCRATCH: &str = "scratch";
@@ -265,7 +268,7 @@ impl Params {
 
     /// A sorted list of literals in the heap, as elements of `ctype`; the C of its first element's
     /// address, typed, and of its length. Strings are pairs of u32, place and length.
-    pub(super) fn list(&mut self, ctype: CType, literals: &[&Literal]) -> Result<(String, String)> {
+    pub(super) fn list(&mut self, ctype: CType, literals: &[&Literal]) -> Result<InHeap> {
         let mut count = 0;
         let at;
         if ctype == CType::Str {
@@ -322,7 +325,7 @@ impl Params {
 
     /// A table that is no literal, but part of a type: once in the heap, however often it is asked for.
     /// The C of its first word's address and of its length.
-    pub(super) fn table(&mut self, words: &Arc<[i64]>) -> Result<(String, String)> {
+    pub(super) fn table(&mut self, words: &Arc<[i64]>) -> Result<InHeap> {
         if let Some((_, names)) = self.tables.iter().find(|(known, _)| Arc::ptr_eq(known, words)) {
             return Ok(names.clone());
         }
