@@ -28,7 +28,7 @@ COLD_FN u32 put_scientific(G u8 *p, u32 n, u64 digits, i32 exponent, i32 least, 
   if (point < 1) p[n++] = 45;
   return put_u64(p, n, (u64)(point < 1 ? 1 - point : point - 1), 1);
 }
-/* A float with `width` bits of mantissa and `most` as the greatest biased exponent. */
+/* A float with `width` bits of mantissa and `top` as the greatest biased exponent; see put_scientific. */
 COLD_FN u32 format_float(G u8 *p, u64 bits, i32 width, i32 top, i32 least, i32 most) {
   u64 fraction = bits & (((u64)1 << width) - 1);
   i32 biased = (i32)(bits >> width) & top;

@@ -1,4 +1,4 @@
-/* Powers of ten: 10^n = (hi, lo) * 2^pow10_exponent(n) for -342 <= n <= 335, with hi's top bit set. Exact where
+/* Powers of ten: 10^n = (hi, lo) * 2^pow10_exponent(n) for -342 <= n <= 324, with hi's top bit set. Exact where
    0 <= n <= 55; elsewhere (hi, lo) is less than 3 too large. */
 typedef struct { u64 hi, lo; } pow10;
 /* 5^0, 5^1, ..., 5^27, shifted left as far as they go. */
