@@ -1,5 +1,6 @@
 /* Types, address spaces and atomics: OpenCL C 1.2 and CUDA C++ as one dialect. COLD_FN is for long
-   functions that are called from several places, ROLLED for their loops: compile time counts. */
+   functions that are called from several places, ROLLED for their loops: compile time counts. TABLE is an array
+   of constants outside of functions. */
 #if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable

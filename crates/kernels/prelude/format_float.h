@@ -1,6 +1,6 @@
 /* Floats as text: the fewest digits that no other float is nearer to (by Schubfach), as ryu lays them out. */
 /* floor(g * c / 2^128), made odd if that is not exact. What is not exact differs from a whole number by more than
-   2^-66, for every c and g below; the error of g makes less than 2^-67. */
+   2^-65.5, for every c and g below; the error of g makes less than 2^-66.9. */
 FN u64 scaled_odd(pow10 g, u64 c) {
   u64 rest = g.lo * c, cross = g.hi * c, lo = MULHI64(g.lo, c) + cross;
   return (MULHI64(g.hi, c) + (lo < cross)) | (lo != 0) | (rest >> 62 != 0);
@@ -28,7 +28,7 @@ COLD_FN u32 put_scientific(G u8 *p, u32 n, u64 digits, i32 exponent, i32 least, 
   if (point < 1) p[n++] = 45;
   return put_u64(p, n, (u64)(point < 1 ? 1 - point : point - 1), 1);
 }
-/* A float with `width` bits of mantissa and `most` as the greatest biased exponent. */
+/* A float with `width` bits of mantissa and `top` as the greatest biased exponent; see put_scientific. */
 COLD_FN u32 format_float(G u8 *p, u64 bits, i32 width, i32 top, i32 least, i32 most) {
   u64 fraction = bits & (((u64)1 << width) - 1);
   i32 biased = (i32)(bits >> width) & top;
@@ -50,8 +50,9 @@ COLD_FN u32 format_float(G u8 *p, u64 bits, i32 width, i32 top, i32 least, i32 m
   u64 c = biased ? fraction | (u64)1 << width : fraction;
   i32 q = (biased ? biased : 1) - (top >> 1) - width, closer = fraction == 0 && biased > 1;
   /* 10^k is at most the width of the interval of the numbers that round to the float. */
-  i32 k = (q * 1262611 - (closer ? 524031 : 0)) >> 22, shift = q + pow10_exponent(-k) + 128;
+  i32 k = (q * 1262611 - (closer ? 524031 : 0)) >> 22;
   pow10 g = pow10_of(-k);
+  i32 shift = q + g.e + 128;
   /* Four times the ends of that interval and the float itself, in units of 10^k; odd floats own no end. */
   u64 odd = c & 1;
   u64 low = scaled_odd(g, (c * 4 - (closer ? 1 : 2)) << shift) + odd, high = scaled_odd(g, (c * 4 + 2) << shift) - odd;

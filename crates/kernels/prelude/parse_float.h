@@ -58,9 +58,9 @@ COLD_FN u64 nearest_float(u64 digits, i32 exponent, i32 width, i32 top, i32 more
   u32 zeros = CLZ64(digits);
   u64 x = digits << zeros, cross = g.hi * x, lo = MULHI64(g.lo, x) + cross, hi = MULHI64(g.hi, x) + (lo < cross);
   /* The number lies in (hi:lo) * 2^e, or up to 3 units of lo below, or less than `above` units of hi above. */
-  i32 e = pow10_exponent(exponent) + 64 - (i32)zeros;
+  i32 e = g.e + 64 - (i32)zeros;
   u64 above = more ? ((u64)1 << zeros) + 1 : 1;
-  i32 last = hi >> 63 ? 127 : 126, biased = last + e + (top >> 1);
+  i32 last = 127 - (i32)CLZ64(hi), biased = last + e + (top >> 1);
   if (biased >= top) return infinite;
   /* Bits of hi that fall out. */
   i32 cut = last - 64 - width + (biased < 1 ? 1 - biased : 0);

@@ -1,6 +1,5 @@
-/* Powers of ten: 10^n = (hi, lo) * 2^pow10_exponent(n) for -342 <= n <= 335, with hi's top bit set. Exact where
-   0 <= n <= 55; elsewhere (hi, lo) is less than 3 too large. */
-typedef struct { u64 hi, lo; } pow10;
+/* Powers of ten: 10^n = (hi:lo) * 2^e for -342 <= n <= 324, with (hi:lo) at least 2^126, and less than 2 too large. */
+typedef struct { u64 hi, lo; i32 e; } pow10;
 /* 5^0, 5^1, ..., 5^27, shifted left as far as they go. */
 TABLE(u64, FIVES, 28) = {
   0x8000000000000000UL, 0xa000000000000000UL, 0xc800000000000000UL, 0xfa00000000000000UL,
@@ -27,19 +26,15 @@ TABLE(u64, TENS, 50) = {
   0x8bab8eefb6409c1aUL, 0x1ad089b6c2f7548fUL, 0x8d07e33455637eb2UL, 0xdb0b487b6423e1e9UL,
   0x8e679c2f5e44ff8fUL, 0x570f09eaa7ea7649UL
 };
-FN i32 pow10_exponent(i32 n) { return (n * 217706 >> 16) - 127; }
+/* The power of two at or below 10^n. */
+FN i32 pow2_below(i32 n) { return n * 217706 >> 16; }
 COLD_FN pow10 pow10_of(i32 n) {
-  u32 ten = (u32)(n + 364) / 28;
-  u64 five = FIVES[(u32)(n + 364) - ten * 28], hi = TENS[ten * 2], lo = TENS[ten * 2 + 1];
+  u32 ten = (u32)(n + 364) / 28, five = (u32)(n + 364) - ten * 28;
+  u64 hi = TENS[ten * 2], lo = TENS[ten * 2 + 1], f = FIVES[five], cross = hi * f;
   pow10 r;
-  u64 rest = lo * five, cross = hi * five;
-  r.lo = MULHI64(lo, five) + cross;
-  r.hi = MULHI64(hi, five) + (r.lo < cross);
-  if (!(r.hi >> 63)) {
-    r.hi = r.hi << 1 | r.lo >> 63;
-    r.lo = r.lo << 1 | rest >> 63;
-    rest <<= 1;
-  }
-  r.lo += rest != 0;
+  r.lo = MULHI64(lo, f) + cross;
+  r.hi = MULHI64(hi, f) + (r.lo < cross);
+  r.lo += lo * f != 0;
+  r.e = pow2_below(n - (i32)five) + pow2_below((i32)five) - 126;
   return r;
 }

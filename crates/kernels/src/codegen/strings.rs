@@ -2,8 +2,8 @@
 //! Casts from and to strings.
 //!
 //! Parsing follows arrow-cast's `parse.rs`, white space and leap seconds included; formatting follows
-//! its `display.rs` with DataFusion's options. Text that a row computes lies in scratch memory until
-//! the item's next row.
+//! its `display.rs` with DataFusion's options. Floats are what lexical-core reads and ryu writes. Text
+//! that a row computes lies in scratch memory until the item's next row.
 
 use arrow::datatypes::{DataType, TimeUnit};
 

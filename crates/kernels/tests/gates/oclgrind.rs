@@ -245,6 +245,11 @@ fn select_computes() {
             data_type: DataType::Int64,
         },
         Expr::Cast { expr: Expr::Column(SMALL).into(), to: DataType::Decimal128(20, 3), checked: true },
+        Expr::Cast {
+            expr: Expr::Cast { expr: Expr::Column(RATIO).into(), to: DataType::Utf8, checked: true }.into(),
+            to: DataType::Float32,
+            checked: true,
+        },
         Expr::Coalesce(vec![
             Expr::Column(CITY),
             Expr::Cast { expr: Expr::Column(CITY).into(), to: DataType::Utf8, checked: true },
