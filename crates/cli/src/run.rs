@@ -109,7 +109,9 @@ impl Statements<'_> {
 
     async fn run_file(&mut self, path: &str) -> Result<()> {
         let file = File::open(path).map_err(|error| exec_datafusion_err!("cannot open {path}: {error}"))?;
-        self.run_lines(BufReader::new(file)).await
+        let result = self.run_lines(BufReader::new(file)).await;
+        // Statements that fail are reported: what comes here is the file's own.
+        result.map_err(|error| exec_datafusion_err!("cannot read {path}: {}", error.message()))
     }
 
     /// Runs the statements of a text, each of which ends where a line ends with ';'. One that fails

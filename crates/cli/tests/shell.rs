@@ -388,6 +388,10 @@ fn files_may_be_several_and_a_failure_in_any_is_the_status() {
     let run = shell(&[&CSV[..], &["-f", paths[1], "-c", "SELECT 3 AS c"]].concat());
     assert!(run.success && run.stdout == "b\n2\nc\n3\n", "{}", run.stdout);
     assert!(!shell(&["-f", "/nowhere.sql"]).success);
+    let mut binary = tempfile::NamedTempFile::new().unwrap();
+    binary.write_all(b"\xff\xfe;\n").unwrap();
+    let run = shell(&["-f", binary.path().to_str().unwrap()]);
+    assert!(!run.success && run.stderr.contains(&format!("cannot read {}", binary.path().display())), "{}", run.stderr);
 }
 
 #[test]

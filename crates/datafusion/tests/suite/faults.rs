@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What goes wrong, goes wrong with a clear error: no panic, no hang, and the session goes on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
-use device::Context;
+use device::{Context, DeviceInfo};
 use device::testing::{Fault, FaultPlan};
 use devicefusion::{DeviceOptions, DeviceRuntime};
 
@@ -409,16 +411,48 @@ fn a_memory_limit_that_is_too_small_is_named() {
     });
 }
 
+/// A change of what a device claims to be able to.
+type Change = fn(&mut DeviceInfo);
+
+const LACKS: &[(Change, &str)] = &[
+    (|info| info.fp64 = false, "it lacks double precision (cl_khr_fp64)"),
+    (|info| info.atomics64 = false, "it lacks 64-bit atomics (cl_khr_int64_base_atomics and cl_khr_int64_extended_atomics)"),
+];
+
 #[test]
 fn a_device_without_doubles_or_wide_atomics_is_refused_by_name() {
-    for (capability, mask) in [("fp64", true), ("atomics", false)] {
-        let plan = FaultPlan::masking(move |info| if mask { info.fp64 = false } else { info.atomics64 = false });
-        let error = Context::new(device_config().with_wrap(plan.wrap())).err().map(|error| error.to_string());
-        assert!(
-            error.as_ref().is_some_and(|error| error.contains(capability) || error.contains("64-bit")),
-            "{capability}: {error:?}"
-        );
+    for (mask, lack) in LACKS {
+        let plan = FaultPlan::masking(mask);
+        let error = Context::new(device_config().with_wrap(plan.wrap())).unwrap_err().to_string();
+        assert!(error.starts_with("device ") && error.ends_with(&format!("cannot be used: {lack}")), "{error}");
     }
+}
+
+#[test]
+fn a_device_that_comes_back_with_less_fails_queries_until_it_is_whole() {
+    block_on(async {
+        for (mask, lack) in LACKS {
+            let masked = Arc::new(AtomicBool::new(false));
+            let is_masked = Arc::clone(&masked);
+            let change = move |info: &mut DeviceInfo| {
+                if is_masked.load(Relaxed) {
+                    mask(info);
+                }
+            };
+            let faulty = Faulty::on(FaultPlan::masking(change)).await;
+            let sql = "SELECT count(*), sum(value) FROM generate_series(1, 100) WHERE value > 3";
+            let expected = faulty.run(sql).await.unwrap();
+            masked.store(true, Relaxed);
+            faulty.plan.lose_device();
+            faulty.run(sql).await.unwrap_err();
+            for _ in 0..2 {
+                let error = faulty.run(sql).await.unwrap_err();
+                assert!(error.contains(lack), "{error}");
+            }
+            masked.store(false, Relaxed);
+            assert_eq!(faulty.run(sql).await.unwrap(), expected);
+        }
+    });
 }
 
 #[test]
