@@ -97,7 +97,8 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
         Expr::TotalOrder(operand) => eval(operand)?,
         Expr::Compare { op, left: l, right: r } => {
             let (left, right) = both(eval(l), eval(r))?;
-            let folded = |operand: &Expr, value: ArrayRef| if matches!(operand, Expr::TotalOrder(_)) { value } else { fold(&value) };
+            let folded =
+                |operand: &Expr, value: ArrayRef| if matches!(operand, Expr::TotalOrder(_)) { value } else { fold(&value) };
             let (left, right) = (folded(l, left), folded(r, right));
             let compared = match op {
                 CompareOp::Eq => cmp::eq(&left, &right),

@@ -93,12 +93,7 @@ fn plain(mut aggregate: Aggregate) -> Aggregate {
 }
 
 /// Plans keys; `distinct`: the last one is the value of a DISTINCT.
-fn plan_keys(
-    source: &mut Source,
-    keys: &[(Expr, Field)],
-    distinct: bool,
-    options: &Options,
-) -> Result<(Vec<Key>, Vec<Expr>)> {
+fn plan_keys(source: &mut Source, keys: &[(Expr, Field)], distinct: bool, options: &Options) -> Result<(Vec<Key>, Vec<Expr>)> {
     let planned = keys.iter().enumerate().map(|(index, (expr, field))| {
         let distinct = distinct && index + 1 == keys.len();
         Key::plan(source, index, expr, field, distinct, options)
