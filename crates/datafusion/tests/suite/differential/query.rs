@@ -133,7 +133,7 @@ impl Query {
             .inner
             .as_ref()
             .is_none_or(|inner| !filters(&inner.filter) && read.iter().all(|column| passes(&inner.outputs[*column])));
-        inner && !self.groups() && !filters(&self.filter) && self.expressions().all(passes)
+        inner && !self.groups() && !filters(&self.filter) && self.outputs.iter().all(|output| passes(&output.expr))
     }
 
     /// Whether rows come out in the order they went in.
