@@ -665,8 +665,16 @@ fn casts() -> String {
 /// The planner gives casts the answer that the table gives them.
 #[tokio::test]
 async fn planner_casts_what_the_page_says() {
-    for (from, to) in [(DataType::Int64, DataType::Int8), (DataType::Utf8, DataType::Date32), (DataType::Float64, DataType::Utf8)]
-    {
+    let dictionary = |value| DataType::Dictionary(Box::new(DataType::Int16), Box::new(value));
+    for (from, to) in [
+        (DataType::Int64, DataType::Int8),
+        (DataType::Utf8, DataType::Date32),
+        (DataType::Float64, DataType::Utf8),
+        (DataType::Int64, dictionary(DataType::Utf8)),
+        (DataType::Utf8, dictionary(DataType::Date32)),
+        (DataType::Boolean, dictionary(DataType::Boolean)),
+        (dictionary(DataType::Int64), DataType::Boolean),
+    ] {
         let [ctx, _] = table_of(&from);
         let frame = ctx.table("t").await.and_then(|table| table.filter(col("flag"))?.select(vec![cast_to(col("a"), to.clone())]));
         assert_eq!(runs(frame).await == Outcome::Device, supports_cast(&from, &to).is_ok(), "{from} to {to}");

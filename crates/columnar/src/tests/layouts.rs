@@ -130,7 +130,7 @@ fn plain_values_come_back_as_dictionaries() {
             let batch = DeviceBatch::try_new(schema, vec![computed], 100).unwrap();
             let down = down(&queue, &batch.slice(7, 80)).unwrap();
             assert_eq!(down.data_type(), &packed);
-            assert_same(&cast(&down, &data_type).unwrap(), &array.slice(7, 80), &packed.to_string());
+            assert_same(&cast(&down, &data_type).unwrap(), &array.slice(7, 80), packed.to_string());
         }
     }
 }

@@ -154,12 +154,28 @@ impl RowWriter<'_> {
         if conditions.is_empty() {
             return;
         }
-        let failing = conditions.join(" | ");
-        match valid {
-            Some(valid) => self.fail_if(&format!("{valid} & ({failing})")),
-            None => self.fail_if(&failing),
+        match (valid, conditions) {
+            (Some(valid), _) => self.fail_if(&format!("{valid} & ({})", conditions.join(" | "))),
+            // Twice in brackets a comparison looks like a mistake, to compilers too.
+            (None, [condition]) => self.fail_if(unbracketed(condition)),
+            (None, _) => self.fail_if(&conditions.join(" | ")),
         }
     }
+}
+
+/// C without the brackets around all of it.
+fn unbracketed(code: &str) -> &str {
+    let Some(inner) = code.strip_prefix('(').and_then(|code| code.strip_suffix(')')) else { return code };
+    let mut depth = 0;
+    for c in inner.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' if depth == 0 => return code,
+            ')' => depth -= 1,
+            _ => {}
+        }
+    }
+    inner
 }
 
 /// The operator as users write it.

@@ -121,13 +121,19 @@ impl Query {
     /// Whether nothing is computed: a resident table's columns are downloaded without a kernel.
     pub fn only_passes_columns(&self) -> bool {
         let passes = |expr: &Expr| !matches!(expr.node, Node::Call { .. });
+        // DataFusion may find that a filter of constants lets every row through.
+        let filters = |filter: &Option<Expr>| {
+            let mut read = Vec::new();
+            filter.iter().for_each(|filter| filter.columns(&mut read));
+            !read.is_empty()
+        };
         let mut read = Vec::new();
         self.expressions().for_each(|expr| expr.columns(&mut read));
         let inner = self
             .inner
             .as_ref()
-            .is_none_or(|inner| inner.filter.is_none() && read.iter().all(|column| passes(&inner.outputs[*column])));
-        inner && !self.groups() && self.filter.is_none() && self.expressions().all(passes)
+            .is_none_or(|inner| !filters(&inner.filter) && read.iter().all(|column| passes(&inner.outputs[*column])));
+        inner && !self.groups() && !filters(&self.filter) && self.outputs.iter().all(|output| passes(&output.expr))
     }
 
     /// Whether rows come out in the order they went in.
