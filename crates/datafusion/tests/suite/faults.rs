@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
-use device::{Context, DeviceInfo};
 use device::testing::{Fault, FaultPlan};
+use device::{Context, DeviceInfo};
 use devicefusion::{DeviceOptions, DeviceRuntime};
 
 use crate::harness::{answer, block_on, context, device_config, plain, set, strict_on, text};
