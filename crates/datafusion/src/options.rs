@@ -223,12 +223,13 @@ impl DeviceOptions {
     /// The setting that asks for a device of a user's choice, with its value; where there is none
     /// such, the host is no substitute.
     pub(crate) fn demand(&self) -> Option<String> {
-        match &self.selector {
-            Some(Selector::Auto) if self.platform.is_empty() => None,
-            Some(Selector::Auto) => Some(format!("device.platform = '{}'", self.platform)),
-            Some(_) => Some(format!("device.selector = '{}'", self.selector_text)),
-            None => None,
-        }
+        let selector = match self.selector.as_ref()? {
+            Selector::Auto => None,
+            _ => Some(format!("device.selector = '{}'", self.selector_text)),
+        };
+        let platform = (!self.platform.is_empty()).then(|| format!("device.platform = '{}'", self.platform));
+        let demands: Vec<String> = selector.into_iter().chain(platform).collect();
+        (!demands.is_empty()).then(|| demands.join(", "))
     }
 
     /// Whether operators must run on the device even where the host would be faster.

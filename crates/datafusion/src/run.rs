@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use arrow::util::display::array_value_to_string;
 use columnar::DeviceBatch;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_datafusion_err, internal_err};
@@ -321,6 +322,16 @@ fn merge(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
     Ok(merged.boxed())
 }
 
+/// The values of a batch's first row, for messages.
+fn one_line(row: &RecordBatch) -> String {
+    let fields = row.schema_ref().fields().iter().zip(row.columns());
+    let values = fields.map(|(field, column)| {
+        let value = array_value_to_string(column, 0).unwrap_or_else(|_| "?".to_string());
+        format!("{} = {value}", field.name())
+    });
+    values.collect::<Vec<_>>().join(", ")
+}
+
 /// A failed kernel's error; where a row failed, DataFusion's own message for that row.
 async fn explain(
     error: kernels::Error,
@@ -339,7 +350,12 @@ async fn explain(
             return error;
         }
     }
-    internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {row:?}")
+    // Text with the name of a zone (docs/same-answer.md): the device refuses it rather than answer wrongly.
+    exec_datafusion_err!(
+        "{operator}: the device cannot compute a row that the host can, such as a time that names its zone: {}; \
+         SET device.enabled = false runs the query on the host",
+        one_line(&row)
+    )
 }
 
 fn op_error(operator: &str, error: kernels::Error) -> DataFusionError {
