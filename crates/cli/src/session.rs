@@ -38,7 +38,7 @@ pub struct Session {
     context: SessionContext,
     /// The device that queries will use, opened with default settings to see that it works. The
     /// session's own is opened by its first query: until then its settings can change.
-    device: Option<device::Context>,
+    device: Option<device::DeviceInfo>,
     /// Why there is no device.
     problem: Option<String>,
 }
@@ -67,8 +67,7 @@ impl Session {
     /// One line that says where queries run.
     pub fn device_note(&self) -> String {
         match (&self.device, &self.problem) {
-            (Some(device), _) => {
-                let info = device.info();
+            (Some(info), _) => {
                 format!("Device #{} {} ({}, {} compute units)", info.index, info.name, info.driver, info.compute_units)
             }
             (None, Some(problem)) => format!("No device, queries run on the host: {problem}"),
@@ -140,7 +139,7 @@ impl CliSessionContext for Session {
 
 /// The device that the session will open with its first query; the inner error says why there is
 /// none, where the host may do the work.
-fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Result<device::Context, String>> {
+fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Result<device::DeviceInfo, String>> {
     let options = config.options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
     let Some(selector) = options.selector.filter(|_| options.enabled) else {
         let reason = if options.enabled { "device.selector is 'none'" } else { "device.enabled is false" };
@@ -149,7 +148,7 @@ fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Re
         }
         return Ok(Err(reason.to_string()));
     };
-    let may_do_without = !strict && selector == Selector::Auto;
+    let may_do_without = !strict && selector == Selector::Auto && options.platform.is_empty();
     let mut config = DeviceConfig::default().with_selector(selector);
     if !options.platform.is_empty() {
         config = config.with_platform(options.platform);
@@ -158,8 +157,9 @@ fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Re
         config = config.with_nvrtc_path(options.nvrtc_path);
     }
     match device::Context::new(config) {
-        Ok(context) => Ok(Ok(context)),
-        Err(error) if may_do_without => Ok(Err(error.to_string())),
+        // Facts, not a handle: what is left of a lost context would keep the session from a new one.
+        Ok(context) => Ok(Ok(context.info().clone())),
+        Err(error) if may_do_without && !matches!(error, device::Error::Config { .. }) => Ok(Err(error.to_string())),
         Err(error) => exec_err!("{error}"),
     }
 }

@@ -44,46 +44,35 @@ pub(crate) struct Stage {
 #[derive(Debug)]
 pub(crate) enum StageKind {
     /// Batches of a host plan.
-    Upload {
-        input: Arc<dyn ExecutionPlan>,
-    },
+    Upload { input: Arc<dyn ExecutionPlan> },
     /// Batches of a resident table, some of its columns.
-    Scan {
-        snapshot: Arc<Snapshot>,
-        columns: Vec<usize>,
-    },
+    Scan { snapshot: Arc<Snapshot>, columns: Vec<usize> },
     /// Some columns of the input, renamed; nothing is computed.
-    Columns {
-        input: Arc<Stage>,
-        columns: Vec<usize>,
-    },
-
-    Select {
-        input: Arc<Stage>,
-        op: Select,
-        checks: Vec<Arc<dyn PhysicalExpr>>,
-    },
+    Columns { input: Arc<Stage>, columns: Vec<usize> },
+    /// Filter and computed columns.
+    Select { input: Arc<Stage>, op: Select, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Ungrouped aggregation.
-    Reduce {
-        input: Arc<Stage>,
-        op: Reduce,
-        checks: Vec<Arc<dyn PhysicalExpr>>,
-    },
+    Reduce { input: Arc<Stage>, op: Reduce, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Grouped aggregation.
-    GroupBy {
-        input: Arc<Stage>,
-        op: GroupBy,
-        checks: Vec<Arc<dyn PhysicalExpr>>,
-    },
+    GroupBy { input: Arc<Stage>, op: GroupBy, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Some rows of each partition.
-    Limit {
-        input: Arc<Stage>,
-        skip: usize,
-        fetch: Option<usize>,
-    },
+    Limit { input: Arc<Stage>, skip: usize, fetch: Option<usize> },
 }
 
 impl Stage {
+    /// Whether host batches go up below.
+    pub fn uploads(&self) -> bool {
+        match &self.kind {
+            StageKind::Upload { .. } => true,
+            StageKind::Scan { .. } => false,
+            StageKind::Columns { input, .. }
+            | StageKind::Limit { input, .. }
+            | StageKind::Select { input, .. }
+            | StageKind::Reduce { input, .. }
+            | StageKind::GroupBy { input, .. } => input.uploads(),
+        }
+    }
+
     /// Number of pipelines that launch kernels.
     pub fn pipelines(&self) -> usize {
         match &self.kind {

@@ -2,22 +2,28 @@
 //! Runs the stages of an island: one in-order queue per execution, batches pulled through it, and a second one
 //! for uploads on devices with memory of their own.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::util::display::array_value_to_string;
-use columnar::DeviceBatch;
+use columnar::{DeviceBatch, DeviceColumn, Layout};
 use datafusion::common::runtime::JoinSet;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_datafusion_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column, TryCastExpr};
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use device::{DeviceKind, Queue};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
+use kernels::expr::value_type;
 
 use crate::graph::{Stage, StageKind};
 use crate::metrics::StageMeter;
@@ -45,7 +51,7 @@ struct Run {
 }
 
 impl Run {
-    fn start(task: &Arc<TaskContext>) -> Result<Arc<Run>> {
+    fn start(stage: &Stage, task: &Arc<TaskContext>) -> Result<Arc<Run>> {
         let (context, options) = task_context(task)?;
         let batch_rows = batch_rows(&options, context.info().kind);
         let scan_task = Arc::new(TaskContext::new(
@@ -60,7 +66,8 @@ impl Run {
         ));
         let new_queue = || context.queue().map_err(|error| device_error(ISLAND, error));
         let queue = new_queue()?;
-        let uploads = if context.info().unified_memory { queue.clone() } else { new_queue()? };
+        let apart = stage.uploads() && !context.info().unified_memory;
+        let uploads = if apart { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
         Ok(Arc::new(Run { queue, uploads, task, scan_task, batch_rows, meters: Default::default() }))
     }
@@ -98,7 +105,7 @@ fn batch_rows(options: &DeviceOptions, kind: DeviceKind) -> usize {
 
 /// Runs a partition and leaves its rows on the device.
 pub(crate) fn execute_device(stage: &Arc<Stage>, partition: usize, task: &Arc<TaskContext>) -> Result<DeviceBatchStream> {
-    let run = Run::start(task)?;
+    let run = Run::start(stage, task)?;
     let batches = open(stage, partition, &run)?;
     let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
     Ok(batches.chain(end).boxed())
@@ -112,12 +119,19 @@ pub(crate) fn execute_host(
     task: &Arc<TaskContext>,
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<SendableRecordBatchStream> {
-    let run = Run::start(task)?;
+    let run = Run::start(stage, task)?;
     let batches = open(stage, partition, &run)?;
     let queue = run.metered(&run.queue, metrics, partition);
     let output_rows = MetricBuilder::new(metrics).output_rows(partition);
     let host_batch_rows = task.session_config().batch_size().max(1);
     let downloaded = batches
+        .map_ok(move |batch| {
+            // DataFusion fills a dictionary for each of its batches: more rows may have more values than
+            // its keys can number.
+            let rows = if batch.columns().iter().any(is_packed_by_download) { host_batch_rows } else { usize::MAX };
+            stream::iter(pieces(batch, rows).map(Ok))
+        })
+        .try_flatten()
         .and_then(move |batch| {
             let queue = queue.clone();
             async move { columnar::download(&queue, &batch).await.map_err(|error| columnar_error(ISLAND, error)) }
@@ -127,6 +141,16 @@ pub(crate) fn execute_host(
         .inspect_ok(move |batch| output_rows.add(batch.num_rows()));
     let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, downloaded.chain(end))))
+}
+
+/// Whether a computed dictionary column lies as plain values, which its download packs.
+fn is_packed_by_download(column: &DeviceColumn) -> bool {
+    matches!(column.ty().data_type, DataType::Dictionary(..)) && !matches!(column.ty().layout, Layout::Dictionary { .. })
+}
+
+fn pieces(batch: DeviceBatch, rows: usize) -> impl Iterator<Item = DeviceBatch> {
+    let total = batch.num_rows();
+    (0..total).step_by(rows).map(move |start| batch.slice(start, rows.min(total - start)))
 }
 
 fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> {
@@ -163,12 +187,25 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
     Ok(batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed())
 }
 
-/// Gathers host batches to `run.batch_rows` and uploads them.
+/// Batches of one input that may be on their way through the kernels when the next one goes up.
+const BATCHES_AHEAD: usize = 3;
+
+/// Gathers host batches to `run.batch_rows` and uploads them, a few ahead of the kernels: these may never
+/// wait for an answer, and memory is bounded all the same.
 fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, queue: Queue) -> DeviceBatchStream {
-    let (stage, target) = (Arc::clone(stage), run.batch_rows);
-    stream::try_unfold(input, move |mut input| {
-        let (stage, queue) = (Arc::clone(&stage), queue.clone());
+    let (stage, run) = (Arc::clone(stage), Arc::clone(run));
+    stream::try_unfold((input, VecDeque::new()), move |(mut input, mut consumed)| {
+        let (stage, run, queue) = (Arc::clone(&stage), Arc::clone(&run), queue.clone());
         async move {
+            let target = run.batch_rows;
+            // Whoever asks for another batch has enqueued what reads the one before.
+            let failed = |error| device_error(&stage.operator, error);
+            consumed.push_back(run.queue.record().map_err(failed)?);
+            if consumed.len() > BATCHES_AHEAD
+                && let Some(oldest) = consumed.pop_front()
+            {
+                oldest.wait().await.map_err(failed)?;
+            }
             let (mut gathered, mut rows) = (Vec::new(), 0);
             while rows < target {
                 let Some(batch) = input.next().await else { break };
@@ -179,13 +216,19 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
                 }
             }
             if gathered.is_empty() {
-                return Ok(None);
+                return Ok::<_, DataFusionError>(None);
             }
-            let batch = columnar::upload(&queue, &stage.schema, &stage.types, &gathered)
-                .map_err(|error| columnar_error(&stage.operator, error))?;
-            Ok(Some((batch, input)))
+            let up = |batches: &[RecordBatch]| columnar::upload(&queue, &stage.schema, &stage.types, batches);
+            let uploaded = match up(&gathered) {
+                // Dictionaries may have more values together than their keys can number.
+                Err(columnar::Error::TooLarge { .. }) if gathered.len() > 1 => gathered.chunks(1).map(up).collect(),
+                uploaded => uploaded.map(|batch| vec![batch]),
+            };
+            let uploaded: Vec<_> = uploaded.map_err(|error| columnar_error(&stage.operator, error))?;
+            Ok(Some((stream::iter(uploaded.into_iter().map(Ok::<_, DataFusionError>)), (input, consumed))))
         }
     })
+    .try_flatten()
     .boxed()
 }
 
@@ -199,8 +242,15 @@ fn conform(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     if pairs().all(|(column, field)| column.data_type() == field.data_type()) {
         return Ok(batch);
     }
-    let columns = pairs().map(|(column, field)| arrow::compute::cast(column, field.data_type())).collect::<Result<_, _>>()?;
-    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let columns = pairs().map(|(column, field)| {
+        let (actual, expected) = (column.data_type(), field.data_type());
+        if value_type(actual) != value_type(expected) {
+            return internal_err!("column {} is of type {actual}, its schema says {expected}", field.name());
+        }
+        Ok(cast_with_options(column, expected, &options)?)
+    });
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?)?)
 }
 
 fn project(batch: &DeviceBatch, columns: &[usize], schema: &SchemaRef) -> Result<DeviceBatch> {
@@ -322,12 +372,14 @@ fn merge(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
     Ok(merged.boxed())
 }
 
-/// The values of a batch's first row, for messages.
-fn one_line(row: &RecordBatch) -> String {
-    let fields = row.schema_ref().fields().iter().zip(row.columns());
-    let values = fields.map(|(field, column)| {
-        let value = array_value_to_string(column, 0).unwrap_or_else(|_| "?".to_string());
-        format!("{} = {value}", field.name())
+/// The values that an expression reads of a batch's first row, for messages.
+fn one_line(row: &RecordBatch, expr: &Arc<dyn PhysicalExpr>) -> String {
+    let mut columns: Vec<Column> = collect_columns(expr).into_iter().collect();
+    columns.sort_by_key(Column::index);
+    let values = columns.iter().map(|column| {
+        let value = row.columns().get(column.index()).and_then(|values| array_value_to_string(values, 0).ok());
+        let value: String = value.as_deref().unwrap_or("?").chars().take(100).collect();
+        format!("{} = {value}", column.name())
     });
     values.collect::<Vec<_>>().join(", ")
 }
@@ -350,12 +402,29 @@ async fn explain(
             return error;
         }
     }
-    // Text with the name of a zone (docs/same-answer.md): the device refuses it rather than answer wrongly.
-    exec_datafusion_err!(
-        "{operator}: the device cannot compute a row that the host can, such as a time that names its zone: {}; \
-         SET device.enabled = false runs the query on the host",
-        one_line(&row)
-    )
+    match checks.iter().find(|check| reads_times(check, row.schema_ref())) {
+        // The device refuses rather than answer wrongly: docs/same-answer.md.
+        Some(check) => exec_datafusion_err!(
+            "{operator}: the device knows no names of time zones in text, and the host does: {check} of {}; \
+             SET device.enabled = false runs the query on the host",
+            one_line(&row, check)
+        ),
+        None => internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {row:?}"),
+    }
+}
+
+/// Whether an expression casts text to a time.
+fn reads_times(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> bool {
+    let is_text = |expr: &Arc<dyn PhysicalExpr>| expr.data_type(schema).is_ok_and(|ty| value_type(&ty).is_string());
+    let found = expr.exists(|node| {
+        let (operand, to) = match (node.downcast_ref::<CastExpr>(), node.downcast_ref::<TryCastExpr>()) {
+            (Some(cast), _) => (cast.expr(), cast.cast_type()),
+            (_, Some(cast)) => (cast.expr(), cast.cast_type()),
+            _ => return Ok(false),
+        };
+        Ok(value_type(to).is_temporal() && is_text(operand))
+    });
+    found.unwrap_or(false)
 }
 
 fn op_error(operator: &str, error: kernels::Error) -> DataFusionError {

@@ -46,9 +46,10 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let computing = options.enabled && !only_streaming_leaves(&plan)?;
         let strict = computing && options.fallback == Fallback::Error;
         let movable = resident || any(&plan, &|node| !is_trivial(node) && device_form(node).is_ok())?;
-        let placed = match self.runtime.try_context(&options) {
-            _ if !movable => plan,
-            Ok(context) => Placer { options: &options, profile: profile(&options, &context) }.place(plan)?,
+        let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
+        let placed = match context.transpose() {
+            Ok(None) => plan,
+            Ok(Some(context)) => Placer { options: &options, profile: profile(&options, &context) }.place(plan)?,
             Err(problem) if resident => return plan_err!("a resident table needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);
