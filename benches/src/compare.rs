@@ -155,8 +155,8 @@ impl Outcome {
                     "percent_of_bound": measured.percent_of_bound,
                     "first_seconds": fast.first.seconds,
                     "first_compile_seconds": work.compile.as_secs_f64(),
-                    "first_programs_compiled": fast.first_compiled,
-                    "later_programs_compiled": fast.later_compiled,
+                    "first_programs_compiled": fast.first_new.programs,
+                    "later_programs_compiled": fast.later_new.programs,
                     "launches": work.launches,
                     "bytes_up": work.bytes_up,
                     "bytes_down": work.bytes_down,
@@ -208,11 +208,11 @@ pub fn print(outcomes: &[Outcome]) {
                 if let Some(difference) = &measured.difference {
                     notes.push(red(&format!("{label}, {}, {device}: wrong answer: {difference}", source.name())));
                 }
-                if fast.later_compiled > 0 {
+                if fast.later_new.programs > 0 {
                     notes.push(red(&format!(
                         "{label}, {}, {device}: runs after the first compiled {} programs",
                         source.name(),
-                        fast.later_compiled
+                        fast.later_new.programs
                     )));
                 }
                 for host in fast.first.placement().host_operators {

@@ -9,6 +9,7 @@
 
 mod answers;
 mod bandwidth;
+mod cold;
 mod compare;
 mod data;
 mod demo;
@@ -37,6 +38,8 @@ enum Command {
     Tpch(tpch::Arguments),
     /// Grouped sum with many groups, and filters at three selectivities, on resident data.
     Micro(micro::Arguments),
+    /// What new kernels cost in a warm process with the drivers' caches off.
+    Cold(tpch::Common),
     /// A handful of queries with their answers, where each operator ran, and times.
     Demo(demo::Arguments),
     /// Generates TPC-H data and stops.
@@ -67,6 +70,7 @@ async fn run(command: Command) -> Result<bool> {
     match command {
         Command::Tpch(arguments) => tpch::run(arguments).await,
         Command::Micro(arguments) => micro::run(arguments).await,
+        Command::Cold(arguments) => cold::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),
     }

@@ -34,7 +34,7 @@ pub struct Common {
     /// Devices to compare with plain DataFusion (which always runs, as "none"): auto, opencl, cuda, #k, NAME-PART. One that is absent is left out, with a note.
     #[arg(long, value_delimiter = ',', default_value = "auto")]
     pub devices: Vec<String>,
-    /// Timed runs of each query after the first.
+    /// Timed runs of each query after the first; of `cold`, new queries of each kind.
     #[arg(long, default_value_t = 5)]
     pub runs: usize,
     /// Target partitions of both sides [default: the number of cores].
