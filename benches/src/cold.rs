@@ -151,7 +151,7 @@ impl Outcome<'_> {
     /// Whether every query made new kernels when it ran first, and none when it ran again.
     fn is_good(&self) -> bool {
         self.series.as_ref().is_ok_and(|series| {
-            series.iter().all(|series| series.first_new.programs > 0 && series.first_new.kernels > 0 && series.repeats_nothing())
+            series.iter().all(|series| series.first_new.programs > 0 && series.first_new.kernels > 0 && series.fault().is_none())
         })
     }
 

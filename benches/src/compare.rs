@@ -130,9 +130,9 @@ fn fixed_width_bytes(batch: &datafusion::arrow::record_batch::RecordBatch) -> us
 }
 
 impl Outcome {
-    /// Whether it ran and the answers agree.
+    /// Whether it ran, the answers agree, and runs after the first did nothing anew.
     pub fn is_good(&self) -> bool {
-        self.result.as_ref().is_ok_and(|measured| measured.difference.is_none())
+        self.result.as_ref().is_ok_and(|measured| measured.difference.is_none() && measured.fast.fault().is_none())
     }
 
     /// For the JSON report.
@@ -156,7 +156,9 @@ impl Outcome {
                     "first_seconds": fast.first.seconds,
                     "first_compile_seconds": work.compile.as_secs_f64(),
                     "first_programs_compiled": fast.first_new.programs,
+                    "first_first_launches": fast.first_new.kernels,
                     "later_programs_compiled": fast.later_new.programs,
+                    "later_first_launches": fast.later_new.kernels,
                     "launches": work.launches,
                     "bytes_up": work.bytes_up,
                     "bytes_down": work.bytes_down,
@@ -208,12 +210,8 @@ pub fn print(outcomes: &[Outcome]) {
                 if let Some(difference) = &measured.difference {
                     notes.push(red(&format!("{label}, {}, {device}: wrong answer: {difference}", source.name())));
                 }
-                if fast.later_new.programs > 0 {
-                    notes.push(red(&format!(
-                        "{label}, {}, {device}: runs after the first compiled {} programs",
-                        source.name(),
-                        fast.later_new.programs
-                    )));
+                if let Some(fault) = fast.fault() {
+                    notes.push(red(&format!("{label}, {}, {device}: {fault}", source.name())));
                 }
                 for host in fast.first.placement().host_operators {
                     let queries = reasons.entry(format!("{}: {}", host.operator, host.reason)).or_default();
@@ -255,4 +253,34 @@ pub fn print(outcomes: &[Outcome]) {
 fn cells(names: [String; 3], values: [String; 10]) -> [String; 13] {
     let mut all = names.into_iter().chain(values);
     std::array::from_fn(|_| all.next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::arrow::datatypes::Schema;
+    use datafusion::physical_plan::empty::EmptyExec;
+
+    use super::*;
+    use crate::engine::{Execution, New};
+
+    fn outcome(later_new: New) -> Outcome {
+        let plan = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
+        let first = Execution { seconds: 1.0, rows: 0, batches: Vec::new(), plan };
+        let first_new = New { programs: 1, kernels: 2 };
+        let fast = Series { first, first_new, seconds: vec![0.5], kernel_seconds: vec![0.1], later_new };
+        let plain = fast.without_answer();
+        let measured = Measured { plain, fast, target: None, bytes: None, percent_of_bound: None, difference: None };
+        Outcome { label: "Q6".to_string(), source: Source::Resident, device: "opencl".to_string(), result: Ok(measured) }
+    }
+
+    #[test]
+    fn a_later_run_that_makes_anything_new_is_a_fault() {
+        assert!(outcome(New::default()).is_good());
+        for later in [New { programs: 1, kernels: 0 }, New { programs: 0, kernels: 1 }] {
+            assert!(!outcome(later).is_good(), "{later:?}");
+        }
+        assert_eq!(outcome(New { programs: 0, kernels: 3 }).json()["later_first_launches"], 3);
+    }
 }

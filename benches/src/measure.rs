@@ -37,9 +37,12 @@ impl Series {
         Self { first, seconds: self.seconds.clone(), kernel_seconds: self.kernel_seconds.clone(), ..*self }
     }
 
-    /// Whether runs after the first compiled nothing and launched nothing first.
-    pub fn repeats_nothing(&self) -> bool {
-        self.later_new == New::default()
+    /// What runs after the first did anew, which is a fault.
+    pub fn fault(&self) -> Option<String> {
+        let New { programs, kernels } = self.later_new;
+        (self.later_new != New::default()).then(|| {
+            format!("runs after the first compiled {programs} programs and launched {kernels} kernels for the first time")
+        })
     }
 
     /// Median of the runs after the first.

@@ -32,7 +32,7 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Whether every query ran and answered as plain DataFusion does.
+/// Whether every query ran, answered as plain DataFusion does, and did nothing anew after its first run.
 pub async fn run(arguments: Arguments) -> Result<bool> {
     let Arguments { rows, groups, common } = arguments;
     let partitions = common.partitions();

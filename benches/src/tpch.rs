@@ -133,7 +133,7 @@ fn target(query: usize, source: Source, device: &Device) -> Option<Target> {
     }
 }
 
-/// Whether every query ran and answered as plain DataFusion does.
+/// Whether every query ran, answered as plain DataFusion does, and did nothing anew after its first run.
 pub async fn run(arguments: Arguments) -> Result<bool> {
     let Arguments { data: data_arguments, queries, common, tables } = arguments;
     let texts = queries.iter().map(|&number| Ok((number, query(number, data_arguments.scale)?))).collect::<Result<Vec<_>>>()?;
