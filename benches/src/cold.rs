@@ -64,6 +64,9 @@ pub async fn measure(mut common: Common) -> Result<bool> {
     // Tables this small are the host's otherwise.
     common.settings.insert(0, Setting { key: "device.cost".to_string(), value: "always".to_string() });
     let devices = common.open_devices().await?;
+    if devices.is_empty() {
+        return Err(DataFusionError::Configuration("--devices none: only devices have kernels".to_string()));
+    }
     let schema = micro::schema(&[("k", DataType::Int64), ("v", DataType::Int64)]);
     let keys = Int64Array::from_iter_values((0..ROWS).map(|row| row % 100));
     let values = Int64Array::from_iter_values(0..ROWS);

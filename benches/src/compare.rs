@@ -49,7 +49,13 @@ pub struct Outcome {
     label: String,
     source: Source,
     device: String,
-    result: Result<Measured, String>,
+    result: Result<Ran, String>,
+}
+
+enum Ran {
+    /// Plain DataFusion, where there is no device to compare with.
+    Alone(Series),
+    Compared(Measured),
 }
 
 struct Measured {
@@ -75,7 +81,7 @@ impl Measured {
     }
 }
 
-/// Runs a query on plain DataFusion and on every device, interleaved.
+/// Runs a query on plain DataFusion and on every device, interleaved. Without devices the outcome is plain DataFusion's.
 pub async fn compare(
     plain: &Engine,
     devices: &[Device],
@@ -90,6 +96,10 @@ pub async fn compare(
     let mut series = interleave(&contenders, sql, runs, tick).await.into_iter();
     let plain = series.next().unwrap_or_else(|| Err(DataFusionError::Internal("nothing ran".to_string())));
     let plain = plain.map_err(|error| format!("plain DataFusion: {}", error.strip_backtrace()));
+    let outcome = |device: &str, result| Outcome { label: label.to_string(), source, device: device.to_string(), result };
+    if devices.is_empty() {
+        return vec![outcome("none", plain.map(|plain| Ran::Alone(plain.without_answer())))];
+    }
     let mut outcomes = Vec::new();
     for (device, fast) in devices.iter().zip(series) {
         let result = match (&plain, fast) {
@@ -99,7 +109,7 @@ pub async fn compare(
             (Err(error), _) => Err(error.clone()),
             (_, Err(error)) => Err(error.strip_backtrace()),
         };
-        outcomes.push(Outcome { label: label.to_string(), source, device: device.engine.name.clone(), result });
+        outcomes.push(outcome(&device.engine.name, result.map(Ran::Compared)));
     }
     outcomes
 }
@@ -132,7 +142,10 @@ fn fixed_width_bytes(batch: &datafusion::arrow::record_batch::RecordBatch) -> us
 impl Outcome {
     /// Whether it ran, the answers agree, and runs after the first did nothing anew.
     pub fn is_good(&self) -> bool {
-        self.result.as_ref().is_ok_and(|measured| measured.difference.is_none() && measured.fast.fault().is_none())
+        self.result.as_ref().is_ok_and(|ran| match ran {
+            Ran::Alone(_) => true,
+            Ran::Compared(measured) => measured.difference.is_none() && measured.fast.fault().is_none(),
+        })
     }
 
     /// For the JSON report.
@@ -140,7 +153,10 @@ impl Outcome {
         let mut value = json!({ "query": self.label, "source": self.source.name(), "device": self.device });
         let more = match &self.result {
             Err(error) => json!({ "error": error }),
-            Ok(measured) => {
+            Ok(Ran::Alone(plain)) => {
+                json!({ "plain_seconds": plain.median(), "plain_runs_seconds": plain.seconds, "rows": plain.first.rows })
+            }
+            Ok(Ran::Compared(measured)) => {
                 let (fast, work) = (&measured.fast, measured.fast.first.work());
                 json!({
                     "plain_seconds": measured.plain.median(),
@@ -205,7 +221,13 @@ pub fn print(outcomes: &[Outcome]) {
                 notes.push(red(&format!("{label}, {}, {device}: {error}", source.name())));
                 table.push(cells(names, ["–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string)));
             }
-            Ok(measured) => {
+            Ok(Ran::Alone(plain)) => {
+                let mut values = ["–"; 10].map(str::to_string);
+                values[0] = milliseconds(plain.median());
+                values[6] = milliseconds(plain.first.seconds);
+                table.push(cells(names, values));
+            }
+            Ok(Ran::Compared(measured)) => {
                 let (fast, work) = (&measured.fast, measured.fast.first.work());
                 if let Some(difference) = &measured.difference {
                     notes.push(red(&format!("{label}, {}, {device}: wrong answer: {difference}", source.name())));
@@ -272,7 +294,12 @@ mod tests {
         let fast = Series { first, first_new, seconds: vec![0.5], kernel_seconds: vec![0.1], later_new };
         let plain = fast.without_answer();
         let measured = Measured { plain, fast, target: None, bytes: None, percent_of_bound: None, difference: None };
-        Outcome { label: "Q6".to_string(), source: Source::Resident, device: "opencl".to_string(), result: Ok(measured) }
+        Outcome {
+            label: "Q6".to_string(),
+            source: Source::Resident,
+            device: "opencl".to_string(),
+            result: Ok(Ran::Compared(measured)),
+        }
     }
 
     #[test]
