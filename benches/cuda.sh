@@ -4,9 +4,9 @@
 # benches/pack-cuda.sh has put into .cuda/. Takes nine minutes at most; each part has a limit of its own, and a
 # part that fails or runs out of time does not stop the next. Closes with a summary and the tables of numbers.
 #
-#   SCALE=10 RUNS=7 OUT=cuda-results benches/cuda.sh [devices|tests|sanitizer|tpch|micro …]
+#   SCALE=10 RUNS=7 OUT=cuda-results benches/cuda.sh [devices|tests|sanitizer|tpch|micro|cold …]
 #
-# Everything printed goes into cuda.log, summary.txt, tpch.json and micro.json under $OUT (.cuda/out) too.
+# Everything printed goes into cuda.log, summary.txt, tpch.json, micro.json and cold.json under $OUT (.cuda/out) too.
 # DEVICEFUSION_TEST_DEVICE=opencl tries the script on a machine without a GPU; TESTS is a regular expression for the
 # names of the binaries whose tests run.
 set -uo pipefail
@@ -24,7 +24,7 @@ export DATAFUSION_DEVICE_SELECTOR=$DEVICEFUSION_TEST_DEVICE
 # Of the differential test; the shapes that they come from are compiled one by one.
 export DEVICEFUSION_CASES=${DEVICEFUSION_CASES:-1500}
 parts=("$@")
-((${#parts[@]})) || parts=(devices tests sanitizer tpch micro)
+((${#parts[@]})) || parts=(devices tests sanitizer tpch micro cold)
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 root=$PWD
@@ -162,6 +162,10 @@ micro() {
         --runs "$RUNS" --json "$OUT/micro.json"
 }
 
+cold() {
+    named cold part 30 devicefusion-bench cold --devices "$DEVICEFUSION_TEST_DEVICE" --runs "$RUNS" --json "$OUT/cold.json"
+}
+
 everything() {
     local name begin generator=
     if [[ " ${parts[*]} " == *" tpch "* ]]; then
@@ -171,7 +175,7 @@ everything() {
     fi
     for name in "${parts[@]}"; do
         # What is timed has the machine to itself.
-        if [[ $name =~ ^(tpch|micro)$ && $generator ]]; then
+        if [[ $name =~ ^(tpch|micro|cold)$ && $generator ]]; then
             wait "$generator"
             generator=
         fi
@@ -198,7 +202,7 @@ summary() {
         esac
     done
     grep -h '^FAILED\|^stopped\|^test .* FAILED$\|not carried$' "$bin"/*.log | sort | uniq -c
-    for name in devices tpch micro; do
+    for name in devices tpch micro cold; do
         if [[ -e $bin/$name.log ]]; then cat "$bin/$name.log"; fi
     done
 }

@@ -49,7 +49,13 @@ pub struct Outcome {
     label: String,
     source: Source,
     device: String,
-    result: Result<Measured, String>,
+    result: Result<Ran, String>,
+}
+
+enum Ran {
+    /// Plain DataFusion, where there is no device to compare with.
+    Alone(Series),
+    Compared(Measured),
 }
 
 struct Measured {
@@ -75,7 +81,7 @@ impl Measured {
     }
 }
 
-/// Runs a query on plain DataFusion and on every device, interleaved.
+/// Runs a query on plain DataFusion and on every device, interleaved. Without devices the outcome is plain DataFusion's.
 pub async fn compare(
     plain: &Engine,
     devices: &[Device],
@@ -90,6 +96,10 @@ pub async fn compare(
     let mut series = interleave(&contenders, sql, runs, tick).await.into_iter();
     let plain = series.next().unwrap_or_else(|| Err(DataFusionError::Internal("nothing ran".to_string())));
     let plain = plain.map_err(|error| format!("plain DataFusion: {}", error.strip_backtrace()));
+    let outcome = |device: &str, result| Outcome { label: label.to_string(), source, device: device.to_string(), result };
+    if devices.is_empty() {
+        return vec![outcome("none", plain.map(|plain| Ran::Alone(plain.without_answer())))];
+    }
     let mut outcomes = Vec::new();
     for (device, fast) in devices.iter().zip(series) {
         let result = match (&plain, fast) {
@@ -99,7 +109,7 @@ pub async fn compare(
             (Err(error), _) => Err(error.clone()),
             (_, Err(error)) => Err(error.strip_backtrace()),
         };
-        outcomes.push(Outcome { label: label.to_string(), source, device: device.engine.name.clone(), result });
+        outcomes.push(outcome(&device.engine.name, result.map(Ran::Compared)));
     }
     outcomes
 }
@@ -130,9 +140,12 @@ fn fixed_width_bytes(batch: &datafusion::arrow::record_batch::RecordBatch) -> us
 }
 
 impl Outcome {
-    /// Whether it ran and the answers agree.
+    /// Whether it ran, the answers agree, and runs after the first did nothing anew.
     pub fn is_good(&self) -> bool {
-        self.result.as_ref().is_ok_and(|measured| measured.difference.is_none())
+        self.result.as_ref().is_ok_and(|ran| match ran {
+            Ran::Alone(_) => true,
+            Ran::Compared(measured) => measured.difference.is_none() && measured.fast.fault().is_none(),
+        })
     }
 
     /// For the JSON report.
@@ -140,7 +153,10 @@ impl Outcome {
         let mut value = json!({ "query": self.label, "source": self.source.name(), "device": self.device });
         let more = match &self.result {
             Err(error) => json!({ "error": error }),
-            Ok(measured) => {
+            Ok(Ran::Alone(plain)) => {
+                json!({ "plain_seconds": plain.median(), "plain_runs_seconds": plain.seconds, "rows": plain.first.rows })
+            }
+            Ok(Ran::Compared(measured)) => {
                 let (fast, work) = (&measured.fast, measured.fast.first.work());
                 json!({
                     "plain_seconds": measured.plain.median(),
@@ -155,8 +171,10 @@ impl Outcome {
                     "percent_of_bound": measured.percent_of_bound,
                     "first_seconds": fast.first.seconds,
                     "first_compile_seconds": work.compile.as_secs_f64(),
-                    "first_programs_compiled": fast.first_compiled,
-                    "later_programs_compiled": fast.later_compiled,
+                    "first_programs_compiled": fast.first_new.programs,
+                    "first_first_launches": fast.first_new.kernels,
+                    "later_programs_compiled": fast.later_new.programs,
+                    "later_first_launches": fast.later_new.kernels,
                     "launches": work.launches,
                     "bytes_up": work.bytes_up,
                     "bytes_down": work.bytes_down,
@@ -203,17 +221,19 @@ pub fn print(outcomes: &[Outcome]) {
                 notes.push(red(&format!("{label}, {}, {device}: {error}", source.name())));
                 table.push(cells(names, ["–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string)));
             }
-            Ok(measured) => {
+            Ok(Ran::Alone(plain)) => {
+                let mut values = ["–"; 10].map(str::to_string);
+                values[0] = milliseconds(plain.median());
+                values[6] = milliseconds(plain.first.seconds);
+                table.push(cells(names, values));
+            }
+            Ok(Ran::Compared(measured)) => {
                 let (fast, work) = (&measured.fast, measured.fast.first.work());
                 if let Some(difference) = &measured.difference {
                     notes.push(red(&format!("{label}, {}, {device}: wrong answer: {difference}", source.name())));
                 }
-                if fast.later_compiled > 0 {
-                    notes.push(red(&format!(
-                        "{label}, {}, {device}: runs after the first compiled {} programs",
-                        source.name(),
-                        fast.later_compiled
-                    )));
+                if let Some(fault) = fast.fault() {
+                    notes.push(red(&format!("{label}, {}, {device}: {fault}", source.name())));
                 }
                 for host in fast.first.placement().host_operators {
                     let queries = reasons.entry(format!("{}: {}", host.operator, host.reason)).or_default();
@@ -255,4 +275,39 @@ pub fn print(outcomes: &[Outcome]) {
 fn cells(names: [String; 3], values: [String; 10]) -> [String; 13] {
     let mut all = names.into_iter().chain(values);
     std::array::from_fn(|_| all.next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::arrow::datatypes::Schema;
+    use datafusion::physical_plan::empty::EmptyExec;
+
+    use super::*;
+    use crate::engine::{Execution, New};
+
+    fn outcome(later_new: New) -> Outcome {
+        let plan = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
+        let first = Execution { seconds: 1.0, rows: 0, batches: Vec::new(), plan };
+        let first_new = New { programs: 1, kernels: 2 };
+        let fast = Series { first, first_new, seconds: vec![0.5], kernel_seconds: vec![0.1], later_new };
+        let plain = fast.without_answer();
+        let measured = Measured { plain, fast, target: None, bytes: None, percent_of_bound: None, difference: None };
+        Outcome {
+            label: "Q6".to_string(),
+            source: Source::Resident,
+            device: "opencl".to_string(),
+            result: Ok(Ran::Compared(measured)),
+        }
+    }
+
+    #[test]
+    fn a_later_run_that_makes_anything_new_is_a_fault() {
+        assert!(outcome(New::default()).is_good());
+        for later in [New { programs: 1, kernels: 0 }, New { programs: 0, kernels: 1 }] {
+            assert!(!outcome(later).is_good(), "{later:?}");
+        }
+        assert_eq!(outcome(New { programs: 0, kernels: 3 }).json()["later_first_launches"], 3);
+    }
 }

@@ -78,7 +78,7 @@ fn queries(scale: f64) -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// Whether every query ran and answered as plain DataFusion does.
+/// Whether every query ran, answered as plain DataFusion does, and did nothing anew after its first run.
 pub async fn run(arguments: Arguments) -> Result<bool> {
     let partitions = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let fast = Engine::device(&arguments.device, partitions, &arguments.settings).await?;
@@ -113,7 +113,7 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
         if good {
             green("All answers are those of plain DataFusion.")
         } else {
-            red("Some queries failed or answered differently.")
+            red("Some queries failed, answered differently or compiled more than once.")
         }
     );
     Ok(good)
@@ -172,7 +172,11 @@ fn print_times(place: &str, plain: &Series, fast: &Series) -> Result<bool> {
     if let Some(difference) = &difference {
         println!("            {}", red(&format!("differs from plain DataFusion: {difference}")));
     }
-    Ok(difference.is_none())
+    let fault = fast.fault();
+    if let Some(fault) = &fault {
+        println!("            {}", red(fault));
+    }
+    Ok(difference.is_none() && fault.is_none())
 }
 
 /// The operators from the scan to the answer, in groups by where they ran.

@@ -72,6 +72,22 @@ pub struct Execution {
     pub plan: Arc<dyn ExecutionPlan>,
 }
 
+/// What a device had not seen before.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct New {
+    /// Programs that it compiled.
+    pub programs: u64,
+    /// Kernels that it launched for the first time.
+    pub kernels: u64,
+}
+
+impl New {
+    /// What has come since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self { programs: self.programs - before.programs, kernels: self.kernels - before.kernels }
+    }
+}
+
 /// What the device nodes of a plan measured.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Work {
@@ -124,9 +140,10 @@ impl Engine {
         self.context.as_ref()
     }
 
-    /// Programs that the device has compiled so far.
-    pub fn programs_compiled(&self) -> u64 {
-        self.context.as_ref().map_or(0, |context| context.counters().programs_compiled)
+    /// What the device has compiled and launched first so far.
+    pub fn new_so_far(&self) -> New {
+        let counters = self.context.as_ref().map(device::Context::counters).unwrap_or_default();
+        New { programs: counters.programs_compiled, kernels: counters.first_launches }
     }
 
     /// Registers a Parquet file.

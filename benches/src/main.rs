@@ -9,6 +9,7 @@
 
 mod answers;
 mod bandwidth;
+mod cold;
 mod compare;
 mod data;
 mod demo;
@@ -37,6 +38,8 @@ enum Command {
     Tpch(tpch::Arguments),
     /// Grouped sum with many groups, and filters at three selectivities, on resident data.
     Micro(micro::Arguments),
+    /// What new kernels cost in a warm process with the drivers' caches off.
+    Cold(tpch::Common),
     /// A handful of queries with their answers, where each operator ran, and times.
     Demo(demo::Arguments),
     /// Generates TPC-H data and stops.
@@ -67,6 +70,7 @@ async fn run(command: Command) -> Result<bool> {
     match command {
         Command::Tpch(arguments) => tpch::run(arguments).await,
         Command::Micro(arguments) => micro::run(arguments).await,
+        Command::Cold(arguments) => cold::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),
     }
@@ -74,10 +78,84 @@ async fn run(command: Command) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use clap::CommandFactory;
+    use serde_json::Value;
+
+    use super::*;
 
     #[test]
     fn arguments_fit_together() {
-        super::Arguments::command().debug_assert();
+        Arguments::command().debug_assert();
+    }
+
+    fn parse(words: &[&str]) -> Command {
+        Arguments::try_parse_from(std::iter::once(&"devicefusion-bench").chain(words)).unwrap().command
+    }
+
+    async fn works(words: &[&str]) {
+        let good = match parse(words) {
+            // This test cannot start itself anew.
+            Command::Cold(common) => cold::measure(common).await,
+            command => run(command).await,
+        };
+        assert!(good.unwrap(), "{}", words.join(" "));
+    }
+
+    fn report(path: &Path) -> Value {
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    }
+
+    #[track_caller]
+    fn has(value: &Value, fields: &str) {
+        for field in fields.split(' ') {
+            assert!(!value[field].is_null(), "no {field} in {value}");
+        }
+    }
+
+    /// Those of docs/benchmarks.md, small.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn documented_commands_work_and_report() {
+        let device = device::testing::config().unwrap().selector.to_string();
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+        let (data, json) = (path("tpch"), path("report.json"));
+        let data = ["--scale", "0.001", "--data", &data];
+        let compared = ["--devices", &format!("none,{device}"), "--runs", "1", "--json", &json];
+
+        works(&[&["tpch"][..], &data, &["--queries", "1,6"], &compared].concat()).await;
+        let tpch = report(json.as_ref());
+        has(&tpch, "suite scale runs surroundings devices results");
+        has(&tpch["surroundings"], "date commit command cpu cores memory_bytes datafusion target_partitions");
+        has(&tpch["devices"][0], "selector name driver platform driver_version compute_units memory_bytes copy_bytes_per_second");
+        let results = tpch["results"].as_array().unwrap();
+        let ran = results.iter().map(|result| (result["query"].as_str().unwrap(), result["source"].as_str().unwrap()));
+        assert_eq!(ran.collect::<Vec<_>>(), [("Q1", "resident"), ("Q1", "parquet"), ("Q6", "resident"), ("Q6", "parquet")]);
+        for result in results {
+            has(result, "device plain_seconds plain_runs_seconds device_seconds device_runs_seconds ratio target target_met");
+            has(result, "kernel_seconds first_seconds first_compile_seconds first_programs_compiled first_first_launches");
+            has(result, "later_programs_compiled later_first_launches launches bytes_up bytes_down peak_device_bytes rows");
+            has(result, "placement host_operators answer");
+            assert_eq!(result["answer"], "equal");
+        }
+        has(&results[0], "bytes percent_of_bound");
+
+        works(&[&["tpch"][..], &data, &["--queries", "6", "--devices", "none", "--runs", "1", "--json", &json]].concat()).await;
+        let alone = report(json.as_ref());
+        has(&alone["results"][0], "query source device plain_seconds plain_runs_seconds rows");
+        assert_eq!(alone["results"][0]["device"], "none");
+
+        works(&[&["micro", "--rows", "20000", "--groups", "100"][..], &compared].concat()).await;
+        has(&report(json.as_ref()), "suite rows groups runs surroundings devices results");
+
+        works(&[&["cold"][..], &compared].concat()).await;
+        let cold = report(json.as_ref());
+        for result in cold["results"].as_array().unwrap() {
+            has(result, "kind device new_seconds new_worst_seconds new_queries_seconds compile_seconds programs_compiled");
+            has(result, "first_launches seconds_per_kernel target_seconds_per_kernel target_met");
+        }
+
+        works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::error::Result;
 
-use crate::engine::{Engine, Execution, Source};
+use crate::engine::{Engine, Execution, New, Source};
 
 /// One engine on one kind of table.
 #[derive(Clone, Copy)]
@@ -20,14 +20,14 @@ pub struct Contender<'a> {
 pub struct Series {
     /// The first run, apart: it compiles, and it keeps its answer.
     pub first: Execution,
-    /// Programs that the first run compiled.
-    pub first_compiled: u64,
+    /// What the first run compiled and launched first.
+    pub first_new: New,
     /// Seconds of the runs after the first.
     pub seconds: Vec<f64>,
     /// Seconds inside kernels of the same runs.
     pub kernel_seconds: Vec<f64>,
-    /// Programs that runs after the first compiled; 0 is the promise.
-    pub later_compiled: u64,
+    /// The same of the runs after the first; nothing is the promise.
+    pub later_new: New,
 }
 
 impl Series {
@@ -35,6 +35,14 @@ impl Series {
     pub fn without_answer(&self) -> Self {
         let first = Execution { batches: Vec::new(), plan: Arc::clone(&self.first.plan), ..self.first };
         Self { first, seconds: self.seconds.clone(), kernel_seconds: self.kernel_seconds.clone(), ..*self }
+    }
+
+    /// What runs after the first did anew, which is a fault.
+    pub fn fault(&self) -> Option<String> {
+        let New { programs, kernels } = self.later_new;
+        (self.later_new != New::default()).then(|| {
+            format!("runs after the first compiled {programs} programs and launched {kernels} kernels for the first time")
+        })
     }
 
     /// Median of the runs after the first.
@@ -73,18 +81,20 @@ pub async fn interleave(contenders: &[Contender<'_>], sql: &str, runs: usize, ti
 }
 
 async fn first(contender: &Contender<'_>, sql: &str) -> Result<Series> {
-    let before = contender.engine.programs_compiled();
+    let before = contender.engine.new_so_far();
     let first = contender.engine.execute(contender.source, sql, true).await?;
-    let first_compiled = contender.engine.programs_compiled() - before;
-    Ok(Series { first, first_compiled, seconds: Vec::new(), kernel_seconds: Vec::new(), later_compiled: 0 })
+    let first_new = contender.engine.new_so_far().since(before);
+    Ok(Series { first, first_new, seconds: Vec::new(), kernel_seconds: Vec::new(), later_new: New::default() })
 }
 
 async fn again(contender: &Contender<'_>, sql: &str, series: &mut Series) -> Result<()> {
-    let before = contender.engine.programs_compiled();
+    let before = contender.engine.new_so_far();
     let execution = contender.engine.execute(contender.source, sql, false).await?;
+    let new = contender.engine.new_so_far().since(before);
     series.seconds.push(execution.seconds);
     series.kernel_seconds.push(execution.work().kernel.as_secs_f64());
-    series.later_compiled += contender.engine.programs_compiled() - before;
+    series.later_new.programs += new.programs;
+    series.later_new.kernels += new.kernels;
     Ok(())
 }
 

@@ -32,7 +32,7 @@ pub struct Arguments {
     common: Common,
 }
 
-/// Whether every query ran and answered as plain DataFusion does.
+/// Whether every query ran, answered as plain DataFusion does, and did nothing anew after its first run.
 pub async fn run(arguments: Arguments) -> Result<bool> {
     let Arguments { rows, groups, common } = arguments;
     let partitions = common.partitions();
@@ -95,7 +95,8 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
 /// Odd, so that keys stay distinct, and large, so that they fill 64 bits: no table indexed by key.
 const SPREAD: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
 
-fn schema(fields: &[(&str, DataType)]) -> SchemaRef {
+/// Columns without NULLs.
+pub fn schema(fields: &[(&str, DataType)]) -> SchemaRef {
     Arc::new(Schema::new(fields.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), false)).collect::<Vec<_>>()))
 }
 

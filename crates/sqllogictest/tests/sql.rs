@@ -30,6 +30,75 @@ fn sql_tests_pass_on_the_device() {
     }
 }
 
+/// One query of each kind, and one that fails.
+const ONE_OF_EACH: &str = "
+statement ok
+CREATE TABLE t AS VALUES (3), (1), (2)
+
+query I rowsort
+SELECT column1 + 1 FROM t WHERE column1 > 1
+----
+3
+4
+
+query I
+SELECT column1 FROM t WHERE column1 > 1 ORDER BY column1
+----
+2
+3
+
+query II rowsort
+SELECT column1, row_number() OVER (ORDER BY column1) FROM t
+----
+1 1
+2 2
+3 3
+
+query I rowsort
+SELECT column1 FROM t
+----
+1
+2
+3
+
+query I
+SELECT missing FROM t
+----
+1
+";
+
+#[test]
+fn run_closes_with_counts_and_reasons_by_frequency() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("one_of_each.slt");
+    std::fs::write(&file, ONE_OF_EACH).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_devicefusion-sqllogictest"))
+        .args(["--device", &device(), "--set", "device.cost=always"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+
+    let text = String::from_utf8(output.stdout).unwrap();
+    let counts: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("records")).collect();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let wanted = [
+        "records 6",
+        "wholly on the device 1",
+        "partly on the device 1",
+        "on the host 1",
+        "scan-only 1",
+        "failed 1",
+        "2 SortExec: ",
+        "1 BoundedWindowAggExec: ",
+    ];
+    let mut rest = counts.into_iter().map(words);
+    for wanted in wanted {
+        assert!(rest.any(|line| line.starts_with(wanted)), "no {wanted:?} in its place:\n{text}");
+    }
+    assert_eq!(rest.next(), None, "{text}");
+}
+
 #[test]
 #[ignore = "known to fail: some records differ still, and it takes half an hour; docs/testing.md"]
 fn suite_of_datafusion_passes_as_plain() {
