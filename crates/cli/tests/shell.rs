@@ -479,14 +479,15 @@ fn object_stores_are_read_by_url() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), content).unwrap();
     for url in [format!("http://{address}/t.csv"), format!("file://{}/t.csv", folder.path().display())] {
-        check(&format!("SELECT sum(b) AS s FROM '{url}'"), "s\n6\n");
+        let sum = shell(&[&CSV[..], &["--strict", "-c", &format!("SELECT sum(b) AS s FROM '{url}'")]].concat());
+        assert!(sum.success && sum.stdout == "s\n6\n", "{url}: {} {}", sum.stdout, sum.stderr);
         let create = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{url}' OPTIONS ('format.has_header' 'true')");
-        let run = shell(&[&CSV[..], &["-c", &create, "SELECT sum(a) AS s FROM t"]].concat());
+        let run = shell(&[&CSV[..], &["--strict", "-c", &create, "SELECT sum(a) AS s FROM t"]].concat());
         assert!(run.success && run.stdout == "s\n4\n", "{url}: {} {}", run.stdout, run.stderr);
     }
     let s3 = |options: &str| {
         let create = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 's3://bucket/t.csv' OPTIONS ({options})");
-        shell(&[&CSV[..], &["-c", &create, "SELECT sum(b) AS s FROM t"]].concat())
+        shell(&[&CSV[..], &["--strict", "-c", &create, "SELECT sum(b) AS s FROM t"]].concat())
     };
     let keys = "'aws.access_key_id' 'k', 'aws.secret_access_key' 's', 'aws.region' 'eu-central-1', 'format.has_header' 'true'";
     let run = s3(&format!("{keys}, 'aws.endpoint' 'http://{address}', 'aws.allow_http' 'true'"));
