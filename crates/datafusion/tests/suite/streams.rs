@@ -14,10 +14,10 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::ParquetReadOptions;
-use device::Context;
 use device::testing::{Fault, FaultPlan};
+use device::{Context, Grid, ProgramSource};
 use devicefusion::{DeviceRuntime, DeviceTable};
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use tokio::sync::Barrier;
 
 use crate::harness::{answer, block_on, context, device_config, plain, set, strict, strict_on};
@@ -203,4 +203,27 @@ fn a_table_of_a_stream_holds_few_of_its_batches_on_the_host() {
         assert_eq!(sum.lines(), [format!("| {} |", BATCHES * (BATCHES - 1) / 2 * BATCH_ROWS)]);
         assert_eq!(alive.load(Ordering::Relaxed), 0, "batches are held once they are on the device");
     });
+}
+
+#[test]
+fn synchronize_waits_for_compilations_and_launches_that_nobody_waits_for() {
+    const SPIN: &str = r#"
+#ifdef __OPENCL_VERSION__
+kernel void spin(global ulong *x, ulong n) {
+#else
+extern "C" __global__ void spin(unsigned long long *x, unsigned long long n) {
+#endif
+    for (int i = 0; i < n; i++) x[0] = x[0] * 5 + i;
+}"#;
+    let context = context(device_config());
+    let queue = context.queue().unwrap();
+    let program = queue.compile(ProgramSource::new(SPIN, "tests"));
+    context.synchronize().unwrap();
+    let program = program.now_or_never().expect("a compilation goes on").unwrap();
+    let x = queue.zeroed(8).unwrap();
+    let args = [(&x).into(), 20_000_000_u64.into()];
+    queue.launch(&program.kernel("spin").unwrap(), Grid { groups: 1, group_size: 1 }, &args).unwrap();
+    assert!(queue.finish().now_or_never().is_none(), "the launch is too short to tell");
+    context.synchronize().unwrap();
+    queue.finish().now_or_never().expect("a launch goes on").unwrap();
 }
