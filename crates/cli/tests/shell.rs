@@ -498,6 +498,26 @@ fn object_stores_are_read_by_url() {
     assert!(!run.success && run.stderr.contains("not found on AwsOptions"), "{}", run.stderr);
 }
 
+/// One half of the query fails while the other is being compiled, whose threads must not outlive the process's code.
+#[test]
+fn a_failing_query_ends_the_shell_orderly() {
+    let slow = (1..12).map(|i| format!("CASE value % {i} WHEN 0 THEN CAST(CAST(value AS VARCHAR) AS BIGINT) / {i} END"));
+    let slow = slow.collect::<Vec<_>>().join(" + ");
+    let failing = "SELECT 7, sum(10 / (value - 5)) FROM generate_series(1, 30) GROUP BY 1";
+    let sql = format!("SELECT value % 3 AS k, sum({slow}) FROM generate_series(1, 100) GROUP BY k UNION ALL {failing}");
+    let selector = device::testing::config().unwrap().selector.to_string();
+    for _ in 0..5 {
+        // Without the driver's cache there is something to compile each time.
+        let cache = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+        command.env("DATAFUSION_DEVICE_SELECTOR", &selector).env("POCL_CACHE_DIR", cache.path());
+        let output = command.args(["-q", "-c", "SET device.cost = 'always'", &sql]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{}: {stderr}", output.status);
+        assert!(stderr.contains("Divide by zero error"), "{stderr}");
+    }
+}
+
 #[test]
 fn unknown_device_is_named() {
     let run = shell(&["--device", "no such device", "-c", "SELECT 1"]);
