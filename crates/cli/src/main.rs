@@ -12,8 +12,11 @@ mod run;
 mod session;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
+use datafusion::common::Result;
+use devicefusion::DeviceRuntime;
 use mimalloc::MiMalloc;
 
 use crate::args::{Args, Subcommand};
@@ -22,20 +25,33 @@ use crate::run::Outcome;
 #[global_allocator]
 static GLOBAL: MiMalloc = MiMalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     env_logger::init();
     let args = Args::parse();
     if let Some(Subcommand::Devices) = args.subcommand {
         print!("{}", devices::table(&device::devices()));
         return ExitCode::SUCCESS;
     }
-    match run::run(args).await {
+    let mut device = None;
+    let code = match run(args, &mut device) {
         Ok(Outcome::AllStatementsSucceeded) => ExitCode::SUCCESS,
         Ok(Outcome::StatementsFailed) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("Error: {}", run::told(&error));
             ExitCode::FAILURE
         }
+    };
+    if let Some(context) = device.and_then(|device| device.opened()) {
+        // What a failed query began is still at work, and a driver's threads crash where the process ends
+        // beside them. Its failures are nobody's any more.
+        _ = context.synchronize();
+        std::mem::forget(context);
     }
+    code
+}
+
+/// Nothing of a query is left on the host's threads once this returns.
+#[tokio::main]
+async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<Outcome> {
+    run::run(args, device).await
 }

@@ -479,14 +479,15 @@ fn object_stores_are_read_by_url() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), content).unwrap();
     for url in [format!("http://{address}/t.csv"), format!("file://{}/t.csv", folder.path().display())] {
-        check(&format!("SELECT sum(b) AS s FROM '{url}'"), "s\n6\n");
+        let sum = shell(&[&CSV[..], &["--strict", "-c", &format!("SELECT sum(b) AS s FROM '{url}'")]].concat());
+        assert!(sum.success && sum.stdout == "s\n6\n", "{url}: {} {}", sum.stdout, sum.stderr);
         let create = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{url}' OPTIONS ('format.has_header' 'true')");
-        let run = shell(&[&CSV[..], &["-c", &create, "SELECT sum(a) AS s FROM t"]].concat());
+        let run = shell(&[&CSV[..], &["--strict", "-c", &create, "SELECT sum(a) AS s FROM t"]].concat());
         assert!(run.success && run.stdout == "s\n4\n", "{url}: {} {}", run.stdout, run.stderr);
     }
     let s3 = |options: &str| {
         let create = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 's3://bucket/t.csv' OPTIONS ({options})");
-        shell(&[&CSV[..], &["-c", &create, "SELECT sum(b) AS s FROM t"]].concat())
+        shell(&[&CSV[..], &["--strict", "-c", &create, "SELECT sum(b) AS s FROM t"]].concat())
     };
     let keys = "'aws.access_key_id' 'k', 'aws.secret_access_key' 's', 'aws.region' 'eu-central-1', 'format.has_header' 'true'";
     let run = s3(&format!("{keys}, 'aws.endpoint' 'http://{address}', 'aws.allow_http' 'true'"));
@@ -495,6 +496,26 @@ fn object_stores_are_read_by_url() {
     assert!(!run.success && run.stderr.contains("aws.allow_http"), "{}", run.stderr);
     let run = s3(&format!("{keys}, 'aws.no_such_option' '1'"));
     assert!(!run.success && run.stderr.contains("not found on AwsOptions"), "{}", run.stderr);
+}
+
+/// One half of the query fails while the other is being compiled, whose threads must not outlive the process's code.
+#[test]
+fn a_failing_query_ends_the_shell_orderly() {
+    let slow = (1..12).map(|i| format!("CASE value % {i} WHEN 0 THEN CAST(CAST(value AS VARCHAR) AS BIGINT) / {i} END"));
+    let slow = slow.collect::<Vec<_>>().join(" + ");
+    let failing = "SELECT 7, sum(10 / (value - 5)) FROM generate_series(1, 30) GROUP BY 1";
+    let sql = format!("SELECT value % 3 AS k, sum({slow}) FROM generate_series(1, 100) GROUP BY k UNION ALL {failing}");
+    let selector = device::testing::config().unwrap().selector.to_string();
+    for _ in 0..5 {
+        // Without the driver's cache there is something to compile each time.
+        let cache = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+        command.env("DATAFUSION_DEVICE_SELECTOR", &selector).env("POCL_CACHE_DIR", cache.path());
+        let output = command.args(["-q", "-c", "SET device.cost = 'always'", &sql]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{}: {stderr}", output.status);
+        assert!(stderr.contains("Divide by zero error"), "{stderr}");
+    }
 }
 
 #[test]

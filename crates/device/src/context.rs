@@ -155,11 +155,16 @@ impl Context {
         self.0.totals.snapshot()
     }
 
-    /// Waits, on this thread, for everything that was enqueued in any queue.
+    /// Waits, on this thread, for every compilation and for everything that was enqueued in any queue.
+    ///
+    /// Where a process may end while something that nobody waits for is at work, as a query that failed or was
+    /// dropped, it calls this first and keeps the context to its end: the threads of an OpenCL driver for
+    /// the CPU crash where the driver's code is taken down beside them.
     ///
     /// # Errors
     /// The failure of a queue that something still refers to.
     pub fn synchronize(&self) -> Result<()> {
+        self.0.compiler.synchronize();
         let lanes: Vec<Arc<Lane>> = self.0.lanes.lock().all.iter().filter_map(Weak::upgrade).collect();
         let mut first = Ok(());
         for lane in lanes {

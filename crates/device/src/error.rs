@@ -29,7 +29,7 @@ pub enum Error {
         available: String,
     },
     /// The device lacks something that every kernel may use.
-    #[error("device {device} cannot be used: {reason}")]
+    #[error("device {device} cannot be used: {reason}; device.selector chooses another")]
     Unusable {
         /// Name of the device.
         device: String,

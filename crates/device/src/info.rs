@@ -326,7 +326,10 @@ mod tests {
     #[test]
     fn unusable_device_says_what_it_lacks() {
         let error = "#0".parse::<Selector>().unwrap().choose(&some(), None).unwrap_err();
-        assert_eq!(error.to_string(), "device old cannot be used: it lacks double precision (cl_khr_fp64)");
+        assert_eq!(
+            error.to_string(),
+            "device old cannot be used: it lacks double precision (cl_khr_fp64); device.selector chooses another"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, FutureExt, Shared};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::config::LogSink;
 use crate::disk::{DiskCache, TextFolder};
@@ -168,6 +168,8 @@ pub(crate) struct Compiler {
     log: Option<LogSink>,
     known: Mutex<Known>,
     work: Mutex<Work>,
+    /// Told when the last thread has ended.
+    idle: Condvar,
 }
 
 /// Text and options: what makes two programs the same.
@@ -201,7 +203,8 @@ impl Compiler {
         let disk = config.cache_dir.as_deref().map(|folder| DiskCache::new(folder, driver.as_ref())).transpose()?;
         let (options, log) = (config.compile_options.clone(), config.log.clone());
         let texts = TextFolder::from_env();
-        Ok(Arc::new(Self { driver, totals, options, disk, texts, log, known: Mutex::default(), work: Mutex::default() }))
+        let (known, work, idle) = (Mutex::default(), Mutex::default(), Condvar::new());
+        Ok(Arc::new(Self { driver, totals, options, disk, texts, log, known, work, idle }))
     }
 
     /// The program of `source`: known, being made, or made from now on.
@@ -231,6 +234,11 @@ impl Compiler {
     pub(crate) fn trim(&self) {
         let programs = std::mem::take(&mut self.known.lock().programs);
         drop(programs);
+    }
+
+    /// Waits, on this thread, until nothing is being compiled.
+    pub(crate) fn synchronize(&self) {
+        self.idle.wait_while(&mut self.work.lock(), |work| work.threads > 0);
     }
 
     /// Gives a task to a thread, a new one as long as there are fewer than processors.
@@ -263,6 +271,7 @@ impl Compiler {
                 let task = work.waiting.pop_front();
                 if task.is_none() {
                     work.threads -= 1;
+                    self.idle.notify_all();
                 }
                 task
             };

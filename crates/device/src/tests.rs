@@ -857,6 +857,7 @@ mod faults {
         let plan = FaultPlan::masking(|info| (info.fp64, info.atomics64) = (false, false));
         let error = Context::new(config().with_wrap(plan.wrap())).unwrap_err().to_string();
         assert!(error.contains("cannot be used: it lacks double precision (cl_khr_fp64) and 64-bit atomics"), "{error}");
+        assert!(error.ends_with("; device.selector chooses another"), "{error}");
     }
 
     #[test]

@@ -13,9 +13,12 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::memory::LazyMemoryExec;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 
 use crate::aggregate::lower_aggregate;
@@ -229,9 +232,11 @@ pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>) -> String {
         match plan.children().as_slice() {
             [child] => plan = child,
             _ => {
-                return match plan.downcast_ref::<DataSourceExec>() {
-                    Some(_) => "a host scan".to_string(),
-                    None => plan.name().to_string(),
+                let is_scan = plan.is::<DataSourceExec>() || plan.is::<LazyMemoryExec>() || plan.is::<StreamingTableExec>();
+                return match plan.name() {
+                    _ if is_scan => "a host scan".to_string(),
+                    _ if plan.is::<PlaceholderRowExec>() => "a constant row".to_string(),
+                    name => name.to_string(),
                 };
             }
         }

@@ -424,7 +424,8 @@ fn a_device_without_doubles_or_wide_atomics_is_refused_by_name() {
     for (mask, lack) in LACKS {
         let plan = FaultPlan::masking(mask);
         let error = Context::new(device_config().with_wrap(plan.wrap())).unwrap_err().to_string();
-        assert!(error.starts_with("device ") && error.ends_with(&format!("cannot be used: {lack}")), "{error}");
+        let expected = format!("cannot be used: {lack}; device.selector chooses another");
+        assert!(error.starts_with("device ") && error.ends_with(&expected), "{error}");
     }
 }
 

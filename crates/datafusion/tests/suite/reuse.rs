@@ -3,9 +3,14 @@
 
 use std::sync::Arc;
 
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::sum;
+use arrow::datatypes::Int64Type;
+use datafusion::physical_plan::execute_stream;
 use devicefusion::DeviceRuntime;
+use futures::StreamExt;
 
-use crate::harness::{answer, block_on, check, plain, set, shared_runtime, strict, strict_on};
+use crate::harness::{answer, block_on, check, metric, plain, set, shared_runtime, strict, strict_on};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 10 AS k, CAST(value AS DOUBLE) / 8 AS f, \
     CAST(value % 1000 AS DECIMAL(15, 2)) AS d, CASE value % 3 WHEN 0 THEN 'apple' WHEN 1 THEN 'pear' END AS s \
@@ -105,15 +110,27 @@ fn eight_queries_at_once_give_right_answers() {
 fn inserts_do_not_disturb_running_scans() {
     block_on(async {
         let ctx = strict(1);
-        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
-        ctx.sql("CREATE TABLE device.r AS SELECT * FROM t").await.unwrap().collect().await.unwrap();
-        let running = ctx.sql("SELECT count(*), sum(i) FROM device.r WHERE f > 0").await.unwrap();
-        let planned = running.clone().create_physical_plan().await.unwrap();
-        ctx.sql("INSERT INTO device.r SELECT * FROM t").await.unwrap().collect().await.unwrap();
-        let before = crate::harness::answer_of(planned, ctx.task_ctx()).await.unwrap();
-        let after = answer(&ctx, "SELECT count(*), sum(i) FROM device.r WHERE f > 0").await.unwrap();
-        assert!(before.lines()[0].contains(" 50000 "), "{:?}", before.lines());
-        assert!(after.lines()[0].contains(" 100000 "), "{:?}", after.lines());
+        let run = async |sql: &str| ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        run(TABLE).await;
+        run("CREATE TABLE device.r AS SELECT i FROM t").await;
+        run("INSERT INTO device.r SELECT i FROM t").await;
+        let plan = ctx.sql("SELECT i FROM device.r WHERE i > 0").await.unwrap().create_physical_plan().await.unwrap();
+        let mut rows = execute_stream(Arc::clone(&plan), ctx.task_ctx()).unwrap();
+        let first = rows.next().await.unwrap().unwrap();
+        assert!(first.num_rows() < 50_000, "{} rows at once", first.num_rows());
+        // Values that need a wider type, so that the batches of the scan are laid out anew.
+        run("INSERT INTO device.r SELECT i * 1000000000 FROM t").await;
+        let mut batches = vec![first];
+        while let Some(batch) = rows.next().await {
+            batches.push(batch.unwrap());
+        }
+        let sums: Option<i64> = batches.iter().map(|batch| sum(batch.column(0).as_primitive::<Int64Type>())).sum();
+        let count = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+        assert_eq!((count, sums), (100_000, Some(2 * 1_250_025_000)));
+        assert!(metric(&plan, "launches") > 0);
+        let after = answer(&ctx, "SELECT count(*), sum(i) FROM device.r WHERE i > 0").await.unwrap();
+        assert!(after.lines()[0].contains(" 150000 "), "{:?}", after.lines());
+        assert!(after.lines()[0].contains(" 1250025002500050000 "), "{:?}", after.lines());
     });
 }
 

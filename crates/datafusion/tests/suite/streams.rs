@@ -2,16 +2,25 @@
 //! Rows stream: a dropped result gives its memory back, and memory depends on batches, not tables.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::buffer::{Buffer, ScalarBuffer};
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::ParquetReadOptions;
-use device::Context;
 use device::testing::{Fault, FaultPlan};
-use devicefusion::DeviceRuntime;
-use futures::StreamExt;
+use device::{Context, Grid, ProgramSource};
+use devicefusion::{DeviceRuntime, DeviceTable};
+use futures::{FutureExt, StreamExt, stream};
+use tokio::sync::Barrier;
 
-use crate::harness::{answer, block_on, context, device_config, plain, set, strict_on};
+use crate::harness::{answer, block_on, context, device_config, plain, set, strict, strict_on};
 
 const ROWS: usize = 400_000;
 
@@ -103,4 +112,118 @@ fn memory_of_a_streaming_aggregate_over_parquet_is_bounded_by_batches() {
         assert!(peaks[1] < whole / 2, "peak {} bytes of a table of {whole}", peaks[1]);
         assert!(peaks[1] <= peaks[0] * 3 / 2, "peaks {peaks:?} grow with the table");
     });
+}
+
+/// A partition whose first batch waits until every other one is asked for theirs.
+#[derive(Debug)]
+struct Meeting {
+    batch: RecordBatch,
+    barrier: Arc<Barrier>,
+}
+
+impl PartitionStream for Meeting {
+    fn schema(&self) -> &SchemaRef {
+        self.batch.schema_ref()
+    }
+
+    fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (batch, barrier) = (self.batch.clone(), Arc::clone(&self.barrier));
+        let rows = stream::once(async move {
+            barrier.wait().await;
+            Ok(batch)
+        });
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(self.schema()), rows))
+    }
+}
+
+#[test]
+fn partitions_decode_at_once() {
+    block_on(async {
+        let column = |values: &[i64]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("k", column(&[1, 2, 1])), ("i", column(&[10, 20, 30]))]).unwrap();
+        let barrier = Arc::new(Barrier::new(2));
+        let meeting = || Arc::new(Meeting { batch: batch.clone(), barrier: Arc::clone(&barrier) }) as Arc<dyn PartitionStream>;
+        let table = StreamingTable::try_new(batch.schema(), vec![meeting(), meeting()]).unwrap();
+        let ctx = strict(2);
+        ctx.register_table("t", Arc::new(table)).unwrap();
+        let query = answer(&ctx, "SELECT k, sum(i) AS s FROM t GROUP BY k");
+        let rows = tokio::time::timeout(Duration::from_secs(60), query).await;
+        let rows = rows.expect("one partition waits for the end of another").unwrap();
+        assert_eq!(rows.lines(), ["| 1 | 80 |", "| 2 | 40 |"]);
+        assert!(rows.launches > 0, "nothing was launched");
+    });
+}
+
+/// Memory of a host batch that counts itself while it is alive.
+struct Counted {
+    values: Buffer,
+    alive: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        self.values.as_slice()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_table_of_a_stream_holds_few_of_its_batches_on_the_host() {
+    const BATCHES: usize = 40;
+    const BATCH_ROWS: usize = 1 << 17;
+    block_on(async {
+        // Memory of its own: the host's is needed no longer than the copy takes.
+        let plan = FaultPlan::masking(|info| info.unified_memory = false);
+        let ctx = strict_on(1, DeviceRuntime::with_context(context(device_config().with_wrap(plan.wrap()))));
+        let (alive, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let batch = {
+            let (alive, most) = (Arc::clone(&alive), Arc::clone(&most));
+            move |index: usize| {
+                most.fetch_max(alive.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                let values = Buffer::from_vec(vec![index as i64; BATCH_ROWS]);
+                let bytes = bytes::Bytes::from_owner(Counted { values, alive: Arc::clone(&alive) });
+                let column = Int64Array::new(ScalarBuffer::new(Buffer::from(bytes), 0, BATCH_ROWS), None);
+                RecordBatch::try_from_iter([("i", Arc::new(column) as ArrayRef)]).unwrap()
+            }
+        };
+        let schema = batch(0).schema();
+        let rows = stream::iter((0..BATCHES).map(move |index| Ok(batch(index))));
+        let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
+        let table = DeviceTable::try_from_stream(&ctx, rows).await.unwrap();
+        let most = most.load(Ordering::Relaxed);
+        println!("{most} alive at once, {} now", alive.load(Ordering::Relaxed));
+        assert!(most <= BATCHES / 2, "{most} of {BATCHES} batches were on the host at once");
+        ctx.register_table("r", table).unwrap();
+        let sum = answer(&ctx, "SELECT sum(i) AS s FROM r WHERE i >= 0").await.unwrap();
+        assert_eq!(sum.lines(), [format!("| {} |", BATCHES * (BATCHES - 1) / 2 * BATCH_ROWS)]);
+        assert_eq!(alive.load(Ordering::Relaxed), 0, "batches are held once they are on the device");
+    });
+}
+
+#[test]
+fn synchronize_waits_for_compilations_and_launches_that_nobody_waits_for() {
+    const SPIN: &str = r#"
+#ifdef __OPENCL_VERSION__
+kernel void spin(global ulong *x, ulong n) {
+#else
+extern "C" __global__ void spin(unsigned long long *x, unsigned long long n) {
+#endif
+    for (int i = 0; i < n; i++) x[0] = x[0] * 5 + i;
+}"#;
+    let context = context(device_config());
+    let queue = context.queue().unwrap();
+    let program = queue.compile(ProgramSource::new(SPIN, "tests"));
+    context.synchronize().unwrap();
+    let program = program.now_or_never().expect("a compilation goes on").unwrap();
+    let x = queue.zeroed(8).unwrap();
+    let args = [(&x).into(), 20_000_000_u64.into()];
+    queue.launch(&program.kernel("spin").unwrap(), Grid { groups: 1, group_size: 1 }, &args).unwrap();
+    assert!(queue.finish().now_or_never().is_none(), "the launch is too short to tell");
+    context.synchronize().unwrap();
+    queue.finish().now_or_never().expect("a launch goes on").unwrap();
 }
