@@ -328,6 +328,7 @@ impl Driver for Faulty {
         if !self.info.unified_memory {
             return Ok(None);
         }
+        self.present("import_host")?;
         // SAFETY: the caller's promise.
         let memory = unsafe { self.driver.import_host(host, bytes) }?;
         Ok(memory.inspect(|_| _ = self.plan.live.allocations.fetch_add(1, SeqCst)))
@@ -366,7 +367,9 @@ impl Driver for Faulty {
 
     unsafe fn flush(&self, queue: RawQueue) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.driver.flush(queue) }
+        unsafe { self.driver.flush(queue) }?;
+        // Only now: a thread waits for what was enqueued, and the device itself is well.
+        self.present("flush")
     }
 
     unsafe fn upload(&self, queue: RawQueue, from: usize, to: Memory, offset: usize, bytes: usize) -> Result<()> {
@@ -428,11 +431,13 @@ impl Driver for Faulty {
     }
 
     unsafe fn wait_on(&self, queue: RawQueue, event: RawEvent) -> Result<()> {
+        self.present("wait_on")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.wait_on(queue, event) }
     }
 
     unsafe fn is_done(&self, event: RawEvent) -> Result<bool> {
+        self.present("is_done")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.is_done(event) }
     }
@@ -445,6 +450,7 @@ impl Driver for Faulty {
     }
 
     unsafe fn elapsed(&self, timer: Timer) -> Result<Duration> {
+        self.present("elapsed")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.elapsed(timer) }
     }
@@ -463,12 +469,14 @@ impl Driver for Faulty {
         self.present("compile")?;
         if self.plan.compiles.fails() {
             let log = "a fault that a test injected".to_owned();
-            return Err(Error::CompileFailed { device: self.info.label(), operator: String::new(), text: text.into(), log });
+            let (operator, options) = (String::new(), String::new());
+            return Err(Error::CompileFailed { device: self.info.label(), operator, text: text.into(), options, log });
         }
         self.driver.compile(text, options)
     }
 
     fn load(&self, binary: &[u8]) -> Result<RawProgram> {
+        self.present("load")?;
         born(&self.plan.live.programs, self.driver.load(binary))
     }
 
@@ -479,6 +487,7 @@ impl Driver for Faulty {
     }
 
     unsafe fn kernel(&self, program: RawProgram, name: &str) -> Result<RawKernel> {
+        self.present("kernel")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.kernel(program, name) }
     }

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use futures::executor::block_on;
 
 use crate::{
-    Arg, Buffer, Context, DeviceConfig, DriverKind, Error, Grid, Meter, ProgramSource, Queue, Result, Scalar, Selector, testing,
+    Arg, Buffer, Context, DeviceConfig, DriverKind, Error, Grid, Meter, Program, ProgramSource, Queue, Result, Scalar, Selector,
+    testing,
 };
 
 /// What both compilers understand.
@@ -636,6 +637,37 @@ mod faults {
                     drop(context);
                     plan.wait_until_nothing_is_alive(PATIENCE).unwrap();
                 }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn lost_device_is_noted_whatever_call_tells_of_it_first() -> Result<()> {
+        type Call = fn(&Queue, &Program) -> Option<Error>;
+        let calls: [(&str, Call); 6] = [
+            ("compile", |queue, _| block_on(queue.compile(ProgramSource::new(text("KERNEL void other() {}"), "tests"))).err()),
+            ("kernel", |_, program| program.kernel("spin").err()),
+            ("upload", |queue, _| queue.upload(numbers(0..100)).err()),
+            ("alloc", |queue, _| queue.alloc(1 << 16).err()),
+            ("create_queue", |queue, _| queue.context().queue().err()),
+            ("launch", |queue, program| {
+                let args = [0u64.into()];
+                queue.launch(&program.kernel("add").ok()?, Grid { groups: 1, group_size: 1 }, &args).err()
+            }),
+        ];
+        for unified in [true, false] {
+            for (name, call) in &calls {
+                let plan = FaultPlan::masking(move |info| info.unified_memory &= unified);
+                let context = context(&plan);
+                let queue = context.queue()?;
+                let program = block_on(queue.compile(source()))?;
+                program.kernel("add")?;
+                plan.lose_device();
+                assert!(!context.has_met_fatal_fault());
+                let error = call(&queue, &program);
+                assert!(error.as_ref().is_some_and(Error::is_device_lost), "{name}: {error:?}");
+                assert!(context.has_met_fatal_fault(), "{name}");
             }
         }
         Ok(())

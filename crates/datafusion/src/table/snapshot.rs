@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, Resident, ResidentBuilder};
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec_datafusion_err};
+use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec_datafusion_err, exec_err};
 use device::Context;
 use parking_lot::RwLock;
 
@@ -41,13 +41,25 @@ impl TableState {
         snapshot.filter(|snapshot| !snapshot.context.has_met_fatal_fault()).ok_or_else(|| exec_datafusion_err!("{LOST}"))
     }
 
-    pub fn publish(&self, snapshot: Snapshot) {
-        *self.snapshot.write() = Some(Arc::new(snapshot));
+    /// Makes these the rows.
+    ///
+    /// # Errors
+    /// If their device was lost meanwhile.
+    pub fn publish(&self, snapshot: Snapshot) -> Result<()> {
+        let mut current = self.snapshot.write();
+        // Asked under the lock: whatever is lost later, `let_go_of_lost` finds here.
+        if snapshot.context.has_met_fatal_fault() {
+            return exec_err!("{LOST}");
+        }
+        let last = current.replace(Arc::new(snapshot));
+        drop(current);
+        drop(last);
+        Ok(())
     }
 
-    /// Lets go of the rows, which are lost.
-    pub fn lose(&self) {
-        let lost = self.snapshot.write().take();
+    /// Lets go of the rows if their device is lost.
+    pub fn let_go_of_lost(&self) {
+        let lost = self.snapshot.write().take_if(|snapshot| snapshot.context.has_met_fatal_fault());
         drop(lost);
     }
 }

@@ -186,8 +186,10 @@ impl Nvrtc {
     /// # Errors
     /// `CompileFailed` with text and log; its device is `arch`.
     pub fn compile(&self, text: &str, arch: &str, options: &[String]) -> Result<Compiled> {
-        let failed =
-            |log: String| Error::CompileFailed { device: arch.into(), operator: String::new(), text: Arc::from(text), log };
+        let failed = |log: String| {
+            let (operator, options) = (String::new(), String::new());
+            Error::CompileFailed { device: arch.into(), operator, text: Arc::from(text), options, log }
+        };
         let nul = |what: &str| failed(format!("{what} contains a NUL byte"));
         let architecture = format!("--gpu-architecture={arch}");
         let options = [architecture.as_str()].into_iter().chain(OPTIONS).chain(options.iter().map(String::as_str));
