@@ -164,6 +164,7 @@ impl Outcome {
                 operators.extend(others);
                 Outcome::Host(operators)
             }
+            (host @ Outcome::Host(_), _) | (_, host @ Outcome::Host(_)) => host,
             (outcome, _) => outcome,
         }
     }

@@ -69,6 +69,7 @@ struct Plan {
     compiles: Countdown,
     copies: Countdown,
     waits: Countdown,
+    queues: Countdown,
     mask: Mutex<Option<Mask>>,
     /// How often the device was lost: contexts made before the last time fail for good.
     losses: AtomicU64,
@@ -113,6 +114,8 @@ pub enum Fault {
     Copy,
     /// Waiting for work: it has completed, and is said to have failed.
     Wait,
+    /// Asking the driver for a queue.
+    Queue,
 }
 
 #[derive(Default)]
@@ -207,7 +210,7 @@ impl FaultPlan {
 
     /// Nothing fails any more, but for contexts that have lost their device.
     pub fn heal(&self) {
-        for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait] {
+        for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait, Fault::Queue] {
             self.fail(fault, 0, 0);
         }
     }
@@ -252,6 +255,7 @@ impl FaultPlan {
             Fault::Compile => &self.0.compiles,
             Fault::Copy => &self.0.copies,
             Fault::Wait => &self.0.waits,
+            Fault::Queue => &self.0.queues,
         }
     }
 }
@@ -356,6 +360,9 @@ impl Driver for Faulty {
 
     fn create_queue(&self) -> Result<RawQueue> {
         self.present("create_queue")?;
+        if self.plan.queues.fails() {
+            return Err(self.injected("create_queue"));
+        }
         born(&self.plan.live.queues, self.driver.create_queue())
     }
 

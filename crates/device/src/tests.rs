@@ -579,6 +579,23 @@ fn machine_without_a_platform_says_so() {
 }
 
 #[test]
+fn file_of_a_driver_that_cannot_be_opened_is_named_alone_and_in_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broken.icd");
+    std::fs::write(&file, "/nowhere/libbroken.so\n").unwrap();
+    for vendors in [folder.path(), &file] {
+        let variables = [("OCL_ICD_VENDORS", vendors), ("CUDA_VISIBLE_DEVICES", "".as_ref())];
+        if alone_with("tests::file_of_a_driver_that_cannot_be_opened_is_named_alone_and_in_its_folder", &variables) {
+            let error = Context::new(DeviceConfig::default().with_selector(Selector::OpenCl)).unwrap_err().to_string();
+            // A machine with a GPU may have no loader at all.
+            let named = error.contains("broken.icd names \"/nowhere/libbroken.so\": ") && error.contains("No such file");
+            assert!(named || error.contains("libOpenCL.so.1 cannot be opened"), "{error}");
+            return;
+        }
+    }
+}
+
+#[test]
 fn machine_without_the_library_says_so() {
     let folder = tempfile::tempdir().unwrap();
     // The loader finds this first, and it is no library.
@@ -619,7 +636,7 @@ mod faults {
     #[test]
     fn failure_of_every_single_call_is_an_error_and_heals() -> Result<()> {
         for unified in [true, false] {
-            for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy] {
+            for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Queue] {
                 let plan = FaultPlan::masking(move |info| info.unified_memory &= unified);
                 query(&context(&plan))?;
                 let calls = plan.calls(fault);

@@ -23,7 +23,8 @@ use libloading::Library;
 
 use super::image::kernel_names;
 pub use super::image::{KernelUsage, usage};
-use super::library::{function_table, loader_message};
+use super::library::function_table;
+use crate::loader::loader_message;
 use crate::{Error, Result};
 
 /// Options of every compilation.
