@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs `sql-tests/` on the device that `DEVICEFUSION_TEST_DEVICE` names, and DataFusion's own suite beside
 //! plain DataFusion.
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +9,7 @@ use std::process::Command;
 use device::{Context, DeviceConfig, DeviceKind};
 
 fn config() -> DeviceConfig {
-    device::testing::config().unwrap_or_else(|error| panic!("{error}"))
+    device::testing::config().unwrap()
 }
 
 /// Runs the runner in the workspace, whose files name their data from there.
@@ -27,7 +28,7 @@ fn run(arguments: &[&str]) {
 #[test]
 fn sql_tests_pass_on_the_device() {
     run(&["--strict", "sql-tests"]);
-    let context = Context::new(config()).unwrap_or_else(|error| panic!("{error}"));
+    let context = Context::new(config()).unwrap();
     if context.info().kind == DeviceKind::Cpu {
         drop(context);
         run(&["--strict", "--set", "device.profile=gpu", "--set", "device.compile_options=-cl-opt-disable", "sql-tests"]);
