@@ -55,7 +55,7 @@ pub struct Outcome {
 enum Ran {
     /// Plain DataFusion, where there is no device to compare with.
     Alone(Series),
-    Compared(Measured),
+    Compared(Box<Measured>),
 }
 
 struct Measured {
@@ -109,7 +109,7 @@ pub async fn compare(
             (Err(error), _) => Err(error.clone()),
             (_, Err(error)) => Err(error.strip_backtrace()),
         };
-        outcomes.push(outcome(&device.engine.name, result.map(Ran::Compared)));
+        outcomes.push(outcome(&device.engine.name, result.map(|measured| Ran::Compared(Box::new(measured)))));
     }
     outcomes
 }
@@ -298,7 +298,7 @@ mod tests {
             label: "Q6".to_string(),
             source: Source::Resident,
             device: "opencl".to_string(),
-            result: Ok(Ran::Compared(measured)),
+            result: Ok(Ran::Compared(Box::new(measured))),
         }
     }
 

@@ -27,6 +27,8 @@ pub struct DeviceRuntime {
     device: Mutex<Device>,
     /// Why the last attempt to open a device failed.
     problem: Mutex<Option<String>>,
+    /// The settings that a plan was last made under. Apart, since opening a device takes its time.
+    seen: Mutex<Option<DeviceOptions>>,
 }
 
 #[derive(Debug, Default)]
@@ -36,8 +38,6 @@ struct Device {
     config: Option<DeviceConfig>,
     /// Tables that may lie in the context's memory.
     tables: Vec<Weak<TableState>>,
-    /// The settings that a plan was last made under.
-    seen: Option<DeviceOptions>,
 }
 
 /// Why there is no device.
@@ -57,7 +57,7 @@ impl DeviceRuntime {
     /// A runtime on a device that is open already.
     pub fn with_context(context: Context) -> Arc<Self> {
         let device = Device { context: Some(context), ..Device::default() };
-        Arc::new(DeviceRuntime { device: Mutex::new(device), problem: Mutex::default() })
+        Arc::new(DeviceRuntime { device: Mutex::new(device), ..DeviceRuntime::default() })
     }
 
     /// The runtime that [`SessionStateBuilderExt::with_device`](crate::SessionStateBuilderExt) put into a session.
@@ -93,12 +93,12 @@ impl DeviceRuntime {
 
     /// Notes the settings that a plan is made under.
     pub(crate) fn see(&self, options: &DeviceOptions) {
-        self.device.lock().seen = Some(options.clone());
+        *self.seen.lock() = Some(options.clone());
     }
 
     /// The settings that a plan was last made under.
     pub(crate) fn seen(&self) -> DeviceOptions {
-        self.device.lock().seen.clone().unwrap_or_default()
+        self.seen.lock().clone().unwrap_or_default()
     }
 
     /// Takes a table's memory back when its device is lost: what is left of a context keeps the next one
@@ -107,6 +107,8 @@ impl DeviceRuntime {
         let tables = &mut self.device.lock().tables;
         tables.retain(|known| known.strong_count() > 0);
         tables.push(Arc::downgrade(table));
+        // The device may have been lost since the rows went up.
+        table.let_go_of_lost();
     }
 
     /// The device if it is open.
@@ -135,7 +137,7 @@ impl Device {
     fn let_go_of_lost(&mut self) {
         if let Some(lost) = self.context.take_if(|context| context.has_met_fatal_fault()) {
             self.config = Some(lost.config().clone());
-            self.tables.drain(..).filter_map(|table| table.upgrade()).for_each(|table| table.lose());
+            self.tables.retain(|table| table.upgrade().inspect(|table| table.let_go_of_lost()).is_some());
         }
     }
 
@@ -213,8 +215,8 @@ pub(crate) fn device_error(operator: &str, error: device::Error) -> DataFusionEr
         device::Error::OutOfMemory { .. } | device::Error::TooLarge { .. } => {
             DataFusionError::ResourcesExhausted(format!("{operator}: {error}"))
         }
-        device::Error::CompileFailed { device, text, log, .. } => {
-            DataFusionError::External(Box::new(device::Error::CompileFailed { device, operator, text, log }))
+        device::Error::CompileFailed { device, text, options, log, .. } => {
+            DataFusionError::External(Box::new(device::Error::CompileFailed { device, operator, text, options, log }))
         }
         error => DataFusionError::External(Box::new(OperatorError { operator, error })),
     }

@@ -158,7 +158,13 @@ impl Outcome {
     fn and(self, other: Outcome) -> Outcome {
         match (self, other) {
             (Outcome::NotSql, outcome) | (outcome, Outcome::NotSql) => outcome,
-            (Outcome::Device | Outcome::NothingToDo, outcome) => outcome,
+            (Outcome::NothingToDo, outcome) | (outcome, Outcome::NothingToDo) => outcome,
+            (Outcome::Device, outcome) | (outcome, Outcome::Device) => outcome,
+            (Outcome::Host(mut operators), Outcome::Host(others)) => {
+                operators.extend(others);
+                Outcome::Host(operators)
+            }
+            (host @ Outcome::Host(_), _) | (_, host @ Outcome::Host(_)) => host,
             (outcome, _) => outcome,
         }
     }

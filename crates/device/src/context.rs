@@ -2,14 +2,14 @@
 //! A context: one opened device with its configuration, queues, memory and programs.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use crate::driver::Driver;
 use crate::lane::Lane;
+use crate::loss::Loss;
 use crate::meter::{Counters, Totals};
 use crate::pinned::Pinned;
 use crate::pool::Pool;
@@ -34,8 +34,7 @@ struct Inner {
     pinned: Arc<Pinned>,
     pool: Pool,
     totals: Arc<Totals>,
-    /// Set by a lane that met a fault which cost the context its device.
-    lost: Arc<AtomicBool>,
+    loss: Loss,
     driver: Arc<dyn Driver>,
 }
 
@@ -83,6 +82,7 @@ impl Context {
             return Err(Error::Unusable { device: info.name, reason });
         }
         let totals = Arc::new(Totals::default());
+        let loss = Loss::default();
         let limit = config.memory_limit(&info)?;
         if let Some(log) = &config.log {
             log(&format!("{} is \"{}\" of \"{}\", {limit} bytes of memory", info.label(), info.name, info.platform));
@@ -90,11 +90,11 @@ impl Context {
         Ok(Self(Arc::new(Inner {
             info,
             lanes: Mutex::default(),
-            compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&totals), &config)?,
-            pinned: Pinned::new(Arc::clone(&driver)),
+            compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&totals), loss.clone(), &config)?,
+            pinned: Pinned::new(Arc::clone(&driver), loss.clone()),
             pool: Pool::new(Arc::clone(&driver), Arc::clone(&totals), limit),
             totals,
-            lost: Arc::default(),
+            loss,
             driver,
             config,
         })))
@@ -118,7 +118,7 @@ impl Context {
         let lane = match self.idle_lane() {
             Some(lane) => lane,
             None => {
-                let lane = Lane::new(&self.0.driver, &self.0.lost)?;
+                let lane = Lane::new(&self.0.driver, &self.0.loss)?;
                 self.0.lanes.lock().all.push(Arc::downgrade(&lane));
                 lane
             }
@@ -176,7 +176,7 @@ impl Context {
     /// Whether work of this context has met a fault that cost it its device. Asks nobody, so that it can be
     /// called before each query.
     pub fn has_met_fatal_fault(&self) -> bool {
-        self.0.lost.load(Acquire)
+        self.0.loss.is_met()
     }
 
     /// Whether a fault has cost this context its device, so that only a new one can work. Asks the driver;

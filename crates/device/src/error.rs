@@ -61,7 +61,7 @@ pub enum Error {
         limit: usize,
     },
     /// The device's compiler refused a kernel.
-    #[error("{operator}: kernel does not compile on {device}: {}", excerpt(log))]
+    #[error("{operator}: kernel does not compile on {device}: {}{}", with_options(options), excerpt(log))]
     CompileFailed {
         /// Name of the device.
         device: String,
@@ -69,6 +69,8 @@ pub enum Error {
         operator: String,
         /// The whole text of the program.
         text: Arc<str>,
+        /// What `device.compile_options` added to the compiler's options; empty where nothing.
+        options: String,
         /// What the compiler said, all of it; the message has its first errors.
         log: String,
     },
@@ -172,10 +174,18 @@ pub(crate) fn human(bytes: usize) -> String {
     }
 }
 
+/// Names the options that may be to blame.
+fn with_options(options: &str) -> String {
+    if options.is_empty() { String::new() } else { format!("error with device.compile_options = '{options}': ") }
+}
+
 /// The first lines of a compiler's log that tell of errors: one mistake can bring hundreds of them.
 fn excerpt(log: &str) -> String {
     const MOST: usize = 8;
-    let is_error = |line: &&str| line.contains("error");
+    let is_error = |line: &&str| {
+        let line = line.to_lowercase();
+        ["error", "fatal", "undefined"].iter().any(|word| line.contains(word))
+    };
     let has_errors = log.lines().any(|line| is_error(&line));
     let lines: Vec<&str> = log.lines().filter(|line| !has_errors || is_error(line)).take(MOST).collect();
     match log.lines().count() - lines.len() {
@@ -206,6 +216,11 @@ pub(crate) fn join_problems<'a>(problems: impl Iterator<Item = (DriverKind, &'a 
 mod tests {
     use super::*;
 
+    fn not_compiled(options: &str, log: &str) -> String {
+        let (device, operator) = ("opencl:0".to_owned(), "DeviceFilterExec".to_owned());
+        Error::CompileFailed { device, operator, text: "".into(), options: options.to_owned(), log: log.to_owned() }.to_string()
+    }
+
     #[test]
     fn bytes_are_told_in_a_fitting_unit() {
         assert_eq!([999, 1_000, 11_200_000_000].map(human), ["999 bytes", "1.0 kB", "11.2 GB"]);
@@ -213,16 +228,24 @@ mod tests {
 
     #[test]
     fn a_long_log_is_cut_to_its_first_errors() {
-        let shown = |log: &str| {
-            let (device, operator) = ("opencl:0".to_owned(), "DeviceFilterExec".to_owned());
-            Error::CompileFailed { device, operator, text: "".into(), log: log.to_owned() }.to_string()
-        };
+        let shown = |log: &str| not_compiled("", log);
         assert_eq!(shown("one\ntwo"), "DeviceFilterExec: kernel does not compile on opencl:0: one\ntwo");
         let log = format!("a warning\n{}", "1:2: error: no\n".repeat(100));
         let lines: Vec<String> = shown(&log).lines().map(str::to_owned).collect();
         assert_eq!(lines.len(), 9);
         assert!(lines[0].ends_with("1:2: error: no"), "{lines:?}");
         assert_eq!(lines[8], "… and 93 more lines");
+    }
+
+    #[test]
+    fn every_line_that_tells_of_an_error_is_shown_with_the_options_or_without() {
+        let log = "warning: odd\nptxas fatal: Unresolved\nFATAL: no\nundefined symbol: f\nError: f\na note";
+        let shown = "ptxas fatal: Unresolved\nFATAL: no\nundefined symbol: f\nError: f\n… and 2 more lines";
+        let start = "DeviceFilterExec: kernel does not compile on opencl:0: ";
+        assert_eq!(not_compiled("", log), format!("{start}{shown}"));
+        let options = "error with device.compile_options = '-a -b': ";
+        assert_eq!(not_compiled("-a -b", log), format!("{start}{options}{shown}"));
+        assert_eq!(not_compiled("-a -b", "one\ntwo"), format!("{start}{options}one\ntwo"));
     }
 
     #[test]

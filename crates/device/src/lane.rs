@@ -9,12 +9,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::channel::oneshot;
 use parking_lot::{Condvar, Mutex};
 
 use crate::driver::{Driver, RawEvent, RawQueue, Timer};
+use crate::loss::Loss;
 use crate::meter::{KernelTotals, Meters, nanos};
 use crate::{Error, Result};
 
@@ -33,8 +34,8 @@ pub(crate) struct Lane {
     raw: RawQueue,
     /// The highest number whose work is known to have completed.
     completed: AtomicU64,
-    /// The context's mark that a fault has cost it its device.
-    lost: Arc<AtomicBool>,
+    /// The context's.
+    loss: Loss,
     state: Mutex<State>,
     jobs: Arc<Jobs>,
 }
@@ -111,7 +112,7 @@ impl Drop for Lane {
         // Things are left only where the driver refused to mark the end of their use. Who knows whether it
         // still uses them: they are lost rather than freed under its hands. A lost device uses nothing any
         // more, and comes back only once everything of its context is gone.
-        if !self.lost.load(Ordering::Acquire) {
+        if !self.loss.is_met() {
             std::mem::forget(kept);
         }
         // SAFETY: nobody refers to the lane, pending work included: a mark's job holds it.
@@ -120,15 +121,15 @@ impl Drop for Lane {
 }
 
 impl Lane {
-    /// A new queue of the driver and the thread that waits for it. Sets `lost` where the device is.
-    pub(crate) fn new(driver: &Arc<dyn Driver>, lost: &Arc<AtomicBool>) -> Result<Arc<Self>> {
+    /// A new queue of the driver and the thread that waits for it.
+    pub(crate) fn new(driver: &Arc<dyn Driver>, loss: &Loss) -> Result<Arc<Self>> {
         let jobs = Arc::new(Jobs::default());
-        let raw = driver.create_queue().inspect_err(|error| note_loss(lost, error))?;
+        let raw = driver.create_queue().inspect_err(|error| loss.heed(error))?;
         let lane = Arc::new(Self {
             driver: Arc::clone(driver),
             raw,
             completed: AtomicU64::new(0),
-            lost: Arc::clone(lost),
+            loss: loss.clone(),
             state: Mutex::default(),
             jobs: Arc::clone(&jobs),
         });
@@ -140,7 +141,7 @@ impl Lane {
     /// Enqueues through `work`, which gets the driver's queue; the number of what it enqueued.
     pub(crate) fn enqueue(&self, work: impl FnOnce(RawQueue) -> Result<()>) -> Result<u64> {
         let mut state = self.state.lock();
-        work(self.raw).inspect_err(|error| note_loss(&self.lost, error))?;
+        work(self.raw).inspect_err(|error| self.loss.heed(error))?;
         state.submitted += 1;
         Ok(state.submitted)
     }
@@ -155,7 +156,7 @@ impl Lane {
     ) -> Result<u64> {
         let mut state = self.state.lock();
         let timer = work(self.raw, timed && state.timers.len() < MAX_TIMERS);
-        let timer = timer.inspect_err(|error| note_loss(&self.lost, error))?;
+        let timer = timer.inspect_err(|error| self.loss.heed(error))?;
         state.submitted += 1;
         let number = state.submitted;
         if let Some(timer) = timer {
@@ -191,7 +192,7 @@ impl Lane {
 
     /// Sees whether a failure outside of the lane's work means that the device is lost.
     pub(crate) fn heed(&self, error: &Error) {
-        note_loss(&self.lost, error);
+        self.loss.heed(error);
     }
 
     /// A mark after everything enqueued so far.
@@ -218,13 +219,13 @@ impl Lane {
             return Ok(Arc::clone(mark));
         }
         // SAFETY: the queue is this lane's own and alive.
-        let event = unsafe { self.driver.record(self.raw) }.inspect_err(|error| note_loss(&self.lost, error))?;
+        let event = unsafe { self.driver.record(self.raw) }.inspect_err(|error| self.loss.heed(error))?;
         let mark = Arc::new(Mark { driver: Arc::clone(&self.driver), event, number: state.submitted });
         state.mark = Some(Arc::clone(&mark));
         self.jobs.push(Job { lane: Arc::clone(self), mark: Arc::clone(&mark), callback: None });
         // The thread would wait for ever for work that the device was never given.
         // SAFETY: as above.
-        unsafe { self.driver.flush(self.raw) }?;
+        unsafe { self.driver.flush(self.raw) }.inspect_err(|error| self.loss.heed(error))?;
         Ok(mark)
     }
 
@@ -295,7 +296,7 @@ impl Lane {
     fn complete(&self, mark: &Mark, result: Result<()>) {
         let mut state = self.state.lock();
         if let Err(error) = result {
-            note_loss(&self.lost, &error);
+            self.loss.heed(&error);
             state.error.get_or_insert(error);
         }
         let done = state.timers.partition_point(|timed| timed.number <= mark.number);
@@ -306,9 +307,12 @@ impl Lane {
         drop(state);
         for Timed { timer, totals, meters, .. } in timers {
             // SAFETY: the driver gave the timer, and its work has completed.
-            if let Ok(time) = unsafe { self.driver.elapsed(timer) } {
-                totals.nanos.fetch_add(nanos(time), Ordering::Relaxed);
-                meters.ran(time);
+            match unsafe { self.driver.elapsed(timer) } {
+                Ok(time) => {
+                    totals.nanos.fetch_add(nanos(time), Ordering::Relaxed);
+                    meters.ran(time);
+                }
+                Err(error) => self.loss.heed(&error),
             }
             self.destroy_timer(timer);
         }
@@ -324,12 +328,6 @@ impl Lane {
                 self.driver.destroy_event(timer.end);
             }
         }
-    }
-}
-
-fn note_loss(lost: &AtomicBool, error: &Error) {
-    if error.is_device_lost() {
-        lost.store(true, Ordering::Release);
     }
 }
 

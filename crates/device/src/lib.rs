@@ -52,6 +52,8 @@ pub mod driver;
 mod error;
 mod info;
 mod lane;
+mod loader;
+mod loss;
 mod meter;
 mod opencl;
 mod pinned;

@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::Result;
 use crate::driver::Driver;
+use crate::loss::Loss;
 
 /// One piece of an upload: large enough for full speed, small enough that copying into one piece overlaps
 /// with the transfer of the piece before.
@@ -26,6 +27,7 @@ const MAX_CACHED: usize = 64 * PIECE;
 #[derive(Debug)]
 pub(crate) struct Pinned {
     driver: Arc<dyn Driver>,
+    loss: Loss,
     state: Mutex<State>,
     returned: Condvar,
 }
@@ -66,8 +68,8 @@ impl Drop for Pinned {
 }
 
 impl Pinned {
-    pub(crate) fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
-        Arc::new(Self { driver, state: Mutex::default(), returned: Condvar::new() })
+    pub(crate) fn new(driver: Arc<dyn Driver>, loss: Loss) -> Arc<Self> {
+        Arc::new(Self { driver, loss, state: Mutex::default(), returned: Condvar::new() })
     }
 
     /// Memory to upload at most [`PIECE`] bytes from. Waits where too many uploads are on their way: each
@@ -81,7 +83,7 @@ impl Pinned {
         state.uploading += bytes;
         let free = state.take(bytes);
         drop(state);
-        let host = free.map_or_else(|| self.driver.alloc_pinned(bytes), Ok).inspect_err(|_| {
+        let host = free.map_or_else(|| self.alloc(bytes), Ok).inspect_err(|_| {
             self.state.lock().uploading -= bytes;
             self.returned.notify_all();
         })?;
@@ -98,13 +100,17 @@ impl Pinned {
         state.downloaded += bytes;
         let free = state.take(bytes);
         drop(state);
-        match free.map_or_else(|| self.driver.alloc_pinned(bytes), Ok) {
+        match free.map_or_else(|| self.alloc(bytes), Ok) {
             Ok(host) => Some(Piece { owner: Arc::clone(self), host, bytes, purpose: Purpose::Download }),
             Err(_) => {
                 self.state.lock().downloaded -= bytes;
                 None
             }
         }
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<usize> {
+        self.driver.alloc_pinned(bytes).inspect_err(|error| self.loss.heed(error))
     }
 
     /// Gives what is kept back to the driver.

@@ -16,6 +16,7 @@ use crate::config::LogSink;
 use crate::disk::{DiskCache, TextFolder};
 use crate::driver::{Driver, RawKernel, RawProgram};
 use crate::lane::{Lane, Uses, drop_after};
+use crate::loss::Loss;
 use crate::meter::{KernelTotals, Meters, Totals, nanos};
 use crate::{DeviceConfig, Error, Result};
 
@@ -58,6 +59,7 @@ impl ProgramSource {
 pub struct Program {
     loaded: Arc<Loaded>,
     totals: Arc<Totals>,
+    loss: Loss,
     kernels: Mutex<HashMap<String, Kernel>>,
 }
 
@@ -105,7 +107,7 @@ impl Program {
             return Ok(kernel.clone());
         }
         // SAFETY: the program is loaded and the driver's own.
-        let raw = unsafe { self.loaded.driver.kernel(self.loaded.raw, name) }?;
+        let raw = unsafe { self.loaded.driver.kernel(self.loaded.raw, name) }.inspect_err(|error| self.loss.heed(error))?;
         let entry = Entry { name: name.to_owned(), raw, launched: AtomicBool::new(false), totals: self.totals.kernel(name) };
         let kernel = Kernel { program: Arc::clone(&self.loaded), entry: Arc::new(entry) };
         kernels.insert(name.to_owned(), kernel.clone());
@@ -162,6 +164,7 @@ impl Kernel {
 pub(crate) struct Compiler {
     driver: Arc<dyn Driver>,
     totals: Arc<Totals>,
+    loss: Loss,
     options: Vec<String>,
     disk: Option<DiskCache>,
     texts: Option<TextFolder>,
@@ -199,12 +202,12 @@ struct Task {
 }
 
 impl Compiler {
-    pub(crate) fn new(driver: Arc<dyn Driver>, totals: Arc<Totals>, config: &DeviceConfig) -> Result<Arc<Self>> {
+    pub(crate) fn new(driver: Arc<dyn Driver>, totals: Arc<Totals>, loss: Loss, config: &DeviceConfig) -> Result<Arc<Self>> {
         let disk = config.cache_dir.as_deref().map(|folder| DiskCache::new(folder, driver.as_ref())).transpose()?;
         let (options, log) = (config.compile_options.clone(), config.log.clone());
         let texts = TextFolder::from_env();
         let (known, work, idle) = (Mutex::default(), Mutex::default(), Condvar::new());
-        Ok(Arc::new(Self { driver, totals, options, disk, texts, log, known, work, idle }))
+        Ok(Arc::new(Self { driver, totals, loss, options, disk, texts, log, known, work, idle }))
     }
 
     /// The program of `source`: known, being made, or made from now on.
@@ -283,7 +286,8 @@ impl Compiler {
             let time = start.elapsed();
             self.totals.compile_nanos.fetch_add(nanos(time), Relaxed);
             meters.compiled(time);
-            if program.is_err() {
+            if let Err(error) = &program {
+                self.loss.heed(error);
                 // The next one who asks tries again.
                 self.forget(&key);
             }
@@ -312,11 +316,8 @@ impl Compiler {
         }
         let image = self.driver.compile(text, options).map_err(|error| match error {
             Error::CompileFailed { device, text, log, .. } => {
-                let log = match self.options.as_slice() {
-                    [] => log,
-                    options => format!("error with device.compile_options = '{}': {log}", options.join(" ")),
-                };
-                Error::CompileFailed { device, operator: operator.to_owned(), text, log }
+                let (operator, options) = (operator.to_owned(), self.options.join(" "));
+                Error::CompileFailed { device, operator, text, options, log }
             }
             other => other,
         })?;
@@ -331,7 +332,12 @@ impl Compiler {
 
     fn loaded(&self, raw: RawProgram) -> Arc<Program> {
         let loaded = Loaded { driver: Arc::clone(&self.driver), raw, uses: Uses::default() };
-        Arc::new(Program { loaded: Arc::new(loaded), totals: Arc::clone(&self.totals), kernels: Mutex::default() })
+        Arc::new(Program {
+            loaded: Arc::new(loaded),
+            totals: Arc::clone(&self.totals),
+            loss: self.loss.clone(),
+            kernels: Mutex::default(),
+        })
     }
 
     fn forget(&self, key: &Key) {

@@ -134,7 +134,7 @@ impl Event {
         if self.lane.is_complete(self.mark.number()) {
             return self.lane.outcome().map(|()| true);
         }
-        self.mark.is_done()
+        self.mark.is_done().inspect_err(|error| self.lane.heed(error))
     }
 
     /// Completes with everything before it.
@@ -226,7 +226,8 @@ impl Queue {
             return self.alloc(0);
         }
         // SAFETY: the buffer keeps `bytes` until the driver has let go of the memory.
-        if let Some(memory) = unsafe { self.driver().import_host(bytes.as_ptr() as usize, bytes.len()) }? {
+        let imported = unsafe { self.driver().import_host(bytes.as_ptr() as usize, bytes.len()) };
+        if let Some(memory) = imported.inspect_err(|error| self.lane().heed(error))? {
             self.count_up(bytes.len());
             return Ok(Buffer::imported(memory, bytes, self.lane(), self.driver()));
         }

@@ -69,6 +69,7 @@ struct Plan {
     compiles: Countdown,
     copies: Countdown,
     waits: Countdown,
+    queues: Countdown,
     mask: Mutex<Option<Mask>>,
     /// How often the device was lost: contexts made before the last time fail for good.
     losses: AtomicU64,
@@ -113,6 +114,8 @@ pub enum Fault {
     Copy,
     /// Waiting for work: it has completed, and is said to have failed.
     Wait,
+    /// Asking the driver for a queue.
+    Queue,
 }
 
 #[derive(Default)]
@@ -207,7 +210,7 @@ impl FaultPlan {
 
     /// Nothing fails any more, but for contexts that have lost their device.
     pub fn heal(&self) {
-        for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait] {
+        for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait, Fault::Queue] {
             self.fail(fault, 0, 0);
         }
     }
@@ -252,6 +255,7 @@ impl FaultPlan {
             Fault::Compile => &self.0.compiles,
             Fault::Copy => &self.0.copies,
             Fault::Wait => &self.0.waits,
+            Fault::Queue => &self.0.queues,
         }
     }
 }
@@ -328,6 +332,7 @@ impl Driver for Faulty {
         if !self.info.unified_memory {
             return Ok(None);
         }
+        self.present("import_host")?;
         // SAFETY: the caller's promise.
         let memory = unsafe { self.driver.import_host(host, bytes) }?;
         Ok(memory.inspect(|_| _ = self.plan.live.allocations.fetch_add(1, SeqCst)))
@@ -355,6 +360,9 @@ impl Driver for Faulty {
 
     fn create_queue(&self) -> Result<RawQueue> {
         self.present("create_queue")?;
+        if self.plan.queues.fails() {
+            return Err(self.injected("create_queue"));
+        }
         born(&self.plan.live.queues, self.driver.create_queue())
     }
 
@@ -366,7 +374,9 @@ impl Driver for Faulty {
 
     unsafe fn flush(&self, queue: RawQueue) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.driver.flush(queue) }
+        unsafe { self.driver.flush(queue) }?;
+        // Only now: a thread waits for what was enqueued, and the device itself is well.
+        self.present("flush")
     }
 
     unsafe fn upload(&self, queue: RawQueue, from: usize, to: Memory, offset: usize, bytes: usize) -> Result<()> {
@@ -428,11 +438,13 @@ impl Driver for Faulty {
     }
 
     unsafe fn wait_on(&self, queue: RawQueue, event: RawEvent) -> Result<()> {
+        self.present("wait_on")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.wait_on(queue, event) }
     }
 
     unsafe fn is_done(&self, event: RawEvent) -> Result<bool> {
+        self.present("is_done")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.is_done(event) }
     }
@@ -445,6 +457,7 @@ impl Driver for Faulty {
     }
 
     unsafe fn elapsed(&self, timer: Timer) -> Result<Duration> {
+        self.present("elapsed")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.elapsed(timer) }
     }
@@ -463,12 +476,14 @@ impl Driver for Faulty {
         self.present("compile")?;
         if self.plan.compiles.fails() {
             let log = "a fault that a test injected".to_owned();
-            return Err(Error::CompileFailed { device: self.info.label(), operator: String::new(), text: text.into(), log });
+            let (operator, options) = (String::new(), String::new());
+            return Err(Error::CompileFailed { device: self.info.label(), operator, text: text.into(), options, log });
         }
         self.driver.compile(text, options)
     }
 
     fn load(&self, binary: &[u8]) -> Result<RawProgram> {
+        self.present("load")?;
         born(&self.plan.live.programs, self.driver.load(binary))
     }
 
@@ -479,6 +494,7 @@ impl Driver for Faulty {
     }
 
     unsafe fn kernel(&self, program: RawProgram, name: &str) -> Result<RawKernel> {
+        self.present("kernel")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.kernel(program, name) }
     }

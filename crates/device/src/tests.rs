@@ -8,7 +8,8 @@ use bytes::Bytes;
 use futures::executor::block_on;
 
 use crate::{
-    Arg, Buffer, Context, DeviceConfig, DriverKind, Error, Grid, Meter, ProgramSource, Queue, Result, Scalar, Selector, testing,
+    Arg, Buffer, Context, DeviceConfig, DriverKind, Error, Grid, Meter, Program, ProgramSource, Queue, Result, Scalar, Selector,
+    testing,
 };
 
 /// What both compilers understand.
@@ -578,6 +579,23 @@ fn machine_without_a_platform_says_so() {
 }
 
 #[test]
+fn file_of_a_driver_that_cannot_be_opened_is_named_alone_and_in_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broken.icd");
+    std::fs::write(&file, "/nowhere/libbroken.so\n").unwrap();
+    for vendors in [folder.path(), &file] {
+        let variables = [("OCL_ICD_VENDORS", vendors), ("CUDA_VISIBLE_DEVICES", "".as_ref())];
+        if alone_with("tests::file_of_a_driver_that_cannot_be_opened_is_named_alone_and_in_its_folder", &variables) {
+            let error = Context::new(DeviceConfig::default().with_selector(Selector::OpenCl)).unwrap_err().to_string();
+            // A machine with a GPU may have no loader at all.
+            let named = error.contains("broken.icd names \"/nowhere/libbroken.so\": ") && error.contains("No such file");
+            assert!(named || error.contains("libOpenCL.so.1 cannot be opened"), "{error}");
+            return;
+        }
+    }
+}
+
+#[test]
 fn machine_without_the_library_says_so() {
     let folder = tempfile::tempdir().unwrap();
     // The loader finds this first, and it is no library.
@@ -618,7 +636,7 @@ mod faults {
     #[test]
     fn failure_of_every_single_call_is_an_error_and_heals() -> Result<()> {
         for unified in [true, false] {
-            for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy] {
+            for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Queue] {
                 let plan = FaultPlan::masking(move |info| info.unified_memory &= unified);
                 query(&context(&plan))?;
                 let calls = plan.calls(fault);
@@ -636,6 +654,37 @@ mod faults {
                     drop(context);
                     plan.wait_until_nothing_is_alive(PATIENCE).unwrap();
                 }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn lost_device_is_noted_whatever_call_tells_of_it_first() -> Result<()> {
+        type Call = fn(&Queue, &Program) -> Option<Error>;
+        let calls: [(&str, Call); 6] = [
+            ("compile", |queue, _| block_on(queue.compile(ProgramSource::new(text("KERNEL void other() {}"), "tests"))).err()),
+            ("kernel", |_, program| program.kernel("spin").err()),
+            ("upload", |queue, _| queue.upload(numbers(0..100)).err()),
+            ("alloc", |queue, _| queue.alloc(1 << 16).err()),
+            ("create_queue", |queue, _| queue.context().queue().err()),
+            ("launch", |queue, program| {
+                let args = [0u64.into()];
+                queue.launch(&program.kernel("add").ok()?, Grid { groups: 1, group_size: 1 }, &args).err()
+            }),
+        ];
+        for unified in [true, false] {
+            for (name, call) in &calls {
+                let plan = FaultPlan::masking(move |info| info.unified_memory &= unified);
+                let context = context(&plan);
+                let queue = context.queue()?;
+                let program = block_on(queue.compile(source()))?;
+                program.kernel("add")?;
+                plan.lose_device();
+                assert!(!context.has_met_fatal_fault());
+                let error = call(&queue, &program);
+                assert!(error.as_ref().is_some_and(Error::is_device_lost), "{name}: {error:?}");
+                assert!(context.has_met_fatal_fault(), "{name}");
             }
         }
         Ok(())

@@ -59,7 +59,7 @@ impl DataSink for TableSink {
             written += batch.num_rows() as u64;
             builder.push(batch)?;
         }
-        self.state.publish(builder.finish().await?);
+        self.state.publish(builder.finish().await?)?;
         Ok(written)
     }
 }

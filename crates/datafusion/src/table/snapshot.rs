@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, Resident, ResidentBuilder};
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec_datafusion_err};
+use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec_datafusion_err, exec_err};
 use device::Context;
 use parking_lot::RwLock;
 
@@ -41,13 +41,25 @@ impl TableState {
         snapshot.filter(|snapshot| !snapshot.context.has_met_fatal_fault()).ok_or_else(|| exec_datafusion_err!("{LOST}"))
     }
 
-    pub fn publish(&self, snapshot: Snapshot) {
-        *self.snapshot.write() = Some(Arc::new(snapshot));
+    /// Makes these the rows.
+    ///
+    /// # Errors
+    /// If their device was lost meanwhile.
+    pub fn publish(&self, snapshot: Snapshot) -> Result<()> {
+        let mut current = self.snapshot.write();
+        // Asked under the lock: whatever is lost later, `let_go_of_lost` finds here.
+        if snapshot.context.has_met_fatal_fault() {
+            return exec_err!("{LOST}");
+        }
+        let last = current.replace(Arc::new(snapshot));
+        drop(current);
+        drop(last);
+        Ok(())
     }
 
-    /// Lets go of the rows, which are lost.
-    pub fn lose(&self) {
-        let lost = self.snapshot.write().take();
+    /// Lets go of the rows if their device is lost.
+    pub fn let_go_of_lost(&self) {
+        let lost = self.snapshot.write().take_if(|snapshot| snapshot.context.has_met_fatal_fault());
         drop(lost);
     }
 }
@@ -161,5 +173,57 @@ fn column_statistics(column: &columnar::ColumnStatistics) -> ColumnStatistics {
         max_value: value(&column.max),
         distinct_count: column.distinct_count.map_or(Precision::Absent, Precision::Exact),
         ..ColumnStatistics::new_unknown()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::Int64Array;
+    use device::testing::{FaultPlan, config};
+
+    use super::*;
+    use crate::DeviceRuntime;
+    use crate::options::DeviceOptions;
+
+    async fn snapshot(context: &Context) -> Snapshot {
+        let column = Arc::new(Int64Array::from_iter_values(0..10)) as _;
+        let rows = RecordBatch::try_from_iter([("i", column)]).unwrap();
+        let mut builder = SnapshotBuilder::new(context, rows.schema_ref()).unwrap();
+        builder.push(rows).unwrap();
+        builder.finish().await.unwrap()
+    }
+
+    /// Loses the device, and has the context notice.
+    fn lose(plan: &FaultPlan, context: &Context) {
+        plan.lose_device();
+        context.queue().and_then(|queue| queue.alloc(1 << 20)).unwrap_err();
+        assert!(context.has_met_fatal_fault());
+    }
+
+    #[tokio::test]
+    async fn rows_of_a_lost_device_are_let_go_of_and_not_published() {
+        let plan = FaultPlan::new();
+        let context = Context::new(config().unwrap().with_wrap(plan.wrap())).unwrap();
+        let runtime = DeviceRuntime::with_context(context.clone());
+        let early = Arc::new(TableState::new(snapshot(&context).await));
+        runtime.watch(&early);
+        let (late, next) = (Arc::new(TableState::new(snapshot(&context).await)), snapshot(&context).await);
+
+        lose(&plan, &context);
+        runtime.try_context(&DeviceOptions::default()).unwrap();
+        assert!(early.snapshot.read().is_none());
+        assert!(early.publish(next).unwrap_err().to_string().contains(LOST));
+        runtime.watch(&late);
+        assert!(late.snapshot.read().is_none());
+
+        // A table that has rows again is watched for the next loss too.
+        let context = runtime.try_context(&DeviceOptions::default()).unwrap();
+        early.publish(snapshot(&context).await).unwrap();
+        lose(&plan, &context);
+        assert!(early.snapshot.read().is_some() && early.current().is_err());
+        runtime.try_context(&DeviceOptions::default()).unwrap();
+        assert!(early.snapshot.read().is_none());
     }
 }

@@ -3,15 +3,20 @@
 
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::SessionContext;
+use device::testing::FaultPlan;
 use devicefusion::DeviceRuntime;
 
-use crate::harness::{block_on, set, strict_on, text};
+use crate::harness::{block_on, context, device_config, set, strict_on, text};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k FROM generate_series(1, 20000)";
 const GROUPED: &str = "SELECT k, sum(i * 3 + 1) FROM t WHERE i > 10 GROUP BY k";
 
 async fn session() -> SessionContext {
-    let ctx = strict_on(1, DeviceRuntime::new());
+    session_on(FaultPlan::new()).await
+}
+
+async fn session_on(plan: FaultPlan) -> SessionContext {
+    let ctx = strict_on(1, DeviceRuntime::with_context(context(device_config().with_wrap(plan.wrap()))));
     ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
     ctx
 }
@@ -39,19 +44,25 @@ fn check(plan: &str, operator: &str, metrics: &[&str]) {
 #[test]
 fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
     block_on(async {
-        let ctx = session().await;
-        let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
-        let work = ["output_rows", "launches", "kernel_time", "compile_time", "peak_device_bytes"];
-        check(&plan, "DeviceAggregateExec", &work);
-        check(&plan, "DeviceUploadExec", &["output_rows", "bytes_up"]);
-        check(&plan, "DeviceIslandExec", &["output_rows", "bytes_down"]);
-        let plan = explained(&ctx, "EXPLAIN ANALYZE SELECT i + 1 FROM t WHERE k = 3").await;
-        check(&plan, "DeviceProjectionExec", &work);
+        // The second has memory of its own: what is shared elsewhere is copied.
+        for plan in [FaultPlan::new(), FaultPlan::masking(|info| info.unified_memory = false)] {
+            let ctx = session_on(plan).await;
+            let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
+            let work = ["output_rows", "launches", "kernel_time", "compile_time", "peak_device_bytes"];
+            check(&plan, "DeviceAggregateExec", &work);
+            check(&plan, "DeviceUploadExec", &["output_rows", "bytes_up"]);
+            check(&plan, "DeviceIslandExec", &["output_rows", "bytes_down"]);
+            for (operator, rows) in [("DeviceAggregateExec", "7"), ("DeviceUploadExec", "20.00 K"), ("DeviceIslandExec", "7")] {
+                assert!(line(&plan, operator).contains(&format!("output_rows={rows},")), "{operator} of {rows} rows: {plan}");
+            }
+            let plan = explained(&ctx, "EXPLAIN ANALYZE SELECT i + 1 FROM t WHERE k = 3").await;
+            check(&plan, "DeviceProjectionExec", &work);
 
-        // The second time nothing is compiled, and nothing says so.
-        let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
-        check(&plan, "DeviceAggregateExec", &["launches", "kernel_time"]);
-        assert!(!plan.contains("compile_time"), "{plan}");
+            // The second time nothing is compiled, and nothing says so.
+            let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
+            check(&plan, "DeviceAggregateExec", &["launches", "kernel_time"]);
+            assert!(!plan.contains("compile_time"), "{plan}");
+        }
     });
 }
 

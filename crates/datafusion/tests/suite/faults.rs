@@ -288,8 +288,7 @@ fn a_fault_that_costs_the_device_fails_what_runs_and_the_next_query_gets_another
         for _ in 0..2 {
             plan.lose_device();
             let error = run(sql).await.unwrap_err();
-            assert!(error.contains("DeviceAggregateExec: ") || error.contains("DeviceIslandExec: "), "{error}");
-            assert!(error.contains("the context is lost"), "{error}");
+            assert_lost(&error);
             assert_eq!(run(sql).await.as_ref(), Ok(&expected));
             // Its rows are gone, and so it says, again and again.
             for sql in [resident, "INSERT INTO device.r SELECT i, k, f, s FROM t", resident] {
@@ -309,21 +308,51 @@ fn a_fault_that_costs_the_device_fails_what_runs_and_the_next_query_gets_another
 }
 
 #[test]
+fn a_device_whose_loss_a_compilation_meets_first_is_replaced() {
+    block_on(async {
+        let Faulty { plan, context, ctx } = Faulty::new().await;
+        drop(context);
+        let run = async |sql: &str| answer(&ctx, sql).await.map(|answer| answer.lines()).map_err(|error| text(&error));
+        // The rows are there and a queue is free: the first that the query asks of the device is its program.
+        for sql in ["SELECT sum(i * 5 + 3) FROM device.r", "SELECT sum(i * 7 - 2) FROM device.r"] {
+            run("SELECT sum(i) FROM device.r").await.unwrap();
+            let launches = plan.calls(Fault::Launch);
+            plan.lose_device();
+            assert_lost(&run(sql).await.unwrap_err());
+            assert_eq!(plan.calls(Fault::Launch), launches, "{sql} was to fail before its first launch");
+            assert!(run(sql).await.unwrap_err().contains("were lost"));
+            set(&ctx, "device.enabled", "false");
+            run(&TABLE.replace("CREATE", "CREATE OR REPLACE")).await.unwrap();
+            set(&ctx, "device.enabled", "true");
+            run("DROP TABLE device.r").await.unwrap();
+            run(RESIDENT).await.unwrap();
+            assert_eq!(run(sql).await.unwrap().len(), 1);
+        }
+    });
+}
+
+/// An operator tells that the device is lost.
+#[track_caller]
+fn assert_lost(error: &str) {
+    assert!(OPERATORS.iter().any(|operator| error.contains(operator)), "no operator is named: {error}");
+    assert!(error.contains("the context is lost"), "{error}");
+}
+
+#[test]
 fn settings_that_ask_for_what_there_is_not_fail_the_query_by_name() {
     block_on(async {
         let sql = "SELECT sum(value) FROM generate_series(1, 100) WHERE value > 3";
         let file = tempfile::NamedTempFile::new().unwrap();
+        let label = crate::harness::shared_runtime().opened().unwrap().info().label();
+        let refused =
+            format!("DeviceAggregateExec: kernel does not compile on {label}: error with device.compile_options = '--no-such'");
         for (setting, value, problem) in [
             ("device.selector", "no such device", "device.selector = 'no such device': no such device; there is #0"),
             ("device.selector", "#99", "device.selector = '#99': no such device; there is #0"),
             ("device.platform", "no such platform", "device.platform = 'no such platform': no such device; there is #0"),
             ("device.memory_bytes", "10", "device.memory_bytes = 10: must be 0, for the device's default, or at least 65536"),
             ("device.cache_dir", file.path().to_str().unwrap(), "device.cache_dir = "),
-            (
-                "device.compile_options",
-                "--no-such",
-                "DeviceAggregateExec: kernel does not compile on opencl:0: error with device.compile_options = '--no-such'",
-            ),
+            ("device.compile_options", "--no-such", refused.as_str()),
         ] {
             // Not strict: even so the host is no substitute for what a setting asks for.
             let ctx = strict_on(1, DeviceRuntime::new());

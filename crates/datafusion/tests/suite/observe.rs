@@ -1,40 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a session tells of its device: EXPLAIN ANALYZE, the JSON report, settings that are frozen.
+//! What a session tells of its device: the JSON report, settings that are frozen; EXPLAIN is in `explain`.
 
 use std::sync::Arc;
 
-use arrow::util::pretty::pretty_format_batches;
-use device::testing::FaultPlan;
 use devicefusion::DeviceRuntime;
 
-use crate::harness::{answer, block_on, context, device_config, set, strict_on, text};
+use crate::harness::{answer, block_on, strict_on, text};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 10 AS k FROM generate_series(1, 20000)";
-
-#[test]
-fn explain_analyze_tells_what_each_operator_cost() {
-    block_on(async {
-        let plan = FaultPlan::masking(|info| info.unified_memory = false);
-        let ctx = strict_on(2, DeviceRuntime::with_context(context(device_config().with_wrap(plan.wrap()))));
-        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
-        set(&ctx, "datafusion.explain.format", "indent");
-        let sql = "EXPLAIN ANALYZE SELECT k, sum(i * 3 + 1) FROM t WHERE i > 7 GROUP BY k";
-        let batches = ctx.sql(sql).await.unwrap().collect().await.unwrap();
-        let told = pretty_format_batches(&batches).unwrap().to_string();
-        let of =
-            |operator: &str| told.lines().find(|line| line.contains(operator)).unwrap_or_else(|| panic!("{operator}: {told}"));
-        for (operator, metrics) in [
-            ("DeviceAggregateExec", &["output_rows=10", "launches=", "kernel_time=", "compile_time=", "peak_device_bytes="][..]),
-            ("DeviceUploadExec", &["output_rows=20", "bytes_up=", "peak_device_bytes="][..]),
-            ("DeviceIslandExec", &["output_rows=10", "bytes_down="][..]),
-        ] {
-            let line = of(operator);
-            for metric in metrics {
-                assert!(line.contains(metric), "{metric}: {line}");
-            }
-        }
-    });
-}
 
 #[test]
 fn report_tells_what_the_device_did() {

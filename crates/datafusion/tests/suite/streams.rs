@@ -82,6 +82,29 @@ fn a_result_that_is_dropped_midway_returns_its_memory() {
 }
 
 #[test]
+fn uploads_have_a_queue_of_their_own_where_they_copy() {
+    block_on(async {
+        for own_memory in [true, false] {
+            let plan = FaultPlan::masking(move |info| info.unified_memory &= !own_memory);
+            let context = context(device_config().with_wrap(plan.wrap()));
+            let copies = !context.info().unified_memory;
+            let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+            let column = Arc::new(Int64Array::from_iter_values(0..1000)) as _;
+            ctx.register_batch("t", RecordBatch::try_from_iter([("i", column)]).unwrap()).unwrap();
+            ctx.sql("CREATE TABLE device.r AS SELECT i FROM t").await.unwrap().collect().await.unwrap();
+            for (table, queues) in [("t", 1 + u64::from(copies)), ("device.r", 1)] {
+                // Without idle queues each that a query has is a new one.
+                context.synchronize().unwrap();
+                context.trim();
+                let before = plan.calls(Fault::Queue);
+                assert!(answer(&ctx, &format!("SELECT sum(i) FROM {table} WHERE i > 7")).await.unwrap().launches > 0);
+                assert_eq!(plan.calls(Fault::Queue) - before, queues, "{table}, memory of its own: {copies}");
+            }
+        }
+    });
+}
+
+#[test]
 fn memory_of_a_streaming_aggregate_over_parquet_is_bounded_by_batches() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();

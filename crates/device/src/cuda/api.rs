@@ -13,7 +13,8 @@ use cudarc::driver::sys::{
 };
 use libloading::Library;
 
-use super::library::{function_table, loader_message};
+use super::library::function_table;
+use crate::loader::loader_message;
 
 const LIBRARY: &str = "libcuda.so.1";
 

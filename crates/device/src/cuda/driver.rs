@@ -348,8 +348,8 @@ impl Driver for CudaDriver {
 
     fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>> {
         let compiled = self.nvrtc.compile(text, &self.target, options).map_err(|error| match error {
-            Error::CompileFailed { operator, text, log, .. } => {
-                Error::CompileFailed { device: self.info.label(), operator, text, log }
+            Error::CompileFailed { operator, text, options, log, .. } => {
+                Error::CompileFailed { device: self.info.label(), operator, text, options, log }
             }
             other => other,
         })?;

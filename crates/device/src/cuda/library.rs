@@ -80,8 +80,3 @@ macro_rules! function_table {
 }
 
 pub(super) use function_table;
-
-/// What the dynamic loader says; the error itself names only the function that failed.
-pub(crate) fn loader_message(error: &libloading::Error) -> String {
-    std::error::Error::source(error).unwrap_or(error).to_string()
-}

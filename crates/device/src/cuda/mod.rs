@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 pub use api::is_sticky;
 pub use discovery::entries_for;
-pub(crate) use library::loader_message;
 
 use crate::driver::Driver;
 use crate::{DeviceConfig, DeviceEntry, DeviceInfo, Error, Result};

@@ -23,7 +23,8 @@ use libloading::Library;
 
 use super::image::kernel_names;
 pub use super::image::{KernelUsage, usage};
-use super::library::{function_table, loader_message};
+use super::library::function_table;
+use crate::loader::loader_message;
 use crate::{Error, Result};
 
 /// Options of every compilation.
@@ -186,8 +187,10 @@ impl Nvrtc {
     /// # Errors
     /// `CompileFailed` with text and log; its device is `arch`.
     pub fn compile(&self, text: &str, arch: &str, options: &[String]) -> Result<Compiled> {
-        let failed =
-            |log: String| Error::CompileFailed { device: arch.into(), operator: String::new(), text: Arc::from(text), log };
+        let failed = |log: String| {
+            let (operator, options) = (String::new(), String::new());
+            Error::CompileFailed { device: arch.into(), operator, text: Arc::from(text), options, log }
+        };
         let nul = |what: &str| failed(format!("{what} contains a NUL byte"));
         let architecture = format!("--gpu-architecture={arch}");
         let options = [architecture.as_str()].into_iter().chain(OPTIONS).chain(options.iter().map(String::as_str));

@@ -10,7 +10,7 @@ use cl3::types::{cl_device_id, cl_device_info, cl_platform_id};
 use parking_lot::Mutex;
 
 use crate::config::host_memory_bytes;
-use crate::cuda::loader_message;
+use crate::loader::loader_message;
 use crate::{DeviceEntry, DeviceInfo, DeviceKind, DriverKind, Error, Result};
 
 /// What `clGetPlatformIDs` answers when the loader knows no driver.
@@ -85,6 +85,9 @@ fn no_driver() -> String {
         std::fs::read_dir(&vendors).into_iter().flatten().filter_map(|file| Some(file.ok()?.path())).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "icd"));
     files.sort();
+    if vendors.is_file() {
+        files.push(vendors);
+    }
     let broken = files.iter().filter_map(|file| {
         let text = std::fs::read_to_string(file).ok()?;
         let driver = text.lines().next().unwrap_or_default().trim();
@@ -98,10 +101,18 @@ fn no_driver() -> String {
     format!("{LOADER} could use no driver: {}; for a CPU install pocl-opencl-icd", broken.join("; "))
 }
 
-/// What the dynamic loader says against a library.
+/// What the dynamic loader says against a library. One that it takes stays open: a driver may have started
+/// threads, which must not lose their code.
 fn problem_of(library: &Path) -> Option<String> {
-    // SAFETY: a library whose initialisers do harm has done it already: OpenCL's loader tried it before.
-    unsafe { libloading::Library::new(library) }.err().map(|error| loader_message(&error))
+    // SAFETY: a library whose initialisers do harm has done it already: OpenCL's loader tried it before. Its
+    // finalisers run with the process's end only.
+    match unsafe { libloading::Library::new(library) } {
+        Ok(library) => {
+            std::mem::forget(library);
+            None
+        }
+        Err(error) => Some(loader_message(&error)),
+    }
 }
 
 /// Asks a device for everything that [`DeviceInfo`] holds; what it does not answer stays empty or 0.

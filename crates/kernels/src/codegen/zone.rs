@@ -2,7 +2,8 @@
 //! Time zones: how far their local time is ahead of UTC.
 //!
 //! A zone's rules become two tables, by instant and by local time, which a kernel searches. They are
-//! asked from arrow-rs, second by second where something changes, so that kernels answer as it does.
+//! asked from arrow-rs, so that kernels answer as it does: every three days, and where two answers differ, the
+//! second of the change is searched for between them by bisection.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -21,7 +22,7 @@ use crate::prelude::Section;
 /// Seconds from 1800 to 2200. chrono-tz has rules of 1845 to 2099; the first and the last offset hold
 /// before and after.
 const PROBED: std::ops::Range<i64> = -5_364_662_400..7_258_118_400;
-/// Between two probes. No zone has changed its offset twice within six days.
+/// Between two probes. Two changes that cancel each other out within it would go unseen.
 const STEP: usize = 3 * 86_400;
 /// The offset of local times that are missing, or twice there. `NO_OFFSET` of the prelude.
 const NO_OFFSET: i64 = 0x7_ffff;
