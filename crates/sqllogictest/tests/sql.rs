@@ -78,7 +78,7 @@ fn run_closes_with_counts_and_reasons_by_frequency() {
     let file = folder.path().join("one_of_each.slt");
     std::fs::write(&file, ONE_OF_EACH).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_devicefusion-sqllogictest"))
-        .args(["--device", &device(), "--set", "device.cost=always"])
+        .args(["--device", &config().selector.to_string(), "--set", "device.cost=always"])
         .arg(&file)
         .output()
         .unwrap();
@@ -105,7 +105,8 @@ fn run_closes_with_counts_and_reasons_by_frequency() {
 }
 
 #[test]
-#[ignore = "known to fail: some records differ still, and it takes half an hour; docs/testing.md"]
+#[ignore = "takes a quarter of an hour; docs/testing.md"]
 fn suite_of_datafusion_passes_as_plain() {
-    run(&["--suite", "datafusion", "--exceptions", "sql-tests/datafusion-exceptions.txt"]);
+    let fast = "device.compile_options=-cl-opt-disable";
+    run(&["--suite", "datafusion", "--set", fast, "--exceptions", "sql-tests/datafusion-exceptions.txt"]);
 }
