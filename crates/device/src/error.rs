@@ -70,7 +70,7 @@ pub enum Error {
         /// The whole text of the program.
         text: Arc<str>,
         /// What `device.compile_options` added to the compiler's options; empty where nothing.
-        options: String,
+        options: Arc<str>,
         /// What the compiler said, all of it; the message has its first errors.
         log: String,
     },
@@ -218,7 +218,7 @@ mod tests {
 
     fn not_compiled(options: &str, log: &str) -> String {
         let (device, operator) = ("opencl:0".to_owned(), "DeviceFilterExec".to_owned());
-        Error::CompileFailed { device, operator, text: "".into(), options: options.to_owned(), log: log.to_owned() }.to_string()
+        Error::CompileFailed { device, operator, text: "".into(), options: options.into(), log: log.to_owned() }.to_string()
     }
 
     #[test]

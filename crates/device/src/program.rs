@@ -316,7 +316,7 @@ impl Compiler {
         }
         let image = self.driver.compile(text, options).map_err(|error| match error {
             Error::CompileFailed { device, text, log, .. } => {
-                let (operator, options) = (operator.to_owned(), self.options.join(" "));
+                let (operator, options) = (operator.to_owned(), self.options.join(" ").into());
                 Error::CompileFailed { device, operator, text, options, log }
             }
             other => other,

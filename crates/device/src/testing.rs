@@ -476,7 +476,7 @@ impl Driver for Faulty {
         self.present("compile")?;
         if self.plan.compiles.fails() {
             let log = "a fault that a test injected".to_owned();
-            let (operator, options) = (String::new(), String::new());
+            let (operator, options) = (String::new(), "".into());
             return Err(Error::CompileFailed { device: self.info.label(), operator, text: text.into(), options, log });
         }
         self.driver.compile(text, options)

@@ -188,7 +188,7 @@ impl Nvrtc {
     /// `CompileFailed` with text and log; its device is `arch`.
     pub fn compile(&self, text: &str, arch: &str, options: &[String]) -> Result<Compiled> {
         let failed = |log: String| {
-            let (operator, options) = (String::new(), String::new());
+            let (operator, options) = (String::new(), "".into());
             Error::CompileFailed { device: arch.into(), operator, text: Arc::from(text), options, log }
         };
         let nul = |what: &str| failed(format!("{what} contains a NUL byte"));

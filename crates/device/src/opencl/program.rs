@@ -94,7 +94,7 @@ impl Program {
             let log = program::get_program_build_data(self.raw, device, program::CL_PROGRAM_BUILD_LOG).unwrap_or_default();
             let log = String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned();
             let log = if log.is_empty() { cl3::error_codes::error_text(code).to_owned() } else { log };
-            let (operator, options) = (String::new(), String::new());
+            let (operator, options) = (String::new(), "".into());
             Error::CompileFailed { device: label.to_owned(), operator, text: text.into(), options, log }
         })
     }
