@@ -21,7 +21,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use device::{DeviceKind, Queue};
+use device::{Context, DeviceKind, Queue};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
 
@@ -187,8 +187,11 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
     Ok(batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed())
 }
 
-/// Batches of one input that may be on their way through the kernels when the next one goes up.
-const BATCHES_AHEAD: usize = 3;
+/// Batches of one input that may be on their way through the kernels when the next one goes up: few where they
+/// take device memory, more where they stay where they are.
+fn batches_ahead(context: &Context) -> usize {
+    if context.info().unified_memory { 16 } else { 3 }
+}
 
 /// Gathers host batches to `run.batch_rows` and uploads them, a few ahead of the kernels: these may never
 /// wait for an answer, and memory is bounded all the same.
@@ -201,7 +204,7 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
             // Whoever asks for another batch has enqueued what reads the one before.
             let failed = |error| device_error(&stage.operator, error);
             consumed.push_back(run.queue.record().map_err(failed)?);
-            if consumed.len() > BATCHES_AHEAD
+            if consumed.len() > batches_ahead(run.queue.context())
                 && let Some(oldest) = consumed.pop_front()
             {
                 oldest.wait().await.map_err(failed)?;
