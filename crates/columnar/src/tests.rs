@@ -4,6 +4,7 @@
 
 mod data;
 mod faults;
+mod gathering;
 mod layouts;
 mod resident;
 mod round_trip;

@@ -24,7 +24,7 @@ use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Resul
 ///
 /// # Errors
 /// `Nulls` where a column declared non-nullable has NULLs, `Type` where a batch differs from the
-/// source, `Range` where a value does not fit its layout, `TooLarge` where the batches are too much
+/// source, `Range` where a value does not fit its layout, `Digits` where it does not fit its type, `TooLarge` where the batches are too much
 /// for one batch of their types; those of the device.
 pub fn upload(queue: &Queue, schema: &SchemaRef, types: &[ColumnType], batches: &[RecordBatch]) -> Result<DeviceBatch> {
     let types: Vec<_> = types.iter().map(|ty| Arc::new(ty.clone())).collect();
@@ -102,7 +102,7 @@ impl<'a> Uploader<'a> {
     }
 
     /// Uploads the validity of a column, given the NULLs of its pieces.
-    fn validity(&self, name: &str, ty: &ColumnType, nulls: &[PieceNulls]) -> Result<(Option<(Buffer, usize)>, usize)> {
+    pub(crate) fn validity(&self, name: &str, ty: &ColumnType, nulls: &[PieceNulls]) -> Result<(Option<(Buffer, usize)>, usize)> {
         let null_count = nulls.iter().flat_map(|(_, nulls)| nulls).map(NullBuffer::null_count).sum();
         if ty.layout == Layout::Null {
             return Ok((None, self.rows));
@@ -173,11 +173,22 @@ impl Pieces<'_> {
 
     fn converted(&self, from: Carrier, to: Carrier) -> Result<Buffer> {
         let mut out = MutableBuffer::with_capacity(self.rows * to.width());
-        for array in self.arrays {
-            convert(&fixed_bytes(array, from.width()), from, to, array.nulls(), &mut out)
-                .map_err(|value| self.outside(value, to))?;
-        }
+        self.convert(from, to, &mut out)?;
         place(self.queue, out)
+    }
+
+    /// Appends the values in another carrier to `out`, checked against bounds that are powers of two.
+    pub(crate) fn convert(&self, from: Carrier, to: Carrier, out: &mut MutableBuffer) -> Result<()> {
+        for array in self.arrays {
+            let bits = convert(&fixed_bytes(array, from.width()), from, to, array.nulls(), out)
+                .map_err(|value| self.outside(value, to))?;
+            if let Some((least, greatest)) = self.ty.bounds
+                && bits.leading_zeros() < greatest.max(!least).leading_zeros()
+            {
+                return Err(Error::Digits { column: self.name.into(), data_type: self.ty.data_type.clone(), greatest });
+            }
+        }
+        Ok(())
     }
 
     /// The error for a value that `carrier` cannot hold.

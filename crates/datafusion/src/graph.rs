@@ -23,6 +23,7 @@ use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceUploadExec,
 };
 use crate::expr::lower as lower_expr;
+use crate::planner::reads_files;
 use crate::table::Snapshot;
 
 /// A step of an island that produces device batches.
@@ -137,7 +138,8 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         // The rows of a PlaceholderRowExec have no columns that anything could refer to.
         let placeholder = upload.input().is::<PlaceholderRowExec>();
         let schema = if placeholder { Arc::new(Schema::empty()) } else { upload.input().schema() };
-        let types = columnar::natural_types(&schema).map_err(|error| plan_datafusion_err!("DeviceUploadExec: {error}"))?;
+        let types = if reads_files(upload.input()) { columnar::file_types(&schema) } else { columnar::natural_types(&schema) };
+        let types = types.map_err(|error| plan_datafusion_err!("DeviceUploadExec: {error}"))?;
         Stage {
             kind: StageKind::Upload { input: Arc::clone(upload.input()) },
             types,

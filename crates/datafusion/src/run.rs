@@ -10,7 +10,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::util::display::array_value_to_string;
-use columnar::{DeviceBatch, DeviceColumn, Layout};
+use columnar::{DeviceBatch, DeviceColumn, Gathering, Layout};
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_datafusion_err, internal_err};
@@ -18,17 +18,15 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column, TryCastExpr};
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use device::{Context, DeviceKind, Queue};
+use device::{DeviceKind, Queue};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
 
 use crate::graph::{Stage, StageKind};
 use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
-use crate::planner::only_reads;
 use crate::runtime::{device_error, task_context};
 use crate::table::LOST;
 
@@ -44,8 +42,6 @@ struct Run {
     /// Where batches go up while kernels run; the same queue where an upload copies nothing.
     uploads: Queue,
     task: Arc<TaskContext>,
-    /// The task as scans see it: with batches as large as the device likes them.
-    scan_task: Arc<TaskContext>,
     batch_rows: usize,
     meters: parking_lot::Mutex<Vec<StageMeter>>,
 }
@@ -54,22 +50,12 @@ impl Run {
     fn start(stage: &Stage, task: &Arc<TaskContext>) -> Result<Arc<Run>> {
         let (context, options) = task_context(task)?;
         let batch_rows = batch_rows(&options, context.info().kind);
-        let scan_task = Arc::new(TaskContext::new(
-            task.task_id(),
-            task.session_id(),
-            task.session_config().clone().with_batch_size(batch_rows),
-            task.scalar_functions().clone(),
-            task.higher_order_functions().clone(),
-            task.aggregate_functions().clone(),
-            task.window_functions().clone(),
-            task.runtime_env(),
-        ));
         let new_queue = || context.queue().map_err(|error| device_error(ISLAND, error));
         let queue = new_queue()?;
         let apart = stage.uploads() && !context.info().unified_memory;
         let uploads = if apart { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
-        Ok(Arc::new(Run { queue, uploads, task, scan_task, batch_rows, meters: Default::default() }))
+        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters: Default::default() }))
     }
 
     /// A handle of a queue that charges what it does to an operator.
@@ -85,13 +71,6 @@ impl Run {
         let (uploaded, computed) = futures::join!(self.uploads.finish(), self.queue.finish());
         self.meters.lock().clear();
         uploaded.and(computed).map_err(|error| device_error(ISLAND, error))
-    }
-
-    /// The task for a host input. Operators that compute keep the session's batch size: what they
-    /// allocate, and so whether they stay within the memory pool, depends on it. So do tables that
-    /// show it, as SHOW's do.
-    fn host_task(&self, input: &Arc<dyn ExecutionPlan>) -> Arc<TaskContext> {
-        Arc::clone(if only_reads(input) { &self.scan_task } else { &self.task })
     }
 }
 
@@ -163,7 +142,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
     let queue = run.metered(of_stage, &stage.metrics, partition);
     let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
     let batches = match &stage.kind {
-        StageKind::Upload { input } => upload(input.execute(partition, run.host_task(input))?, stage, run, queue),
+        StageKind::Upload { input } => upload(input.execute(partition, Arc::clone(&run.task))?, stage, run, queue),
         StageKind::Scan { snapshot, .. } if snapshot.context().has_met_fatal_fault() => return exec_err!("{LOST}"),
         StageKind::Scan { snapshot, columns } => {
             let schema = Arc::clone(&stage.schema);
@@ -187,48 +166,45 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
     Ok(batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed())
 }
 
-/// Batches of one input that may be on their way through the kernels when the next one goes up: few where they
-/// take device memory, more where they stay where they are.
-fn batches_ahead(context: &Context) -> usize {
-    if context.info().unified_memory { 16 } else { 3 }
-}
+/// Batches of one input that may be on their way through the kernels when the next one goes up.
+const BATCHES_AHEAD: usize = 3;
 
 /// Gathers host batches to `run.batch_rows` and uploads them, a few ahead of the kernels: these may never
 /// wait for an answer, and memory is bounded all the same.
 fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, queue: Queue) -> DeviceBatchStream {
     let (stage, run) = (Arc::clone(stage), Arc::clone(run));
-    stream::try_unfold((input, VecDeque::new()), move |(mut input, mut consumed)| {
+    stream::try_unfold((input, VecDeque::new(), None), move |(mut input, mut consumed, mut rest)| {
         let (stage, run, queue) = (Arc::clone(&stage), Arc::clone(&run), queue.clone());
         async move {
-            let target = run.batch_rows;
             // Whoever asks for another batch has enqueued what reads the one before.
             let failed = |error| device_error(&stage.operator, error);
             consumed.push_back(run.queue.record().map_err(failed)?);
-            if consumed.len() > batches_ahead(run.queue.context())
+            if consumed.len() > BATCHES_AHEAD
                 && let Some(oldest) = consumed.pop_front()
             {
                 oldest.wait().await.map_err(failed)?;
             }
-            let (mut gathered, mut rows) = (Vec::new(), 0);
-            while rows < target {
-                let Some(batch) = input.next().await else { break };
-                let batch = batch?;
-                if batch.num_rows() > 0 {
-                    rows += batch.num_rows();
-                    gathered.push(conform(batch, &stage.schema)?);
+            let failed = |error| columnar_error(&stage.operator, error);
+            let mut gathering = Gathering::new(&queue, &stage.schema, &stage.types, run.batch_rows);
+            while gathering.room() > 0 {
+                let batch: RecordBatch = match rest.take() {
+                    Some(rest) => rest,
+                    None => match input.next().await {
+                        Some(batch) => conform(batch?, &stage.schema)?,
+                        None => break,
+                    },
+                };
+                let room = gathering.room();
+                if batch.num_rows() <= room || gathering.is_empty() {
+                    gathering.push(batch).map_err(failed)?;
+                } else {
+                    rest = Some(batch.slice(room, batch.num_rows() - room));
+                    gathering.push(batch.slice(0, room)).map_err(failed)?;
                 }
             }
-            if gathered.is_empty() {
-                return Ok::<_, DataFusionError>(None);
-            }
-            let up = |batches: &[RecordBatch]| columnar::upload(&queue, &stage.schema, &stage.types, batches);
-            let uploaded = match up(&gathered) {
-                // Dictionaries may have more values together than their keys can number.
-                Err(columnar::Error::TooLarge { .. }) if gathered.len() > 1 => gathered.chunks(1).map(up).collect(),
-                uploaded => uploaded.map(|batch| vec![batch]),
-            };
-            let uploaded: Vec<_> = uploaded.map_err(|error| columnar_error(&stage.operator, error))?;
-            Ok(Some((stream::iter(uploaded.into_iter().map(Ok::<_, DataFusionError>)), (input, consumed))))
+            let uploaded = gathering.finish().map_err(failed)?;
+            let next = (!uploaded.is_empty()).then(|| (stream::iter(uploaded.into_iter().map(Ok)), (input, consumed, rest)));
+            Ok::<_, DataFusionError>(next)
         }
     })
     .try_flatten()
@@ -266,21 +242,20 @@ fn project(batch: &DeviceBatch, columns: &[usize], schema: &SchemaRef) -> Result
 }
 
 fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
-    input
-        .and_then(move |batch| {
-            let (stage, queue) = (Arc::clone(&stage), queue.clone());
-            async move {
-                let StageKind::Select { op, checks, .. } = &stage.kind else {
-                    return internal_err!("a select stage");
-                };
-                match op.run(&queue, &batch).await {
-                    Ok(selected) => Ok(selected),
-                    Err(error) => Err(explain(error, &stage.operator, &queue, &batch, checks).await),
-                }
+    let run = move |batch: DeviceBatch| {
+        let (stage, queue) = (Arc::clone(&stage), queue.clone());
+        async move {
+            let StageKind::Select { op, checks, .. } = &stage.kind else {
+                return internal_err!("a select stage");
+            };
+            match op.run(&queue, &batch).await {
+                Ok(selected) => Ok(selected),
+                Err(error) => Err(explain(error, &stage.operator, &queue, &batch, checks).await),
             }
-        })
-        .try_filter(|batch| futures::future::ready(batch.num_rows() > 0))
-        .boxed()
+        }
+    };
+    // While the host waits for the number of survivors of one batch, the device tests the next one's rows.
+    input.map_ok(run).try_buffered(2).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
 }
 
 fn limit(input: DeviceBatchStream, skip: usize, fetch: Option<usize>) -> DeviceBatchStream {

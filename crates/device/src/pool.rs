@@ -153,10 +153,17 @@ impl Pool {
         drop(freed);
     }
 
-    /// Memory for `bytes`, and the uses that its next user's queue must wait for.
-    pub(crate) fn allocate(&self, lane: &Arc<Lane>, bytes: usize, claim: Option<&SharedClaim>) -> Result<(Memory, PendingUses)> {
+    /// Memory for `bytes`, and the uses that its next user's queue must wait for; `idle` memory has none,
+    /// unless the limit leaves no other.
+    pub(crate) fn allocate(
+        &self,
+        lane: &Arc<Lane>,
+        bytes: usize,
+        idle: bool,
+        claim: Option<&SharedClaim>,
+    ) -> Result<(Memory, PendingUses)> {
         let class = self.class(bytes);
-        let block = match self.take_or_claim(lane, class, claim)? {
+        let block = match self.take_or_claim((!idle).then_some(lane), class, claim)? {
             Some(block) => block,
             None => self.ask_driver(class).inspect_err(|error| {
                 lane.heed(error);
@@ -186,14 +193,15 @@ impl Pool {
         if class <= largest { class } else { bytes.max(largest) }
     }
 
-    /// A free block, or nothing after `class` bytes were counted as in use.
-    fn take_or_claim(&self, lane: &Arc<Lane>, class: usize, claim: Option<&SharedClaim>) -> Result<Option<Block>> {
+    /// A free block that `lane` may use without waiting, or without a lane anyone; nothing after `class` bytes
+    /// were counted as in use.
+    fn take_or_claim(&self, lane: Option<&Arc<Lane>>, class: usize, claim: Option<&SharedClaim>) -> Result<Option<Block>> {
         loop {
             let mut state = self.0.state.lock();
             if !state.fits(class, claim, self.0.limit) {
                 return Err(self.out_of_memory(state.in_use + state.reserved, class));
             }
-            if let Some(block) = state.take(class, SEARCHED, |block| block.is_ready_for(Some(lane))) {
+            if let Some(block) = state.take(class, SEARCHED, |block| block.is_ready_for(lane)) {
                 state.count(class, claim);
                 return Ok(Some(block));
             }

@@ -186,8 +186,21 @@ impl Queue {
     /// # Errors
     /// `OutOfMemory` at the pool's limit or the device's, `TooLarge` beyond what one allocation may have.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer> {
+        self.allocate(bytes, false)
+    }
+
+    /// As [`alloc`](Self::alloc), for memory that the host writes next: where the device shares the host's
+    /// memory, [`write`](Self::write) need not wait for work that still uses it.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_for_writes(&self, bytes: usize) -> Result<Buffer> {
+        self.allocate(bytes, self.context().info().unified_memory)
+    }
+
+    fn allocate(&self, bytes: usize, idle: bool) -> Result<Buffer> {
         let pool = self.context().pool();
-        let (memory, uses) = pool.allocate(self.lane(), bytes, self.claim.as_ref())?;
+        let (memory, uses) = pool.allocate(self.lane(), bytes, idle, self.claim.as_ref())?;
         let owner = (pool.clone(), self.claim.clone());
         let buffer = Buffer::pooled(memory, bytes, self.lane(), uses.clone(), owner, self.meters.clone());
         for (lane, number) in &uses {

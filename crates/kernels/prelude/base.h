@@ -40,6 +40,12 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define A_OR64(p, v) atom_or((p), (v))
 #define A_AND64(p, v) atom_and((p), (v))
 #define A_XOR64(p, v) atom_xor((p), (v))
+#ifdef POCL_DEVICE_ADDRESS_BITS
+/* PoCL's own prefetch does nothing. */
+#define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p))
+#else
+#define PREFETCH(p) prefetch((const __global ulong *)(p), (size_t)1)
+#endif
 #define MULHI64(a, b) mul_hi((u64)(a), (u64)(b))
 #define CLZ64(a) ((u32)clz((u64)(a)))
 #define POPC32(a) popcount((u32)(a))

@@ -8,7 +8,7 @@ use device::testing::Fault;
 
 use super::data::{Nulls, array, generator, pieces};
 use super::*;
-use crate::Error;
+use crate::{Error, Gathering};
 
 #[test]
 fn the_nth_refusal_is_an_error_and_leaves_nothing_behind() {
@@ -24,7 +24,13 @@ fn the_nth_refusal_is_an_error_and_leaves_nothing_behind() {
         loop {
             context.trim();
             plan.fail(fault, refused + 1, u64::MAX);
-            let result = up(&queue, &parts).and_then(|batch| down(&queue, &batch));
+            let gathered = || {
+                let schema = schema_of(&array);
+                let mut gathering = Gathering::new(&queue, &schema, &natural_types(&schema)?, array.len());
+                parts.iter().try_for_each(|part| gathering.push(batch_of(part)))?;
+                gathering.finish()?.into_iter().try_for_each(|batch| down(&queue, &batch).map(drop))
+            };
+            let result = up(&queue, &parts).and_then(|batch| down(&queue, &batch)).and_then(|back| gathered().map(|()| back));
             plan.heal();
             match result {
                 Err(error) => assert!(matches!(error, Error::Device(_)), "{data_type}: {error}"),

@@ -12,4 +12,4 @@ pub use lift::ProjectionKeeper;
 pub use placement::{HostOperator, Placement, PlacementKind, placement};
 pub use reasons::HostReasons;
 pub use rule::DevicePlanner;
-pub(crate) use support::only_reads;
+pub(crate) use support::reads_files;

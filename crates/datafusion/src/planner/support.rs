@@ -62,6 +62,18 @@ pub(crate) fn only_reads(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
 }
 
+/// Whether a subtree does no more than read files.
+pub(crate) fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_file_scan = |plan: &Arc<dyn ExecutionPlan>| {
+        plan.downcast_ref::<DataSourceExec>().is_some_and(|scan| scan.data_source().downcast_ref::<FileScanConfig>().is_some())
+    };
+    let children = plan.children();
+    match children.is_empty() {
+        true => only_reads(plan) && is_file_scan(plan),
+        false => only_reads(plan) && children.into_iter().all(reads_files),
+    }
+}
+
 /// The expressions that a file scan evaluates, over the table's columns.
 fn scan_projection(plan: &Arc<dyn ExecutionPlan>) -> Option<(ProjectionExprs, SchemaRef)> {
     let source = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;

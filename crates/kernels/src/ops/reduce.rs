@@ -14,7 +14,7 @@ use super::accumulate::{Accumulators, Kind, Use};
 use super::group::{GroupBy, GroupByState};
 use super::output::Output;
 use super::primitives::Primitives;
-use super::program::{Kernel, Program, check_row, group_size, spread, word};
+use super::program::{Kernel, Program, check_row, for_rows, group_size, spread, word};
 use super::source::Source;
 use super::{Input, Options};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
@@ -282,7 +282,6 @@ fn reduce_kernel(
     let n = params.named("n", "u64");
     let partials = params.named("partials", "G u64 *RESTRICT");
     let mut blocks = Vec::new();
-    let mut writer = source.writer(profile, &mut params);
     let mut rows = |writer: &mut RowWriter<'_>| {
         own.write(writer, 0, &mut |writer, index, value| {
             let state = &own.list[index];
@@ -304,14 +303,30 @@ fn reduce_kernel(
             Ok(())
         })
     };
-    match &source.filter {
-        None => rows(&mut writer)?,
+    let mut writer = source.writer(profile, &mut params);
+    let mut tests = None;
+    let statements = match &source.filter {
+        None => {
+            rows(&mut writer)?;
+            writer.statements()
+        }
+        Some(filter) if profile == Profile::Cpu && !becomes_vector_code(source, &own)? => {
+            let condition = writer.eval(filter)?.is_true();
+            tests = Some((writer.statements(), condition));
+            let mut writer = source.writer(profile, &mut params);
+            rows(&mut writer)?;
+            writer.statements()
+        }
         Some(filter) => {
             let condition = writer.eval(filter)?.is_true();
             writer.guarded(&condition, rows)?;
+            writer.statements()
         }
-    }
-    let statements = writer.statements();
+    };
+    let visit = |from: &str, to: &str| match &tests {
+        None => format!("    for (u64 row = {from}; row < {to}; ++row) {{\n{statements}    }}\n"),
+        Some((tests, condition)) => survivors(from, to, tests, condition, &statements),
+    };
 
     let mut body = String::new();
     for index in part {
@@ -320,33 +335,38 @@ fn reduce_kernel(
             body.push_str(&format!("  u64 {place} = (u64){init:#x}UL;\n"));
         }
     }
-    body.push_str(&match (profile, blocks.is_empty()) {
-        (Profile::Cpu, false) => {
-            let (mut open, mut close) = (String::new(), String::new());
-            for (index, narrow) in &blocks {
-                let state = &own.list[*index];
-                let first = state.first;
-                let places = state.places(|word| format!("s{word}"));
-                open.push_str(&format!("    i64 b{first} = 0;\n"));
-                let low = [format!("(u64)b{first}"), format!("(u64)(b{first} >> 63)")];
-                close.push_str(&format!("    {}\n", state.kind.merge(&places, &low)));
-                if *narrow == Narrow::Halves {
-                    open.push_str(&format!("    i64 h{first} = 0;\n"));
-                    let high = [format!("((u64)h{first} << 32)"), format!("(u64)(h{first} >> 32)")];
-                    close.push_str(&format!("    {}\n", state.kind.merge(&places, &high)));
-                }
+    if profile == Profile::Gpu {
+        body.push_str(&for_rows(profile, "row", &n, &statements));
+    } else {
+        body.push_str(&format!(
+            "  u64 run = (({n} + NGRP() - 1) / NGRP() + 63) & ~(u64)63, begin = run * GRP();\n\
+             \x20 u64 end = begin + run < {n} ? begin + run : {n};\n"
+        ));
+        let (mut open, mut close) = (String::new(), String::new());
+        for (index, narrow) in &blocks {
+            let state = &own.list[*index];
+            let first = state.first;
+            let places = state.places(|word| format!("s{word}"));
+            open.push_str(&format!("    i64 b{first} = 0;\n"));
+            let low = [format!("(u64)b{first}"), format!("(u64)(b{first} >> 63)")];
+            close.push_str(&format!("    {}\n", state.kind.merge(&places, &low)));
+            if *narrow == Narrow::Halves {
+                open.push_str(&format!("    i64 h{first} = 0;\n"));
+                let high = [format!("((u64)h{first} << 32)"), format!("(u64)(h{first} >> 32)")];
+                close.push_str(&format!("    {}\n", state.kind.merge(&places, &high)));
             }
-            format!(
-                "  u64 run = (({n} + NGRP() - 1) / NGRP() + 63) & ~(u64)63, begin = run * GRP();\n\
-                 \x20 u64 end = begin + run < {n} ? begin + run : {n};\n\
-                 \x20 for (u64 first = begin; first < end; first += {block}) {{\n\
-                 \x20   u64 last = first + {block} < end ? first + {block} : end;\n\
-                 {open}    for (u64 row = first; row < last; ++row) {{\n{statements}    }}\n{close}  }}\n",
-                block = 1 << BLOCK_BITS,
-            )
         }
-        _ => super::program::for_rows(profile, "row", &n, &statements),
-    });
+        body.push_str(&match blocks.is_empty() {
+            true => visit("begin", "end"),
+            false => format!(
+                "  for (u64 first = begin; first < end; first += {block}) {{\n\
+                 \x20   u64 last = first + {block} < end ? first + {block} : end;\n\
+                 {open}{}{close}  }}\n",
+                visit("first", "last"),
+                block = 1 << BLOCK_BITS,
+            ),
+        });
+    }
     if profile == Profile::Gpu {
         body.push_str(&group_tree(&own, part, options));
     }
@@ -358,6 +378,39 @@ fn reduce_kernel(
     }
     body.push_str("  }\n");
     Ok(Kernel::new(format!("reduce{number}"), params, body))
+}
+
+/// Whether compilers turn the updates of all states into vector code, branches and all.
+fn becomes_vector_code(source: &Source, accumulators: &Accumulators) -> Result<bool> {
+    let mut params = Params::new();
+    let mut all = true;
+    accumulators.write(&mut source.writer(Profile::Cpu, &mut params), 0, &mut |_, index, value| {
+        all &= match accumulators.list[index].kind {
+            Kind::Count | Kind::Sum64 | Kind::And | Kind::Or | Kind::Xor | Kind::Min | Kind::Max => value.ctype != CType::I128,
+            Kind::Sum128 => narrow_sum(Profile::Cpu, value).is_some(),
+            _ => false,
+        };
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Text that runs `updates` for each `row` that passes: the tests of 32 rows become vector code, and no branch
+/// depends on a single one's outcome.
+fn survivors(from: &str, to: &str, tests: &str, condition: &str, updates: &str) -> String {
+    format!(
+        "    for (u64 base = {from}; base < {to}; base += 32) {{
+      u32 word = 0, width = {to} - base < 32 ? (u32)({to} - base) : 32;
+      for (u32 bit = 0; bit < width; ++bit) {{
+      u64 row = base + bit;
+{tests}      word |= (u32)({condition}) << bit;
+      }}
+      for (; word; word &= word - 1) {{
+      u64 row = base + CTZ32(word);
+{updates}      }}
+    }}
+"
+    )
 }
 
 /// How a sum of 128 bits gathers values of at most 64 bits over a block of rows.

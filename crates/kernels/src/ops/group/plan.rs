@@ -9,8 +9,8 @@ use columnar::ColumnType;
 use super::best::{Best, KEPT};
 use super::key::{Form, Key};
 use super::table::{
-    INSERT_INLINE, INSERT_WIDE, NO_GROUP, NUMBER_WIDE, UNRESOLVED, claimed, find_blocks, number_inline, probe_inline, probe_wide,
-    slot_inline,
+    CACHED, GLANCE_INLINE, GLANCE_WIDE, INSERT_INLINE, INSERT_WIDE, NO_GROUP, NUMBER_WIDE, UNRESOLVED, claimed, find_blocks,
+    number_inline, probe_inline, probe_wide, slot_inline,
 };
 use super::{Feed, GroupBy, Kernels, Mode, private};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
@@ -26,6 +26,9 @@ use crate::ops::source::Source;
 use crate::ops::{Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
+
+/// How many rows ahead of an update the cpu profile fetches its states.
+const AHEAD: usize = 32;
 
 /// An aggregation by keys before its kernels are written.
 struct Draft {
@@ -429,19 +432,19 @@ impl Draft {
             own = self.evaluate(&mut writer, planned)?;
             again = writer.statements();
         }
-        let (number, probe) = match &self.mode {
+        let (glance, number, probe) = match &self.mode {
             Mode::Inline { null_slot } => {
                 let number = number_inline(*null_slot);
                 let probe = probe_inline(&claimed(profile, &number));
-                (number, probe)
+                (GLANCE_INLINE, number, probe)
             }
             _ => {
                 let (row, group) = self.comparisons(planned, &own, &mut params)?;
-                (NUMBER_WIDE.into(), again + &probe_wide(&row, &group, &claimed(profile, NUMBER_WIDE)))
+                (GLANCE_WIDE, NUMBER_WIDE.into(), again + &probe_wide(&row, &group, &claimed(profile, NUMBER_WIDE)))
             }
         };
         let body = match profile {
-            Profile::Cpu => find_blocks(&slot, &probe, &number),
+            Profile::Cpu => find_blocks(&slot, glance, &probe, &number),
             Profile::Gpu => {
                 let text = slot.replace("@PROBE@", &format!("u64 seen = slots[2 * h];\n{probe}"));
                 for_rows(
@@ -572,6 +575,14 @@ impl Draft {
                 // The look-up has applied the filter.
                 let ids = writer.params().named("ids", "const G u32 *RESTRICT");
                 let slots = writer.params().named("slots", "const G u64 *RESTRICT");
+                if self.private && words > 0 {
+                    writer.push(&format!(
+                        "if ({capacity} > {CACHED}) {{\n\
+                         \x20 u64 soon = {ids}[row + {AHEAD} < {n} ? row + {AHEAD} : row];\n\
+                         \x20 PREFETCH({states} + ((u64)GRP() * {capacity} + (soon < {capacity} ? soon : 0)) * {words});\n\
+                         }}"
+                    ));
+                }
                 writer.push(&format!("u32 g = {ids}[row];"));
                 writer.guarded(&format!("g != {NO_GROUP}"), |writer| {
                     writer.push(&format!("if (g & {UNRESOLVED}) g = (u32){slots}[2 * (u64)(g & ~{UNRESOLVED}) + 1];"));

@@ -37,8 +37,22 @@ pub(super) mod control {
     pub const WORDS: usize = 32;
 }
 
-/// Rows whose slots the cpu profile loads before it looks at any: cache misses overlap.
+/// Rows whose slots the cpu profile fetches while it looks the rows before them up: cache misses overlap.
 pub(super) const BLOCK: usize = 128;
+/// Up to so many groups or slots stay in a core's own caches: fetching ahead would cost more than it gains.
+pub(super) const CACHED: usize = 1 << 14;
+
+/// Text that sets `id` and `found` where the slot `h` holds the row's inline key, without a branch.
+pub(super) const GLANCE_INLINE: &str = "      u64 at = h == NO_ROW ? 0 : h, g = ((const G u64 *)slots)[2 * at + 1];
+      i32 found = ((const G u64 *)slots)[2 * at] == (h > mask ? 0 : key);
+      u32 id = g == NO_ROW ? (u32)h | 0x80000000u : (u32)g;
+      if (h == NO_ROW) { id = 0xffffffffu; found = 1; }
+";
+
+/// The same for wide keys, which are compared one by one.
+pub(super) const GLANCE_WIDE: &str = "      i32 found = h == NO_ROW;
+      u32 id = 0xffffffffu;
+";
 
 /// Text that finds the slot `h` where probing for `key` begins; `is_null` where NULL has one of its own.
 pub(super) fn slot_inline(null_slot: bool) -> String {
@@ -59,7 +73,7 @@ pub(super) const NUMBER_WIDE: &str = "origins[g] = (u32)row; places[g] = (u32)h;
 /// claims, since a counter that all share is slow.
 pub(super) fn claimed(profile: Profile, number: &str) -> String {
     match profile {
-        Profile::Cpu => format!("claims[claim_count++] = i; all_slots[i] = h; id = (u32)h | {UNRESOLVED};"),
+        Profile::Cpu => format!("claims[claim_count++] = i; all_slots[here + i] = h; id = (u32)h | {UNRESOLVED};"),
         Profile::Gpu => {
             format!("u64 g = A_ADD64(&control[{}], (u64)1); if (g < limit) {{ {number} id = (u32)g; }}", control::GROUPS)
         }
@@ -124,42 +138,54 @@ if (id == {NO_GROUP}) control[{full}] = 1;",
 }
 
 /// The cpu profile's look-up over blocks of rows: `slot` finds `key` and `h` of `row` (`h` stays all
-/// ones where the row takes part in no group), `probe` sets `id`, and `number` numbers a claim.
-pub(super) fn find_blocks(slot: &str, probe: &str, number: &str) -> String {
+/// ones where the row takes part in no group), `glance` settles most rows, `probe` sets `id` for the others,
+/// and `number` numbers a claim.
+pub(super) fn find_blocks(slot: &str, glance: &str, probe: &str, number: &str) -> String {
     format!(
-        "  u64 run = ((n + NGRP() - 1) / NGRP() + 63) & ~(u64)63, begin = run * GRP();
-  u64 end = begin + run < n ? begin + run : n;
-  u64 all_keys[{BLOCK}], all_slots[{BLOCK}], all_seen[{BLOCK}];
-  u32 claims[{BLOCK}];
+        "  u64 run = ((n + NGRP() - 1) / NGRP() + 63) & ~(u64)63;
+  u64 first = run * GRP() < n ? run * GRP() : n, end = first + run < n ? first + run : n;
+  u64 all_keys[{twice}], all_slots[{twice}];
+  u32 missed[{BLOCK}], claims[{BLOCK}];
+  u32 width = 0, here = 0;
   /* A table that is full is replaced anyway. */
-  for (u64 first = begin; first < end && !control[{full}]; first += {BLOCK}) {{
-    u32 width = end - first < {BLOCK} ? (u32)(end - first) : {BLOCK}u;
-    for (u32 i = 0; i < width; ++i) {{
-      u64 row = first + i, key = 0, h = NO_ROW;
-{slot}      all_keys[i] = key;
-      all_slots[i] = h;
+  while (!control[{full}]) {{
+    u64 next = first + width;
+    u32 coming = end - next < {BLOCK} ? (u32)(end - next) : {BLOCK}u, there = {BLOCK} - here;
+    if (width + coming == 0) break;
+    for (u32 i = 0; i < coming; ++i) {{
+      u64 row = next + i, key = 0, h = NO_ROW;
+{slot}      all_keys[there + i] = key;
+      all_slots[there + i] = h;
     }}
-    u32 claim_count = 0;
-    for (u32 i = 0; i < width; ++i) all_seen[i] = ((const G u64 *)slots)[2 * (all_slots[i] == NO_ROW ? 0 : all_slots[i])];
+    if (mask > {CACHED}) for (u32 i = 0; i < coming; ++i) PREFETCH(&slots[all_slots[there + i] == NO_ROW ? 0 : 2 * all_slots[there + i]]);
+    u32 missed_count = 0, claim_count = 0;
     for (u32 i = 0; i < width; ++i) {{
-      u64 row = first + i, key = all_keys[i], h = all_slots[i], seen = all_seen[i];
-      u32 id = {NO_GROUP};
-      if (h != NO_ROW) {{
+      u64 key = all_keys[here + i], h = all_slots[here + i];
+{glance}      ids[first + i] = id;
+      missed[missed_count] = i;
+      missed_count += !found;
+    }}
+    for (u32 m = 0; m < missed_count; ++m) {{
+      u32 i = missed[m], id = {NO_GROUP};
+      u64 row = first + i, key = all_keys[here + i], h = all_slots[here + i], seen = slots[2 * h];
 {probe}
-      }}
       ids[row] = id;
     }}
     if (claim_count) {{
       u64 g = A_ADD64(&control[{groups}], (u64)claim_count);
       if (g + claim_count > limit) {{ control[{full}] = 1; claim_count = 0; }}
       for (u32 c = 0; c < claim_count; ++c, ++g) {{
-        u64 row = first + claims[c], key = all_keys[claims[c]], h = all_slots[claims[c]];
+        u64 row = first + claims[c], key = all_keys[here + claims[c]], h = all_slots[here + claims[c]];
         {number}
         ids[row] = (u32)g;
       }}
     }}
+    first = next;
+    width = coming;
+    here = there;
   }}
 ",
+        twice = 2 * BLOCK,
         full = control::FULL,
         groups = control::GROUPS,
     )
