@@ -462,6 +462,29 @@ fn long_kernel_does_not_delay_another_queue() -> Result<()> {
 }
 
 #[test]
+fn one_kernel_runs_in_ever_wider_grids_at_once() -> Result<()> {
+    let contexts = [context(), context()];
+    for queues in [vec![&contexts[0]; 6], contexts.iter().cycle().take(6).collect()] {
+        let queues = queues.into_iter().map(Context::queue).collect::<Result<Vec<_>>>()?;
+        let kernels = queues.iter().map(|queue| block_on(queue.compile(source()))?.kernel("spin"));
+        let kernels = kernels.collect::<Result<Vec<_>>>()?;
+        let buffers = queues.iter().map(|queue| queue.zeroed(8)).collect::<Result<Vec<_>>>()?;
+        let launch = |queue: usize, groups: u32, turns: u64| {
+            queues[queue].launch(&kernels[queue], Grid { groups, group_size: 1 }, &[(&buffers[queue]).into(), turns.into()])
+        };
+        // All are at work on a narrow grid when the last one comes with wider ones. PoCL 3.1 aborts where they overlap.
+        for groups in [1, 4, 16] {
+            (0..5).try_for_each(|queue| launch(queue, groups, 20_000_000 / u64::from(groups)))?;
+            std::thread::sleep(Duration::from_millis(20));
+            (0..3).try_for_each(|more| launch(5, groups * 2 + more, 1000))?;
+            (0..5).try_for_each(|queue| launch(queue, groups, 1000))?;
+            queues.iter().try_for_each(|queue| block_on(queue.finish()))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn upload_arrives_while_another_queue_computes() -> Result<()> {
     let plan = testing::FaultPlan::masking(|info| info.unified_memory = false);
     let context = Context::new(config().with_wrap(plan.wrap()))?;

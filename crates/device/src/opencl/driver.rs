@@ -16,6 +16,7 @@ use cl3::types::{CL_FALSE, CL_TRUE, cl_command_queue, cl_context, cl_device_id, 
 use cl3::{context, event, kernel, memory};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::launches::{Apart, must_not_overlap};
 use super::program::{self, Kernel, Program};
 use super::{check, host};
 use crate::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
@@ -34,6 +35,8 @@ pub(super) struct OpenClDriver {
     options: &'static str,
     /// Held during every call of a driver that is not safe from several threads, whatever the specification says.
     one_at_a_time: Option<Mutex<()>>,
+    /// Where the driver confuses launches of one kernel that overlap: what keeps them apart.
+    apart: Option<Apart>,
     /// Bytes of the host memory under each buffer that was allocated here, by `cl_mem`.
     owned: Mutex<HashMap<u64, usize>>,
     /// The buffer behind each pinned address.
@@ -80,6 +83,7 @@ impl OpenClDriver {
         Ok(Self {
             // Oclgrind runs commands on whichever thread flushes or waits, without a lock.
             one_at_a_time: info.platform.contains("Oclgrind").then(Mutex::default),
+            apart: must_not_overlap(&info).then(Apart::default),
             info,
             label,
             device,
@@ -130,7 +134,8 @@ impl OpenClDriver {
 
     fn build(&self, text: &str, options: &[String]) -> Result<Program> {
         let standard = if options.iter().any(|option| option.contains("-cl-std=")) { "" } else { program::STANDARD };
-        let options = format!("{standard} {} {}", self.options, options.join(" "));
+        let apart = self.apart.as_ref().map_or("", |apart| apart.option());
+        let options = format!("{standard} {} {apart} {}", self.options, options.join(" "));
         Program::build(&self.label, self.context, self.device, text, &options)
     }
 
@@ -321,7 +326,7 @@ impl Driver for OpenClDriver {
             let name = format!("{} arguments given, the kernel has {}", args.len(), kernel.parameters);
             return Err(Error::driver(&self.label, "clSetKernelArg", cl3::error_codes::CL_INVALID_KERNEL_ARGS, name));
         }
-        let _guard = kernel.lock.lock();
+        let mut launches = kernel.launches.lock();
         for (index, arg) in args.iter().enumerate() {
             let buffer;
             let (bytes, value) = match arg {
@@ -336,11 +341,19 @@ impl Driver for OpenClDriver {
         }
         let items = grid.groups as usize * grid.group_size as usize;
         let group = grid.group_size as usize;
-        // SAFETY: all arguments are set, and both sizes are read before the call returns.
+        let queue = queue.0 as cl_command_queue;
+        let before = if self.apart.is_some() { launches.before(queue, group, items) } else { vec![] };
+        let list = if before.is_empty() { ptr::null() } else { before.as_ptr() };
+        // SAFETY: all arguments are set; sizes and list are read before the call returns; `launches` holds the events.
         let event = unsafe {
-            let queue = queue.0 as cl_command_queue;
-            queue::enqueue_nd_range_kernel(queue, kernel.raw, 1, ptr::null(), &items, &group, 0, ptr::null())
+            queue::enqueue_nd_range_kernel(queue, kernel.raw, 1, ptr::null(), &items, &group, before.len() as u32, list)
         };
+        if self.apart.is_some()
+            && let Ok(event) = event
+        {
+            // SAFETY: the event came from the call just now.
+            unsafe { launches.launched(queue, group, items, event) };
+        }
         if !timed || !self.profiling {
             return self.enqueued("clEnqueueNDRangeKernel", event).map(|()| None);
         }

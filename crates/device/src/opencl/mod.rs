@@ -8,6 +8,7 @@
 mod discovery;
 mod driver;
 mod host;
+mod launches;
 mod program;
 
 use std::sync::Arc;

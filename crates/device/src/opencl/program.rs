@@ -9,6 +9,7 @@ use cl3::{device, kernel, program};
 use parking_lot::Mutex;
 
 use super::check;
+use super::launches::Launches;
 use crate::{Error, Result};
 
 /// The dialect that kernels are written in, unless their options ask for another.
@@ -41,16 +42,16 @@ unsafe impl Send for Program {}
 // SAFETY: as above; the kernels are behind a lock.
 unsafe impl Sync for Program {}
 
-/// A kernel, with the lock that setting its arguments and enqueueing it need.
+/// A kernel, with the lock that setting its arguments and enqueueing it need around what was launched of it.
 pub(super) struct Kernel {
     pub(super) raw: cl_kernel,
     /// Parameters in its text. OpenCL itself would take what an earlier launch gave for missing ones.
     pub(super) parameters: usize,
-    pub(super) lock: Mutex<()>,
+    pub(super) launches: Mutex<Launches>,
 }
 
 // SAFETY: OpenCL's only calls that are not safe from any thread are those that set a kernel's
-// arguments; they are made under `lock`.
+// arguments; they are made under the lock of `launches`.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
@@ -116,7 +117,7 @@ impl Program {
         let raw = kernel::create_kernel(self.raw, &c_name).map_err(missing)?;
         let parameters = kernel::get_kernel_data(raw, kernel::CL_KERNEL_NUM_ARGS).unwrap_or_default();
         let parameters = parameters.try_into().map_or(0, u32::from_ne_bytes) as usize;
-        let kernel = Box::new(Kernel { raw, parameters, lock: Mutex::new(()) });
+        let kernel = Box::new(Kernel { raw, parameters, launches: Mutex::default() });
         let kernel = kernels.entry(name.to_owned()).or_insert(kernel);
         Ok(std::ptr::from_ref(kernel.as_ref()))
     }
