@@ -10,12 +10,13 @@ OPENCL = opencl="$$(scripts/setup-opencl.sh)" && eval "$$opencl"
 BUILD = $(CARGO) build --release --workspace
 BIN = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help demo shell test lint docs
+.PHONY: help demo shell test test-datafusion lint docs
 
 help:
 	@echo "make demo   SQL on the device beside plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
 	@echo "make test   the whole test suite, on an OpenCL driver for the CPU"
+	@echo "make test-datafusion  DataFusion's own SQL tests, the plugin on and off; a quarter of an hour"
 	@echo "make lint   formatting and clippy, as CI wants them"
 	@echo "make docs   the Rust documentation, links of all pages, and the book where mdbook is installed"
 
@@ -28,6 +29,9 @@ shell:
 
 test:
 	@$(OPENCL) && CARGO="$(CARGO)" scripts/test.sh
+
+test-datafusion:
+	@$(OPENCL) && $(CARGO) test --workspace --test sql -- --ignored --nocapture suite_of_datafusion_passes_as_plain
 
 lint:
 	$(CARGO) fmt --all --check

@@ -52,6 +52,9 @@ pub struct Gathering {
     converted: MutableBuffer,
 }
 
+/// Rows that a column's buffer has room for at first.
+const FIRST_ROWS: usize = 1 << 17;
+
 /// What has come of a column.
 #[derive(Debug)]
 enum Gathered {
@@ -146,11 +149,8 @@ impl Gathering {
                 }
                 Gathered::Values { natural, carrier, buffer, nulls } => (*natural, *carrier, buffer, nulls),
             };
-            let buffer = match buffer {
-                Some(buffer) => buffer,
-                None => buffer.insert(self.queue.alloc_for_writes(self.room * carrier.width())?),
-            };
             let at = self.rows * carrier.width();
+            let buffer = with_room(&self.queue, buffer, carrier.width(), self.rows, (self.rows + array.len(), self.room))?;
             if natural == carrier {
                 self.queue.write(buffer, at, &fixed_bytes(array, carrier.width()))?;
             } else {
@@ -187,6 +187,26 @@ impl Gathering {
         });
         DeviceBatch::try_new(Arc::clone(&self.schema), columns.collect::<Result<_>>()?, rows)
     }
+}
+
+/// A buffer of values of `width` bytes, `rows` of which are written, with room for `needed` of at most `most`.
+fn with_room<'a>(
+    queue: &Queue,
+    buffer: &'a mut Option<Buffer>,
+    width: usize,
+    rows: usize,
+    (needed, most): (usize, usize),
+) -> Result<&'a Buffer> {
+    let room = buffer.as_ref().map_or(0, |buffer| buffer.len() / width);
+    if room < needed {
+        // A limit far above what comes costs nothing.
+        let grown = queue.alloc_for_writes(width * needed.max(room * 2).max(FIRST_ROWS).min(most.max(needed)))?;
+        if let Some(buffer) = buffer.as_ref() {
+            queue.copy(buffer, 0, &grown, 0, rows * width)?;
+        }
+        *buffer = Some(grown);
+    }
+    buffer.as_ref().ok_or_else(|| Error::Malformed("a column without a buffer".into()))
 }
 
 impl Gathered {

@@ -23,16 +23,10 @@ fn run(arguments: &[&str]) {
     assert!(status.is_ok_and(|status| status.success()), "{}", arguments.join(" "));
 }
 
-/// In the device's own profile.
+/// In the device's own profile and then in that of GPUs: never side by side, for the files write to one folder.
 #[test]
 fn sql_tests_pass_on_the_device() {
     run(&["--strict", "sql-tests"]);
-}
-
-/// After the other, never beside it: the files write to one folder.
-#[test]
-#[ignore = "PoCL 3.1 now and then aborts in its cache of kernels; docs/testing.md"]
-fn sql_tests_pass_in_the_gpu_profile() {
     run(&["--strict", "--set", "device.profile=gpu", "sql-tests"]);
 }
 
@@ -106,7 +100,7 @@ fn run_closes_with_counts_and_reasons_by_frequency() {
 }
 
 #[test]
-#[ignore = "takes a quarter of an hour; docs/testing.md"]
+#[ignore = "takes a quarter of an hour; .ci/run runs it by itself"]
 fn suite_of_datafusion_passes_as_plain() {
     let fast = "device.compile_options=-cl-opt-disable";
     run(&["--suite", "datafusion", "--set", fast, "--exceptions", "sql-tests/datafusion-exceptions.txt"]);

@@ -83,6 +83,18 @@ fn the_first_batch_may_have_any_size_and_is_not_copied() {
 }
 
 #[test]
+fn room_for_more_rows_than_come_takes_no_memory() {
+    for queue in [shared(), apart()] {
+        let rows = 1 << 16;
+        let parts: Vec<ArrayRef> =
+            (0..5).map(|part| Arc::new(Int64Array::from_iter_values(part * rows..(part + 1) * rows)) as ArrayRef).collect();
+        let batches = gather(&queue, &parts, 1 << 40).unwrap();
+        let expected: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5 * rows));
+        assert_same(&down_all(&queue, &batches), &expected, "grown buffers");
+    }
+}
+
+#[test]
 fn decimals_of_files_are_narrow_and_no_longer_than_their_type() {
     for queue in [shared(), apart()] {
         for (digits, carrier) in

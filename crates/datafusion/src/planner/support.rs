@@ -52,25 +52,15 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     !is_limit(plan) || subtree_computes(plan)
 }
 
-/// Whether a subtree does no more than read files or batches in memory.
-pub(crate) fn only_reads(plan: &Arc<dyn ExecutionPlan>) -> bool {
+/// Whether a subtree does no more than read files.
+pub(crate) fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let children = plan.children();
     match computes(plan) || is_device(plan) {
         true => false,
-        false if children.is_empty() => plan.is::<DataSourceExec>(),
-        false => children.into_iter().all(only_reads),
-    }
-}
-
-/// Whether a subtree does no more than read files.
-pub(crate) fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let is_file_scan = |plan: &Arc<dyn ExecutionPlan>| {
-        plan.downcast_ref::<DataSourceExec>().is_some_and(|scan| scan.data_source().downcast_ref::<FileScanConfig>().is_some())
-    };
-    let children = plan.children();
-    match children.is_empty() {
-        true => only_reads(plan) && is_file_scan(plan),
-        false => only_reads(plan) && children.into_iter().all(reads_files),
+        false if children.is_empty() => plan
+            .downcast_ref::<DataSourceExec>()
+            .is_some_and(|scan| scan.data_source().downcast_ref::<FileScanConfig>().is_some()),
+        false => children.into_iter().all(reads_files),
     }
 }
 

@@ -16,16 +16,17 @@ use crate::{Error, Result};
 pub(super) const STANDARD: &str = "-cl-std=CL1.2";
 
 /// Without it a quotient or root of floats may be off by a few units in the last place; doubles never are.
-const EXACT_FLOATS: &str = "-cl-fp32-correctly-rounded-divide-sqrt";
+const EXACT_FLOATS: &str = "-w -cl-fp32-correctly-rounded-divide-sqrt";
 
-/// Options of every build for a device, apart from the dialect.
+/// Options of every build for a device, apart from the dialect. Without `-w` PoCL's compiler counts its warnings on the
+/// process's stderr; the texts are linted in tests.
 ///
 /// Fused multiply-add, which rounds once where the host rounds twice, is switched off in the text itself, by
 /// `#pragma OPENCL FP_CONTRACT OFF`: there is no option for it.
 pub(super) fn fixed_options(device: cl_device_id) -> &'static str {
     let known = device::get_device_data(device, device::CL_DEVICE_SINGLE_FP_CONFIG).unwrap_or_default();
     let exact = known.try_into().is_ok_and(|known| u64::from_ne_bytes(known) & device::CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0);
-    if exact { EXACT_FLOATS } else { "" }
+    if exact { EXACT_FLOATS } else { "-w" }
 }
 
 /// Marks an image that holds options and text instead of the driver's own format.
