@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The limit of memory: what it refuses, what waits for it and what is held back.
+
+use super::*;
+
+#[test]
+fn limit_too_small_to_work_with_is_refused() -> Result<()> {
+    let error = Context::new(config().with_memory_bytes(65_535)).unwrap_err();
+    assert_eq!(error.to_string(), "device.memory_bytes = 65535: must be 0, for the device's default, or at least 65536");
+    assert_eq!(Context::new(config().with_memory_bytes(65_536))?.pool().limit(), 65_536);
+    Ok(())
+}
+
+#[test]
+fn limit_names_pool_numbers_and_setting() -> Result<()> {
+    let context = Context::new(config().with_memory_bytes(1 << 20))?;
+    let queue = context.queue()?;
+    let label = context.info().label();
+    let half = queue.alloc(1 << 19)?;
+    let error = queue.alloc((1 << 19) + 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "pool \"{label}\": 655.4 kB requested, 524.3 kB of 1.0 MB in use; \
+             raise device.memory_bytes or run fewer queries at once"
+        )
+    );
+    drop(half);
+    let plan = FaultPlan::new();
+    let other = under(&plan);
+    plan.fail_alloc(1);
+    let error = other.queue()?.alloc(1000).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "pool \"{label}\": 1.0 kB requested, 0 bytes in use, and the driver has no more; \
+             lower device.memory_bytes or run fewer queries at once"
+        )
+    );
+    let _whole = queue.alloc(1 << 20)?;
+    assert_eq!((context.pool().in_use(), context.pool().peak()), (1 << 20, 1 << 20));
+    assert!(queue.alloc(1).is_err());
+    Ok(())
+}
+
+#[test]
+fn memory_in_use_elsewhere_is_waited_for_on_the_device() -> Result<()> {
+    let context = Context::new(config().with_memory_bytes(1 << 20))?;
+    let (first, second) = (context.queue()?, context.queue()?);
+    let program = block_on(first.compile(source()))?;
+    let grid = Grid { groups: 1, group_size: 1 };
+    for bytes in [1 << 20, 1 << 19] {
+        let x = first.zeroed(1 << 20)?;
+        first.launch(&program.kernel("spin")?, grid, &[(&x).into(), 50_000_000u64.into()])?;
+        drop(x);
+        // The whole limit is in use by a kernel that still runs.
+        let y = second.zeroed(bytes)?;
+        add(&second, &y, 3)?;
+        let read = block_on(second.read(&y, 0..y.len()))?;
+        assert!(to_numbers(&read).into_iter().all(|number| number == 3));
+    }
+    Ok(())
+}
+
+#[test]
+fn reservation_holds_back_what_is_not_allocated() -> Result<()> {
+    let context = Context::new(config().with_memory_bytes(1 << 20))?;
+    let queue = context.queue()?;
+    let reservation = context.pool().reserve(3 << 18)?;
+    assert!(context.pool().reserve(1 << 19).is_err());
+    assert!(queue.alloc(1 << 19).is_err());
+    let drawing = queue.reserved(&reservation);
+    let buffer = drawing.alloc(1 << 19)?;
+    assert_eq!((context.pool().in_use(), context.pool().reserved()), (1 << 19, 1 << 18));
+    let other = queue.alloc(1 << 18)?;
+    assert!(queue.alloc(1).is_err());
+    reservation.resize(1 << 19)?;
+    assert!(queue.alloc(1).is_ok());
+    drop((reservation, other));
+    assert_eq!((context.pool().in_use(), context.pool().reserved()), (1 << 19, 0));
+    drop(buffer);
+    assert_eq!(context.pool().in_use(), 0);
+    Ok(())
+}
+
+#[test]
+fn reservation_of_another_context_is_not_drawn_on() -> Result<()> {
+    let (context, other) = (Context::new(config())?, Context::new(config())?);
+    let reservation = other.pool().reserve(1 << 20)?;
+    drop(context.queue()?.reserved(&reservation).alloc(1 << 19)?);
+    assert_eq!((other.pool().reserved(), context.pool().reserved()), (1 << 20, 0));
+    Ok(())
+}

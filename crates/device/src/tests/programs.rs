@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs: their errors, their options, the caches and the folder of texts.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::{DriverKind, Error};
+
+#[test]
+fn broken_text_tells_text_log_and_operator() {
+    let context = context();
+    let queue = context.queue().unwrap();
+    let text = text("KERNEL void f(G int *x) { x[0] = no_such_name; }");
+    for _ in 0..2 {
+        let error = block_on(queue.compile(ProgramSource::new(&*text, "DeviceFilterExec"))).unwrap_err();
+        let start = format!("DeviceFilterExec: kernel does not compile on {}: ", context.info().label());
+        assert!(error.to_string().starts_with(&start), "{error}");
+        let Error::CompileFailed { text: told, log, operator, .. } = error else { panic!("{error}") };
+        assert_eq!((&*told, &*operator), (&*text, "DeviceFilterExec"));
+        assert!(log.contains("no_such_name"), "{log}");
+    }
+    let program = block_on(queue.compile(source())).unwrap();
+    assert!(program.kernel("no_such_kernel").unwrap_err().to_string().contains("no_such_kernel"));
+}
+
+#[test]
+fn compile_options_reach_the_compiler() -> Result<()> {
+    let text = text("KERNEL void f(G int *x) { x[0] = ANSWER; x[1] = OWN; }");
+    let source = ProgramSource::new(text, "tests").with_option("-DOWN=7");
+    let queue = Context::new(config().with_compile_option("-DANSWER=42"))?.queue()?;
+    let x = queue.alloc_values::<i32>(2)?;
+    let program = block_on(queue.compile(source.clone()))?;
+    queue.launch(&program.kernel("f")?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+    assert_eq!(block_on(queue.read_values(&x, 0..2))?, [42, 7]);
+    assert!(matches!(block_on(context().queue()?.compile(source)), Err(Error::CompileFailed { .. })));
+    Ok(())
+}
+
+#[test]
+fn log_that_panics_costs_one_program() {
+    let log: crate::LogSink = Arc::new(|line| assert!(!line.starts_with("program of PanicExec")));
+    let context = Context::new(config().with_log(log)).unwrap();
+    let queue = context.queue().unwrap();
+    for index in 0..2 * std::thread::available_parallelism().unwrap().get() {
+        let source = ProgramSource::new(text("KERNEL void f() {}"), "PanicExec").with_option(format!("-DX={index}"));
+        assert!(matches!(block_on(queue.compile(source)), Err(Error::Interrupted(_))));
+    }
+    assert!(block_on(queue.compile(source())).is_ok());
+}
+
+#[test]
+fn second_request_compiles_nothing() -> Result<()> {
+    let context = context();
+    let queue = context.queue()?;
+    let all = futures::future::join_all((0..8).map(|_| queue.compile(source())));
+    let programs = block_on(all).into_iter().collect::<Result<Vec<_>>>()?;
+    assert!(programs.iter().all(|program| Arc::ptr_eq(program, &programs[0])));
+    let counters = context.counters();
+    assert_eq!((counters.programs_compiled, counters.cache_hits_memory), (1, 7));
+    let x = queue.zeroed(8)?;
+    add(&queue, &x, 1)?;
+    add(&queue, &x, 1)?;
+    assert_eq!((context.counters().first_launches, context.counters().launches), (1, 2));
+    assert_eq!(context.counters().programs_compiled, 1);
+    Ok(())
+}
+
+#[test]
+fn cache_folder_serves_the_next_context() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let config = || config().with_cache_dir(folder.path().join("programs"));
+    let compile = |config: DeviceConfig| -> Result<_> {
+        let context = Context::new(config)?;
+        assert!(block_on(context.queue()?.compile(source()))?.kernel("add").is_ok());
+        let counters = context.counters();
+        Ok((counters.programs_compiled, counters.cache_hits_disk))
+    };
+    assert_eq!(compile(config())?, (1, 0));
+    assert_eq!(compile(config())?, (0, 1));
+    // Other options are another program.
+    assert_eq!(compile(config().with_compile_option("-DX=1"))?, (1, 0));
+    let files = || std::fs::read_dir(folder.path().join("programs")).unwrap().map(|file| file.unwrap().path());
+    assert_eq!(files().count(), 2);
+    // A damaged byte, a cut file and an empty one cost a compilation and are replaced.
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [Damage; 3] = [|file| *file.last_mut().unwrap() ^= 1, |file| file.truncate(20), Vec::clear];
+    for damage in damages {
+        for path in files() {
+            let mut file = std::fs::read(&path).unwrap();
+            damage(&mut file);
+            std::fs::write(&path, file).unwrap();
+        }
+        assert_eq!(compile(config())?, (1, 0));
+        assert_eq!(compile(config())?, (0, 1));
+    }
+    Ok(())
+}
+
+#[test]
+fn texts_in_the_common_dialect_are_left_in_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let texts = folder.path().join("texts");
+    let variables = [("DEVICEFUSION_DUMP_KERNELS", &*texts)];
+    if !alone_with("tests::programs::texts_in_the_common_dialect_are_left_in_a_folder", &variables) {
+        return;
+    }
+    let texts = std::path::PathBuf::from(std::env::var_os("DEVICEFUSION_DUMP_KERNELS").unwrap());
+    let common = "#ifdef __OPENCL_VERSION__\nkernel void\n#else\nextern \"C\" __global__ void\n#endif\nf() {}\n";
+    let broken = format!("{common}nonsense");
+    for _ in 0..2 {
+        let context = context();
+        let queue = context.queue().unwrap();
+        let of_one_compiler = match context.info().driver {
+            DriverKind::OpenCl => "kernel void f() {}",
+            DriverKind::Cuda => "extern \"C\" __global__ void f() {}",
+        };
+        for text in [common, of_one_compiler] {
+            block_on(queue.compile(ProgramSource::new(text, "tests"))).unwrap();
+        }
+        block_on(queue.compile(ProgramSource::new(common, "tests").with_option("-DX"))).unwrap();
+        block_on(queue.compile(ProgramSource::new(&*broken, "tests"))).unwrap_err();
+    }
+    let files: Vec<_> = std::fs::read_dir(texts).unwrap().map(|file| file.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    assert_eq!((file.extension().unwrap().to_str(), &*std::fs::read_to_string(file).unwrap()), (Some("cl"), common));
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is counted and told: meters, the report, the log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::Meter;
+
+#[test]
+fn meters_see_their_own_work() -> Result<()> {
+    let context = context();
+    let queue = context.queue()?;
+    let (mine, other) = (Arc::new(Meter::default()), Arc::new(Meter::default()));
+    let metered = queue.metered(&mine);
+    let x = metered.zeroed(8)?;
+    let program = block_on(metered.compile(source()))?;
+    let spin = program.kernel("spin")?;
+    metered.launch(&spin, Grid { groups: 1, group_size: 1 }, &[(&x).into(), 10_000_000u64.into()])?;
+    queue.metered(&other).launch(&spin, Grid { groups: 1, group_size: 1 }, &[(&x).into(), 1u64.into()])?;
+    block_on(metered.read(&x, 0..8))?;
+    assert_eq!((mine.launches(), other.launches()), (1, 1));
+    assert!(mine.kernel_time() > Duration::from_millis(1), "{:?}", mine.kernel_time());
+    assert!(mine.compile_time() > Duration::ZERO && other.compile_time() == Duration::ZERO);
+    assert_eq!((mine.bytes_down(), other.bytes_down()), (8, 0));
+    let report = context.report();
+    assert_eq!(report["kernels"][0]["name"], "spin");
+    assert_eq!(report["kernels"][0]["launches"], 2);
+    assert!(report["kernels"][0]["nanos"].as_u64().unwrap() >= 1_000_000);
+    Ok(())
+}
+
+#[test]
+fn without_profiling_launches_are_counted_and_not_timed() -> Result<()> {
+    let context = Context::new(config().with_profiling(false))?;
+    let meter = Arc::new(Meter::default());
+    let queue = context.queue()?.metered(&meter);
+    let x = queue.zeroed(8)?;
+    let program = block_on(queue.compile(source()))?;
+    queue.launch(&program.kernel("spin")?, Grid { groups: 1, group_size: 1 }, &[(&x).into(), 1_000_000u64.into()])?;
+    block_on(queue.finish())?;
+    assert_eq!((meter.launches(), meter.kernel_time()), (1, Duration::ZERO));
+    assert_eq!((&context.report()["kernels"][0]["launches"], &context.report()["kernels"][0]["nanos"]), (&1.into(), &0.into()));
+    Ok(())
+}
+
+#[test]
+fn report_has_the_documented_keys() -> Result<()> {
+    let context = context();
+    add(&context.queue()?, &context.queue()?.zeroed(80)?, 1)?;
+    context.synchronize()?;
+    let report = context.report();
+    let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    assert_eq!(keys(&report), "copies device kernels memory programs version");
+    assert_eq!(keys(&report["device"]), "driver driver_version index name platform");
+    assert_eq!(keys(&report["kernels"][0]), "launches name nanos");
+    assert_eq!(keys(&report["copies"]), "bytes_down bytes_up");
+    assert_eq!(keys(&report["programs"]), "cache_hits_disk cache_hits_memory compiled first_launches nanos");
+    assert_eq!(keys(&report["memory"]), "allocations cached in_use limit peak reserved");
+    assert!(report["programs"]["nanos"].as_u64() > Some(0) && report["memory"]["peak"].as_u64() > Some(0));
+    Ok(())
+}
+
+#[test]
+fn log_tells_of_the_device_and_of_each_program() -> Result<()> {
+    let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sink = Arc::clone(&lines);
+    let folder = tempfile::tempdir().unwrap();
+    let config =
+        config().with_cache_dir(folder.path()).with_log(Arc::new(move |line| sink.lock().unwrap().push(line.to_owned())));
+    for _ in 0..2 {
+        let context = Context::new(config.clone())?;
+        let queue = context.queue()?;
+        for _ in 0..2 {
+            block_on(queue.compile(source()))?;
+        }
+        let lines = std::mem::take(&mut *lines.lock().unwrap());
+        let info = context.info();
+        let device =
+            format!("{} is \"{}\" of \"{}\", {} bytes of memory", info.label(), info.name, info.platform, context.pool().limit());
+        assert!(lines.contains(&device), "{lines:?}");
+        let programs: Vec<_> = lines.iter().filter(|line| line.starts_with("program of tests: ")).collect();
+        let [program] = &programs[..] else { panic!("{lines:?}") };
+        let how = if context.counters().programs_compiled == 1 { "compiled in " } else { "loaded from the cache folder in " };
+        assert!(program.contains(how), "{program}");
+    }
+    Ok(())
+}
