@@ -160,6 +160,5 @@ fn append_codes(
         let distinct = numbers.typed_data::<u32>().iter().filter(|&&number| number != NULL).max().copied();
         let distinct = distinct.unwrap_or(0) as usize + 1;
         pieces.too_large("distinct values in the dictionary", distinct, (limits(carrier).1 + 1) as usize)
-    })?;
-    Ok(())
+    })
 }

@@ -53,18 +53,6 @@ pub enum Error {
         /// What should hold it.
         carrier: &'static str,
     },
-    /// A value outside what the column's type can have.
-    #[error(
-        "column \"{column}\" ({data_type}): a value beyond ±{greatest}, more digits than the type; SET device.enabled = false reads it"
-    )]
-    Digits {
-        /// Name of the column.
-        column: String,
-        /// Its type.
-        data_type: DataType,
-        /// The bound, unscaled.
-        greatest: i128,
-    },
     /// More than one batch can address.
     #[error("column \"{column}\" ({data_type}): {actual} {what}, limit {limit}; lower device.batch_rows")]
     TooLarge {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Host batches to one device batch, as they come.
 //!
-//! A decoder leaves a small batch in the processor's caches. Values of fixed width leave for the device
-//! from there, converted on the way; strings, dictionaries and bits wait for the last batch.
+//! A decoder leaves a small batch in the processor's caches. Numbers leave for the device from there, converted on
+//! the way; strings, dictionaries and bits wait for the last batch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use arrow::datatypes::SchemaRef;
 use device::{Buffer, Queue};
 
 use crate::narrow::is_integer;
-use crate::upload::{PieceNulls, Pieces, Uploader, fixed_bytes};
+use crate::upload::{PieceNulls, Pieces, Uploader};
 use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result, upload};
 
 /// Gathers small host batches and uploads them as a large device batch.
@@ -43,24 +43,37 @@ pub struct Gathering {
     schema: SchemaRef,
     types: Vec<Arc<ColumnType>>,
     room: usize,
+    /// Rows that most likely come.
+    expected: usize,
     rows: usize,
     /// The first batch, until another one follows: alone it need not be copied.
     first: Option<RecordBatch>,
     /// Rows of the batches.
     pieces: Vec<usize>,
     columns: Vec<Gathered>,
-    converted: MutableBuffer,
 }
-
-/// Rows that a column's buffer has room for at first.
-const FIRST_ROWS: usize = 1 << 17;
 
 /// What has come of a column.
 #[derive(Debug)]
 enum Gathered {
-    Values { natural: Carrier, carrier: Carrier, buffer: Option<Buffer>, nulls: Vec<PieceNulls> },
+    Numbers(Numbers),
     Arrays(Vec<ArrayRef>),
 }
+
+/// Numbers on their way: most in the buffer, the last ones still on the host.
+#[derive(Debug)]
+struct Numbers {
+    natural: Carrier,
+    carrier: Carrier,
+    buffer: Option<Buffer>,
+    /// Bytes written to the buffer.
+    written: usize,
+    waiting: MutableBuffer,
+    nulls: Vec<PieceNulls>,
+}
+
+/// Bytes of a column that wait for one another where each write is a transfer.
+const TRANSFER: usize = 4 << 20;
 
 impl Gathering {
     /// Nothing gathered yet, of columns in the given types. `room` is the number of rows at which the batch is full.
@@ -70,12 +83,19 @@ impl Gathering {
             schema: Arc::clone(schema),
             types: types.iter().map(|ty| Arc::new(ty.clone())).collect(),
             room,
+            expected: 0,
             rows: 0,
             first: None,
             pieces: vec![],
             columns: types.iter().map(Gathered::new).collect(),
-            converted: MutableBuffer::new(0),
         }
+    }
+
+    /// Makes room for so many rows at once, where more than one batch comes; else buffers grow with the rows.
+    #[must_use]
+    pub fn with_expected_rows(mut self, rows: usize) -> Self {
+        self.expected = rows.min(self.room);
+        self
     }
 
     /// Rows that there is room for.
@@ -88,35 +108,46 @@ impl Gathering {
         self.rows == 0
     }
 
-    /// Adds rows: of the first batch any number, of others no more than there is room for.
+    /// Adds rows: of the first batch any number, of others no more than there is room for. A batch without rows is nothing.
     ///
     /// # Errors
-    /// Those of [`upload`](crate::upload).
+    /// Those of [`upload`](crate::upload()).
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         let (rows, room) = (batch.num_rows(), self.room());
+        if rows == 0 {
+            return Ok(());
+        }
         if self.is_empty() {
             self.rows = rows;
-            self.first = (rows > 0).then_some(batch);
+            self.first = Some(batch);
             return Ok(());
         }
         if rows > room {
             return Err(Error::Malformed(format!("{rows} rows where there is room for {room}")));
         }
-        self.settle()?;
+        if let Some(first) = self.first.take() {
+            self.rows = 0;
+            self.add(&first)?;
+        }
         self.add(&batch)
     }
 
     /// Enqueues what is left to upload. More than one batch where the strings or dictionaries are too much for one.
     ///
     /// # Errors
-    /// Those of [`upload`](crate::upload).
-    pub fn finish(self) -> Result<Vec<DeviceBatch>> {
+    /// Those of [`upload`](crate::upload()).
+    pub fn finish(mut self) -> Result<Vec<DeviceBatch>> {
         if let Some(batch) = &self.first {
             let types: Vec<_> = self.types.iter().map(|ty| (**ty).clone()).collect();
             return Ok(vec![upload(&self.queue, &self.schema, &types, std::slice::from_ref(batch))?]);
         }
         if self.is_empty() {
             return Ok(vec![]);
+        }
+        for column in &mut self.columns {
+            if let Gathered::Numbers(numbers) = column {
+                numbers.send(&self.queue, self.rows, self.room.max(self.rows))?;
+            }
         }
         match self.batch(0..self.pieces.len()) {
             Err(Error::TooLarge { .. }) if self.pieces.len() > 1 => {
@@ -126,15 +157,10 @@ impl Gathering {
         }
     }
 
-    /// Moves the first batch among the others.
-    fn settle(&mut self) -> Result<()> {
-        let Some(first) = self.first.take() else { return Ok(()) };
-        self.rows = 0;
-        self.add(&first)
-    }
-
     fn add(&mut self, batch: &RecordBatch) -> Result<()> {
         let uploader = Uploader::new(&self.queue, batch.num_rows());
+        let enough = if self.queue.context().info().unified_memory { 1 } else { TRANSFER };
+        self.rows += batch.num_rows();
         for (index, (gathered, ty)) in self.columns.iter_mut().zip(&self.types).enumerate() {
             let name = self.schema.field(index).name();
             let array = batch
@@ -142,29 +168,18 @@ impl Gathering {
                 .get(index)
                 .ok_or_else(|| Error::Malformed(format!("batch has no column {index}, which the schema calls \"{name}\"")))?;
             uploader.check_type(name, ty, array)?;
-            let (natural, carrier, buffer, nulls) = match gathered {
-                Gathered::Arrays(arrays) => {
-                    arrays.push(Arc::clone(array));
-                    continue;
+            match gathered {
+                Gathered::Arrays(arrays) => arrays.push(Arc::clone(array)),
+                Gathered::Numbers(numbers) => {
+                    let pieces = Pieces { queue: &self.queue, name, ty, arrays: &[array], rows: array.len() };
+                    pieces.convert(numbers.natural, numbers.carrier, &mut numbers.waiting)?;
+                    numbers.nulls.push((array.len(), array.nulls().cloned()));
+                    if numbers.waiting.len() >= enough {
+                        numbers.send(&self.queue, self.rows.max(self.expected), self.room)?;
+                    }
                 }
-                Gathered::Values { natural, carrier, buffer, nulls } => (*natural, *carrier, buffer, nulls),
-            };
-            let at = self.rows * carrier.width();
-            let buffer = with_room(&self.queue, buffer, carrier.width(), self.rows, (self.rows + array.len(), self.room))?;
-            if natural == carrier {
-                self.queue.write(buffer, at, &fixed_bytes(array, carrier.width()))?;
-            } else {
-                self.converted.clear();
-                Pieces { queue: &self.queue, name, ty, arrays: &[array], rows: array.len() }.convert(
-                    natural,
-                    carrier,
-                    &mut self.converted,
-                )?;
-                self.queue.write(buffer, at, &self.converted)?;
             }
-            nulls.push((array.len(), array.nulls().cloned()));
         }
-        self.rows += batch.num_rows();
         self.pieces.push(batch.num_rows());
         Ok(())
     }
@@ -178,7 +193,7 @@ impl Gathering {
             let name = self.schema.field(index).name();
             match gathered {
                 Gathered::Arrays(arrays) => uploader.column(name, ty, arrays[pieces.clone()].iter().collect()),
-                Gathered::Values { buffer, nulls, .. } => {
+                Gathered::Numbers(Numbers { buffer, nulls, .. }) => {
                     let (validity, null_count) = uploader.validity(name, ty, &nulls[pieces.clone()])?;
                     let buffers = buffer.iter().cloned().collect();
                     DeviceColumn::try_new(Arc::clone(ty), rows, buffers, validity, Some(null_count), None)?.with_offset(first)
@@ -189,24 +204,28 @@ impl Gathering {
     }
 }
 
-/// A buffer of values of `width` bytes, `rows` of which are written, with room for `needed` of at most `most`.
-fn with_room<'a>(
-    queue: &Queue,
-    buffer: &'a mut Option<Buffer>,
-    width: usize,
-    rows: usize,
-    (needed, most): (usize, usize),
-) -> Result<&'a Buffer> {
-    let room = buffer.as_ref().map_or(0, |buffer| buffer.len() / width);
-    if room < needed {
-        // A limit far above what comes costs nothing.
-        let grown = queue.alloc_for_writes(width * needed.max(room * 2).max(FIRST_ROWS).min(most.max(needed)))?;
-        if let Some(buffer) = buffer.as_ref() {
-            queue.copy(buffer, 0, &grown, 0, rows * width)?;
-        }
-        *buffer = Some(grown);
+impl Numbers {
+    /// Writes what waits to the buffer, which gets room for `rows`, or for more where it has to grow, `most` at most.
+    fn send(&mut self, queue: &Queue, rows: usize, most: usize) -> Result<()> {
+        let width = self.carrier.width();
+        let room = self.buffer.as_ref().map_or(0, |buffer| buffer.len() / width);
+        let buffer = match self.buffer.take() {
+            Some(buffer) if room >= rows => buffer,
+            old => {
+                // A limit far above what comes costs nothing.
+                let grown = queue.alloc_for_writes(rows.max(room * 4).min(most) * width)?;
+                if let Some(old) = old {
+                    queue.copy(&old, 0, &grown, 0, self.written)?;
+                }
+                grown
+            }
+        };
+        queue.write(&buffer, self.written, &self.waiting)?;
+        self.written += self.waiting.len();
+        self.waiting.clear();
+        self.buffer = Some(buffer);
+        Ok(())
     }
-    buffer.as_ref().ok_or_else(|| Error::Malformed("a column without a buffer".into()))
 }
 
 impl Gathered {
@@ -216,7 +235,8 @@ impl Gathered {
             (Layout::Fixed(carrier), Some(Layout::Fixed(natural)))
                 if *carrier == natural || is_integer(*carrier) && is_integer(natural) =>
             {
-                Gathered::Values { natural, carrier: *carrier, buffer: None, nulls: vec![] }
+                let (waiting, nulls) = (MutableBuffer::new(0), vec![]);
+                Gathered::Numbers(Numbers { natural, carrier: *carrier, buffer: None, written: 0, waiting, nulls })
             }
             _ => Gathered::Arrays(vec![]),
         }

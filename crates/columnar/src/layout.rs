@@ -122,22 +122,19 @@ pub fn natural_types(schema: &Schema) -> Result<Vec<ColumnType>> {
         .collect()
 }
 
-/// As [`natural_types`], with decimals of up to 18 digits in 32 or 64 bits and bounds: for sources whose values
-/// have no more digits than their type, as those of files. An upload refuses one that has.
+/// As [`natural_types`], with decimals of up to 9 digits in 32 bits and of up to 18 in 64: for sources whose values have
+/// no more digits than their type, as those of files. An upload refuses a value that does not fit.
 ///
 /// # Errors
 /// `Unsupported`, naming the first column whose type has no device form.
 pub fn file_types(schema: &Schema) -> Result<Vec<ColumnType>> {
     let mut types = natural_types(schema)?;
     for ty in &mut types {
-        let (digits, carrier) = match ty.data_type {
-            DataType::Decimal128(digits @ ..=9, _) => (digits, Carrier::I32),
-            DataType::Decimal128(digits @ ..=18, _) => (digits, Carrier::I64),
+        ty.layout = match ty.data_type {
+            DataType::Decimal128(..=9, _) => Layout::Fixed(Carrier::I32),
+            DataType::Decimal128(..=18, _) => Layout::Fixed(Carrier::I64),
             _ => continue,
         };
-        let power = 10u128.pow(digits.into()).next_power_of_two() as i128;
-        ty.layout = Layout::Fixed(carrier);
-        ty.bounds = Some((-power, power - 1));
     }
     Ok(types)
 }

@@ -68,8 +68,7 @@ pub(crate) fn aligned(buffer: &Buffer, width: usize) -> Buffer {
     if buffer.as_ptr().align_offset(width) == 0 { buffer.clone() } else { Buffer::from_slice_ref(buffer.as_slice()) }
 }
 
-/// Appends the integers of `values` in the carrier `to`, NULLs as 0. Gives the bits that are set in any of them, or
-/// in the complement of a negative one: all values lie within ± the next power of two.
+/// Appends the integers of `values` in the carrier `to`, NULLs as 0.
 ///
 /// The error is the first value that does not fit.
 pub(crate) fn convert(
@@ -78,7 +77,7 @@ pub(crate) fn convert(
     to: Carrier,
     nulls: Option<&NullBuffer>,
     out: &mut MutableBuffer,
-) -> Result<u128, i128> {
+) -> Result<(), i128> {
     let values = aligned(values, from.width());
     let (least, greatest) = limits(to);
     let start = out.len() / to.width();
@@ -87,13 +86,12 @@ pub(crate) fn convert(
         out.resize((start + values.len()) * to.width(), 0);
         with_integer!(to, To => {
             let out = &mut out.typed_data_mut::<To>()[start..];
-            let (mut lost, mut bits): (i128, To) = (0, 0);
+            let mut lost = 0i128;
             // No comparison and no early exit: the loops become vector code on any processor.
             #[allow(clippy::unnecessary_cast)] // a carrier to itself
             let mut put = |out: &mut To, value: From| {
                 *out = value as To;
                 lost |= *out as i128 ^ value as i128;
-                bits |= if To::MIN == 0 { *out } else { *out ^ (*out >> (To::BITS - 1)) };
             };
             match nulls {
                 None => out.iter_mut().zip(values).for_each(|(out, &value)| put(out, value)),
@@ -104,8 +102,7 @@ pub(crate) fn convert(
                     .for_each(|((out, &value), valid)| put(out, if valid { value } else { 0 })),
             }
             if lost == 0 {
-                #[allow(clippy::unnecessary_cast)]
-                return Ok(bits as u128);
+                return Ok(());
             }
         }, ());
         #[allow(clippy::unnecessary_cast)]

@@ -24,7 +24,7 @@ use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Resul
 ///
 /// # Errors
 /// `Nulls` where a column declared non-nullable has NULLs, `Type` where a batch differs from the
-/// source, `Range` where a value does not fit its layout, `Digits` where it does not fit its type, `TooLarge` where the batches are too much
+/// source, `Range` where a value does not fit its layout, `TooLarge` where the batches are too much
 /// for one batch of their types; those of the device.
 pub fn upload(queue: &Queue, schema: &SchemaRef, types: &[ColumnType], batches: &[RecordBatch]) -> Result<DeviceBatch> {
     let types: Vec<_> = types.iter().map(|ty| Arc::new(ty.clone())).collect();
@@ -177,15 +177,13 @@ impl Pieces<'_> {
         place(self.queue, out)
     }
 
-    /// Appends the values in another carrier to `out`, checked against bounds that are powers of two.
+    /// Appends the values in the carrier `to` to `out`.
     pub(crate) fn convert(&self, from: Carrier, to: Carrier, out: &mut MutableBuffer) -> Result<()> {
         for array in self.arrays {
-            let bits = convert(&fixed_bytes(array, from.width()), from, to, array.nulls(), out)
-                .map_err(|value| self.outside(value, to))?;
-            if let Some((least, greatest)) = self.ty.bounds
-                && bits.leading_zeros() < greatest.max(!least).leading_zeros()
-            {
-                return Err(Error::Digits { column: self.name.into(), data_type: self.ty.data_type.clone(), greatest });
+            let values = fixed_bytes(array, from.width());
+            match from == to {
+                true => out.extend_from_slice(&values),
+                false => convert(&values, from, to, array.nulls(), out).map_err(|value| self.outside(value, to))?,
             }
         }
         Ok(())

@@ -21,7 +21,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use device::{DeviceKind, Queue};
-use futures::{Stream, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
 
 use crate::graph::{Stage, StageKind};
@@ -39,7 +39,7 @@ pub type DeviceBatchStream = Pin<Box<dyn Stream<Item = Result<DeviceBatch>> + Se
 /// What the stages of one execution share.
 struct Run {
     queue: Queue,
-    /// Where batches go up while kernels run; the same queue where an upload copies nothing.
+    /// Where batches go up while kernels run; the same queue where the device shares the host's memory.
     uploads: Queue,
     task: Arc<TaskContext>,
     batch_rows: usize,
@@ -176,7 +176,7 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
     stream::try_unfold((input, VecDeque::new(), None), move |(mut input, mut consumed, mut rest)| {
         let (stage, run, queue) = (Arc::clone(&stage), Arc::clone(&run), queue.clone());
         async move {
-            // Whoever asks for another batch has enqueued what reads the one before.
+            // Whoever asks for another batch has enqueued at least the first kernels that read the one before.
             let failed = |error| device_error(&stage.operator, error);
             consumed.push_back(run.queue.record().map_err(failed)?);
             if consumed.len() > BATCHES_AHEAD
@@ -185,15 +185,22 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
                 oldest.wait().await.map_err(failed)?;
             }
             let failed = |error| columnar_error(&stage.operator, error);
-            let mut gathering = Gathering::new(&queue, &stage.schema, &stage.types, run.batch_rows);
+            // Where one batch was full, the next one most often is.
+            let expected = if consumed.len() > 1 { run.batch_rows } else { 0 };
+            let gathering = Gathering::new(&queue, &stage.schema, &stage.types, run.batch_rows);
+            let mut gathering = gathering.with_expected_rows(expected);
             while gathering.room() > 0 {
                 let batch: RecordBatch = match rest.take() {
                     Some(rest) => rest,
                     None => match input.next().await {
-                        Some(batch) => conform(batch?, &stage.schema)?,
+                        Some(batch) => batch?,
                         None => break,
                     },
                 };
+                if batch.num_rows() == 0 {
+                    continue;
+                }
+                let batch = conform(batch, &stage.schema)?;
                 let room = gathering.room();
                 if batch.num_rows() <= room || gathering.is_empty() {
                     gathering.push(batch).map_err(failed)?;
@@ -242,9 +249,10 @@ fn project(batch: &DeviceBatch, columns: &[usize], schema: &SchemaRef) -> Result
 }
 
 fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
-    let run = move |batch: DeviceBatch| {
+    let run = move |batch: Result<DeviceBatch>| {
         let (stage, queue) = (Arc::clone(&stage), queue.clone());
-        async move {
+        let mut selected = Box::pin(async move {
+            let batch = batch?;
             let StageKind::Select { op, checks, .. } = &stage.kind else {
                 return internal_err!("a select stage");
             };
@@ -252,10 +260,19 @@ fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBa
                 Ok(selected) => Ok(selected),
                 Err(error) => Err(explain(error, &stage.operator, &queue, &batch, checks).await),
             }
+        });
+        // Its first kernels run while the input makes the next batch.
+        let begun = selected.as_mut().now_or_never();
+        async move {
+            match begun {
+                Some(selected) => selected,
+                None => selected.await,
+            }
         }
     };
-    // While the host waits for the number of survivors of one batch, the device tests the next one's rows.
-    input.map_ok(run).try_buffered(2).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
+    // While the host waits for the number of one batch's survivors, the device tests the next one's rows. Errors of the
+    // input keep their place.
+    input.map(run).buffered(2).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
 }
 
 fn limit(input: DeviceBatchStream, skip: usize, fetch: Option<usize>) -> DeviceBatchStream {

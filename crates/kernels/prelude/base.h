@@ -73,6 +73,7 @@ typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsign
 #define LSZ() ((u32)blockDim.x)
 #define GRP() ((u32)blockIdx.x)
 #define NGRP() ((u32)gridDim.x)
+#define PREFETCH(p) ((void)(p))
 #define A_ADD32(p, v) atomicAdd((u32 *)(p), (u32)(v))
 #define A_XCHG32(p, v) atomicExch((u32 *)(p), (u32)(v))
 #define A_CAS32(p, c, v) atomicCAS((u32 *)(p), (u32)(c), (u32)(v))

@@ -342,15 +342,13 @@ impl Driver for OpenClDriver {
         let items = grid.groups as usize * grid.group_size as usize;
         let group = grid.group_size as usize;
         let queue = queue.0 as cl_command_queue;
-        let before = if self.apart.is_some() { launches.before(queue, group, items) } else { vec![] };
+        let before = launches.before(queue, group, items);
         let list = if before.is_empty() { ptr::null() } else { before.as_ptr() };
         // SAFETY: all arguments are set; sizes and list are read before the call returns; `launches` holds the events.
         let event = unsafe {
             queue::enqueue_nd_range_kernel(queue, kernel.raw, 1, ptr::null(), &items, &group, before.len() as u32, list)
         };
-        if self.apart.is_some()
-            && let Ok(event) = event
-        {
+        if let Ok(event) = event {
             // SAFETY: the event came from the call just now.
             unsafe { launches.launched(queue, group, items, event) };
         }
@@ -440,6 +438,6 @@ impl Driver for OpenClDriver {
         let _alone = self.alone();
         // SAFETY: the caller promises a handle that `load` gave and that is still loaded.
         let program = unsafe { &*(program.0 as *const Program) };
-        program.kernel(&self.label, name).map(|kernel| RawKernel(kernel as u64))
+        program.kernel(&self.label, name, self.apart.as_ref()).map(|kernel| RawKernel(kernel as u64))
     }
 }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Launches of one kernel that a driver must not run side by side.
 //!
-//! PoCL keeps a loaded copy of a kernel for each group size and for each grid wider than all before it. Up to
-//! release 5 it gives a copy back by kernel and group size alone (`pocl_release_dlhandle_cache` in its
-//! `lib/CL/devices/common.c`), so that launches which use different copies at the same time confuse its counts, and
-//! the process aborts. So a launch wider than those before it waits for them, and those after it wait for it. Contexts
-//! cannot wait for each other: those that live at the same time build each text in a way of their own.
+//! PoCL keeps loaded copies of a kernel, for each group size and for grids of growing width. Up to release 5 it gives a
+//! copy back by kernel and group size alone (`pocl_release_dlhandle_cache` in its `lib/CL/devices/common.c`), so that
+//! launches which use different copies at the same time confuse its counts, and the process aborts. So only launches of
+//! one width overlap: the first one of another width waits for them, and those after it wait for it.
+//!
+//! Contexts cannot wait for each other: those that live at the same time build each text in a way of their own.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ptr;
+use std::sync::{Arc, Weak};
 
 use cl3::event;
 use cl3::types::{cl_command_queue, cl_event};
@@ -25,10 +27,12 @@ pub(super) fn must_not_overlap(info: &DeviceInfo) -> bool {
 /// The numbers of the living contexts.
 static LIVING: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// A context among those that live: their kernels are not the same to the driver.
+/// A context whose launches are kept apart, from each other and from those of other contexts.
 pub(super) struct Apart {
     number: usize,
     option: String,
+    /// By kernel: a program that is built again has the same copies.
+    launches: Mutex<HashMap<(u64, String), Weak<Mutex<Launches>>>>,
 }
 
 impl Default for Apart {
@@ -38,7 +42,7 @@ impl Default for Apart {
         living.insert(number);
         // The first one's builds are those that the driver's cache on disk has from earlier processes.
         let option = if number == 0 { String::new() } else { format!("-DDEVICEFUSION_CONTEXT={number}") };
-        Apart { number, option }
+        Apart { number, option, launches: Mutex::default() }
     }
 }
 
@@ -53,19 +57,36 @@ impl Apart {
     pub(super) fn option(&self) -> &str {
         &self.option
     }
+
+    /// What was launched of the kernel `name` of a program whose text has the hash `program`.
+    pub(super) fn launches(&self, program: u64, name: &str) -> Arc<Mutex<Launches>> {
+        let mut all = self.launches.lock();
+        let key = (program, name.to_owned());
+        if let Some(launches) = all.get(&key).and_then(Weak::upgrade) {
+            return launches;
+        }
+        all.retain(|_, launches| launches.strong_count() > 0);
+        let launches = Arc::new(Mutex::new(Launches { apart: true, sizes: HashMap::new() }));
+        all.insert(key, Arc::downgrade(&launches));
+        launches
+    }
 }
 
-/// What was launched of a kernel, by group size.
+/// What was launched of a kernel, by group size. Remembers nothing for drivers without the fault.
 #[derive(Default)]
-pub(super) struct Launches(HashMap<usize, Copies>);
+pub(super) struct Launches {
+    apart: bool,
+    sizes: HashMap<usize, Overlap>,
+}
 
-/// Launches of one group size.
+/// Launches that may run at the same time.
 #[derive(Default)]
-struct Copies {
-    /// Items of the widest grid so far, and its launch.
-    widest: usize,
-    wide: Option<(cl_command_queue, Event)>,
-    /// The last launch on each queue.
+struct Overlap {
+    /// Items of each.
+    width: usize,
+    /// The first of them, for which the others wait.
+    first: Option<(cl_command_queue, Event)>,
+    /// The last one on each queue.
     last: HashMap<cl_command_queue, Event>,
 }
 
@@ -82,6 +103,13 @@ impl Event {
         // SAFETY: the caller promises an event that is alive.
         unsafe { event::retain_event(event) }.ok().map(|()| Event(event))
     }
+
+    /// Whether its launch is still to end, and nothing says that it failed.
+    fn is_pending(&self) -> bool {
+        let status = event::get_event_data(self.0, event::CL_EVENT_COMMAND_EXECUTION_STATUS);
+        let status = status.ok().and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes);
+        status > 0
+    }
 }
 
 impl Drop for Event {
@@ -93,32 +121,37 @@ impl Drop for Event {
 
 impl Launches {
     /// What a launch on `queue` of `items` in groups of `group` must wait for; its own queue does so anyway.
-    pub(super) fn before(&self, queue: cl_command_queue, group: usize, items: usize) -> Vec<cl_event> {
-        let Some(copies) = self.0.get(&group) else { return vec![] };
-        match &copies.wide {
-            Some((other, wide)) if items <= copies.widest && !ptr::eq(*other, queue) => vec![wide.0],
-            _ if items <= copies.widest => vec![],
-            _ => copies.last.iter().filter(|(other, _)| !ptr::eq(**other, queue)).map(|(_, event)| event.0).collect(),
+    pub(super) fn before(&mut self, queue: cl_command_queue, group: usize, items: usize) -> Vec<cl_event> {
+        let Some(overlap) = self.sizes.get_mut(&group) else { return vec![] };
+        // Events hold their queues.
+        overlap.first.take_if(|(_, event)| !event.is_pending());
+        overlap.last.retain(|_, event| event.is_pending());
+        let elsewhere = |other: &cl_command_queue| !ptr::eq(*other, queue);
+        match items == overlap.width {
+            true => overlap.first.iter().filter(|(other, _)| elsewhere(other)).map(|(_, event)| event.0).collect(),
+            false => overlap.last.iter().filter(|(other, _)| elsewhere(other)).map(|(_, event)| event.0).collect(),
         }
     }
 
-    /// Notes a launch.
+    /// Notes a launch that waits for what [`before`](Self::before) gave.
     ///
     /// # Safety
     /// The event is alive, and that of the launch.
     pub(super) unsafe fn launched(&mut self, queue: cl_command_queue, group: usize, items: usize, event: cl_event) {
-        let copies = self.0.entry(group).or_default();
+        if !self.apart {
+            return;
+        }
+        let overlap = self.sizes.entry(group).or_default();
         // SAFETY: the caller promises an event that is alive.
-        unsafe {
-            if items > copies.widest {
-                copies.widest = items;
-                copies.wide = Event::of(event).map(|event| (queue, event));
-                // Whoever waits for this one waits for all before it.
-                copies.last.clear();
-            }
-            if let Some(event) = Event::of(event) {
-                copies.last.insert(queue, event);
-            }
+        let retained = || unsafe { Event::of(event) };
+        if items != overlap.width {
+            overlap.width = items;
+            overlap.first = retained().map(|event| (queue, event));
+            // Whoever waits for this one waits for those before it.
+            overlap.last.clear();
+        }
+        if let Some(event) = retained() {
+            overlap.last.insert(queue, event);
         }
     }
 }

@@ -3,13 +3,15 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use cl3::types::{cl_context, cl_device_id, cl_kernel, cl_program};
 use cl3::{device, kernel, program};
 use parking_lot::Mutex;
 
 use super::check;
-use super::launches::Launches;
+use super::launches::{Apart, Launches};
 use crate::{Error, Result};
 
 /// The dialect that kernels are written in, unless their options ask for another.
@@ -36,6 +38,8 @@ const SOURCE_IMAGE: &[u8] = b"opencl source\0";
 pub(super) struct Program {
     raw: cl_program,
     kernels: Mutex<HashMap<String, Box<Kernel>>>,
+    /// Hash of text and options, 0 for the driver's own format.
+    text: u64,
 }
 
 // SAFETY: OpenCL calls on programs are safe from any thread.
@@ -48,7 +52,7 @@ pub(super) struct Kernel {
     pub(super) raw: cl_kernel,
     /// Parameters in its text. OpenCL itself would take what an earlier launch gave for missing ones.
     pub(super) parameters: usize,
-    pub(super) launches: Mutex<Launches>,
+    pub(super) launches: Arc<Mutex<Launches>>,
 }
 
 // SAFETY: OpenCL's only calls that are not safe from any thread are those that set a kernel's
@@ -72,7 +76,9 @@ impl Program {
     /// Builds a program from its text.
     pub(super) fn build(label: &str, context: cl_context, device: cl_device_id, text: &str, options: &str) -> Result<Self> {
         let raw = check(label, "clCreateProgramWithSource", program::create_program_with_source(context, &[text]))?;
-        let this = Self { raw, kernels: Mutex::default() };
+        let mut hasher = DefaultHasher::new();
+        (text, options).hash(&mut hasher);
+        let this = Self { raw, kernels: Mutex::default(), text: hasher.finish() };
         this.finish(label, device, text, options)?;
         Ok(this)
     }
@@ -81,7 +87,7 @@ impl Program {
     pub(super) fn from_binary(label: &str, context: cl_context, device: cl_device_id, binary: &[u8]) -> Result<Self> {
         // SAFETY: the device belongs to the context.
         let raw = unsafe { program::create_program_with_binary(context, &[device], &[binary]) };
-        let this = Self { raw: check(label, "clCreateProgramWithBinary", raw)?, kernels: Mutex::default() };
+        let this = Self { raw: check(label, "clCreateProgramWithBinary", raw)?, kernels: Mutex::default(), text: 0 };
         this.finish(label, device, "", "")?;
         Ok(this)
     }
@@ -108,7 +114,7 @@ impl Program {
     }
 
     /// A kernel by name, made at the first call and owned by the program.
-    pub(super) fn kernel(&self, label: &str, name: &str) -> Result<*const Kernel> {
+    pub(super) fn kernel(&self, label: &str, name: &str, apart: Option<&Apart>) -> Result<*const Kernel> {
         let mut kernels = self.kernels.lock();
         if let Some(kernel) = kernels.get(name) {
             return Ok(std::ptr::from_ref(kernel.as_ref()));
@@ -118,7 +124,8 @@ impl Program {
         let raw = kernel::create_kernel(self.raw, &c_name).map_err(missing)?;
         let parameters = kernel::get_kernel_data(raw, kernel::CL_KERNEL_NUM_ARGS).unwrap_or_default();
         let parameters = parameters.try_into().map_or(0, u32::from_ne_bytes) as usize;
-        let kernel = Box::new(Kernel { raw, parameters, launches: Mutex::default() });
+        let launches = apart.map_or_else(Arc::default, |apart| apart.launches(self.text, name));
+        let kernel = Box::new(Kernel { raw, parameters, launches });
         let kernel = kernels.entry(name.to_owned()).or_insert(kernel);
         Ok(std::ptr::from_ref(kernel.as_ref()))
     }

@@ -153,15 +153,22 @@ pub(super) fn group_size(options: &Options) -> u32 {
     }
 }
 
+/// Text that declares the rows of a group of one item in the cpu profile, from `begin` to `end`: every group has the same
+/// share, a multiple of 64 for the sake of bitmaps.
+pub(super) fn run_of_rows(n: &str) -> String {
+    format!(
+        "  u64 run = (({n} + NGRP() - 1) / NGRP() + 63) & ~(u64)63;\n\
+         \x20 u64 begin = run * GRP() < {n} ? run * GRP() : {n}, end = begin + run < {n} ? begin + run : {n};\n"
+    )
+}
+
 /// The loop over `row` of `n` rows that the items of a grid of any size share: a contiguous run for
 /// each on a CPU, strided on a GPU so that neighbours read neighbours.
 pub(super) fn for_rows(profile: Profile, row: &str, n: &str, statements: &str) -> String {
     match profile {
-        Profile::Cpu => format!(
-            "  u64 run = (({n} + NGRP() - 1) / NGRP() + 63) & ~(u64)63, begin = run * GRP();\n\
-             \x20 u64 end = begin + run < {n} ? begin + run : {n};\n\
-             \x20 for (u64 {row} = begin; {row} < end; ++{row}) {{\n{statements}  }}\n"
-        ),
+        Profile::Cpu => {
+            format!("{}  for (u64 {row} = begin; {row} < end; ++{row}) {{\n{statements}  }}\n", run_of_rows(n))
+        }
         Profile::Gpu => format!("  for (u64 {row} = GID(); {row} < {n}; {row} += GSZ()) {{\n{statements}  }}\n"),
     }
 }

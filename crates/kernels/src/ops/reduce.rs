@@ -14,7 +14,7 @@ use super::accumulate::{Accumulators, Kind, Use};
 use super::group::{GroupBy, GroupByState};
 use super::output::Output;
 use super::primitives::Primitives;
-use super::program::{Kernel, Program, check_row, for_rows, group_size, spread, word};
+use super::program::{Kernel, Program, check_row, for_rows, group_size, run_of_rows, spread, word};
 use super::source::Source;
 use super::{Input, Options};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
@@ -338,10 +338,7 @@ fn reduce_kernel(
     if profile == Profile::Gpu {
         body.push_str(&for_rows(profile, "row", &n, &statements));
     } else {
-        body.push_str(&format!(
-            "  u64 run = (({n} + NGRP() - 1) / NGRP() + 63) & ~(u64)63, begin = run * GRP();\n\
-             \x20 u64 end = begin + run < {n} ? begin + run : {n};\n"
-        ));
+        body.push_str(&run_of_rows(&n));
         let (mut open, mut close) = (String::new(), String::new());
         for (index, narrow) in &blocks {
             let state = &own.list[*index];

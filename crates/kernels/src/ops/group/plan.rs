@@ -9,8 +9,8 @@ use columnar::ColumnType;
 use super::best::{Best, KEPT};
 use super::key::{Form, Key};
 use super::table::{
-    CACHED, GLANCE_INLINE, GLANCE_WIDE, INSERT_INLINE, INSERT_WIDE, NO_GROUP, NUMBER_WIDE, UNRESOLVED, claimed, find_blocks,
-    number_inline, probe_inline, probe_wide, slot_inline,
+    FETCHED_GROUPS, INSERT_INLINE, INSERT_WIDE, NO_GROUP, NUMBER_WIDE, UNRESOLVED, claimed, find_blocks, glance_inline,
+    glance_wide, number_inline, probe_inline, probe_wide, slot_inline,
 };
 use super::{Feed, GroupBy, Kernels, Mode, private};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
@@ -436,15 +436,15 @@ impl Draft {
             Mode::Inline { null_slot } => {
                 let number = number_inline(*null_slot);
                 let probe = probe_inline(&claimed(profile, &number));
-                (GLANCE_INLINE, number, probe)
+                (glance_inline(), number, probe)
             }
             _ => {
                 let (row, group) = self.comparisons(planned, &own, &mut params)?;
-                (GLANCE_WIDE, NUMBER_WIDE.into(), again + &probe_wide(&row, &group, &claimed(profile, NUMBER_WIDE)))
+                (glance_wide(), NUMBER_WIDE.into(), again + &probe_wide(&row, &group, &claimed(profile, NUMBER_WIDE)))
             }
         };
         let body = match profile {
-            Profile::Cpu => find_blocks(&slot, glance, &probe, &number),
+            Profile::Cpu => find_blocks(&slot, &glance, &probe, &number),
             Profile::Gpu => {
                 let text = slot.replace("@PROBE@", &format!("u64 seen = slots[2 * h];\n{probe}"));
                 for_rows(
@@ -577,7 +577,7 @@ impl Draft {
                 let slots = writer.params().named("slots", "const G u64 *RESTRICT");
                 if self.private && words > 0 {
                     writer.push(&format!(
-                        "if ({capacity} > {CACHED}) {{\n\
+                        "if ({capacity} >= {FETCHED_GROUPS}) {{\n\
                          \x20 u64 soon = {ids}[row + {AHEAD} < {n} ? row + {AHEAD} : row];\n\
                          \x20 PREFETCH({states} + ((u64)GRP() * {capacity} + (soon < {capacity} ? soon : 0)) * {words});\n\
                          }}"

@@ -15,6 +15,7 @@ use device::{Arg, Buffer, Queue};
 
 use crate::Result;
 use crate::codegen::Profile;
+use crate::ops::program::run_of_rows;
 
 /// Probes after which a table counts as full.
 pub(super) const PROBES: u32 = 512;
@@ -39,20 +40,25 @@ pub(super) mod control {
 
 /// Rows whose slots the cpu profile fetches while it looks the rows before them up: cache misses overlap.
 pub(super) const BLOCK: usize = 128;
-/// Up to so many groups or slots stay in a core's own caches: fetching ahead would cost more than it gains.
-pub(super) const CACHED: usize = 1 << 14;
+/// From so many slots on, 16 bytes each, and so many groups, a core's own caches miss often enough that fetching ahead pays.
+const FETCHED_SLOTS: usize = 1 << 16;
+pub(super) const FETCHED_GROUPS: usize = 1 << 15;
 
 /// Text that sets `id` and `found` where the slot `h` holds the row's inline key, without a branch.
-pub(super) const GLANCE_INLINE: &str = "      u64 at = h == NO_ROW ? 0 : h, g = ((const G u64 *)slots)[2 * at + 1];
+pub(super) fn glance_inline() -> String {
+    format!(
+        "      u64 at = h == NO_ROW ? 0 : h, g = ((const G u64 *)slots)[2 * at + 1];
       i32 found = ((const G u64 *)slots)[2 * at] == (h > mask ? 0 : key);
-      u32 id = g == NO_ROW ? (u32)h | 0x80000000u : (u32)g;
-      if (h == NO_ROW) { id = 0xffffffffu; found = 1; }
-";
+      u32 id = g == NO_ROW ? (u32)h | {UNRESOLVED} : (u32)g;
+      if (h == NO_ROW) {{ id = {NO_GROUP}; found = 1; }}
+"
+    )
+}
 
 /// The same for wide keys, which are compared one by one.
-pub(super) const GLANCE_WIDE: &str = "      i32 found = h == NO_ROW;
-      u32 id = 0xffffffffu;
-";
+pub(super) fn glance_wide() -> String {
+    format!("      i32 found = h == NO_ROW;\n      u32 id = {NO_GROUP};\n")
+}
 
 /// Text that finds the slot `h` where probing for `key` begins; `is_null` where NULL has one of its own.
 pub(super) fn slot_inline(null_slot: bool) -> String {
@@ -142,9 +148,7 @@ if (id == {NO_GROUP}) control[{full}] = 1;",
 /// and `number` numbers a claim.
 pub(super) fn find_blocks(slot: &str, glance: &str, probe: &str, number: &str) -> String {
     format!(
-        "  u64 run = ((n + NGRP() - 1) / NGRP() + 63) & ~(u64)63;
-  u64 first = run * GRP() < n ? run * GRP() : n, end = first + run < n ? first + run : n;
-  u64 all_keys[{twice}], all_slots[{twice}];
+        "{run}  u64 first = begin, all_keys[{twice}], all_slots[{twice}];
   u32 missed[{BLOCK}], claims[{BLOCK}];
   u32 width = 0, here = 0;
   /* A table that is full is replaced anyway. */
@@ -157,7 +161,7 @@ pub(super) fn find_blocks(slot: &str, glance: &str, probe: &str, number: &str) -
 {slot}      all_keys[there + i] = key;
       all_slots[there + i] = h;
     }}
-    if (mask > {CACHED}) for (u32 i = 0; i < coming; ++i) PREFETCH(&slots[all_slots[there + i] == NO_ROW ? 0 : 2 * all_slots[there + i]]);
+    if (mask >= {FETCHED_SLOTS}) for (u32 i = 0; i < coming; ++i) PREFETCH(&slots[all_slots[there + i] == NO_ROW ? 0 : 2 * all_slots[there + i]]);
     u32 missed_count = 0, claim_count = 0;
     for (u32 i = 0; i < width; ++i) {{
       u64 key = all_keys[here + i], h = all_slots[here + i];
@@ -185,6 +189,7 @@ pub(super) fn find_blocks(slot: &str, glance: &str, probe: &str, number: &str) -
     here = there;
   }}
 ",
+        run = run_of_rows("n"),
         twice = 2 * BLOCK,
         full = control::FULL,
         groups = control::GROUPS,
