@@ -15,6 +15,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, Int64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use columnar::natural_types;
+use kernels::Error;
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr};
 use kernels::ops::{GroupBy, Input, Options};
@@ -278,6 +279,36 @@ fn every_size() {
                 check(&batches, &[7], None, "dense", &options);
             }
         }
+    }
+}
+
+/// Around the 128 rows that the cpu profile looks up at a time, in tables large enough to be fetched ahead of it.
+#[test]
+fn every_size_around_a_block_of_look_ups() {
+    for options in profiles() {
+        for (n, initial_groups) in
+            [126, 127, 128, 129, 254, 255, 256, 257, 258, 511, 513].into_iter().flat_map(|n| [(n, 16), (n, 1 << 17)])
+        {
+            let options = Options { initial_groups, ..options.clone() };
+            let batches = [data(n, 100, 6), data(n + 1, 100, 7)];
+            check(&batches, &[2], Some(60), "inline", &options);
+            check(&batches, &[3], None, "wide", &options);
+        }
+    }
+}
+
+/// A table that is too small ends look-ups early: the row that is named is the lowest all the same.
+#[test]
+fn the_lowest_failing_row_is_named_while_the_table_grows() {
+    let n = 100_000;
+    let text = |i: usize| if i == 3000 || i % 20_000 == 19_999 { format!("x{i}") } else { i.to_string() };
+    let batch = batch(vec![("s", Arc::new(StringArray::from_iter_values((0..n).map(text))) as ArrayRef, false)]);
+    let number = Expr::Cast { expr: Box::new(col(0)), to: DataType::Int64, checked: true };
+    let keys = [(number, Field::new("k", DataType::Int64, false))];
+    let aggregates = [aggregate(Count, None, DataType::Int64)];
+    for options in small_tables() {
+        let result = group_with(input(&batch.schema(), None), std::slice::from_ref(&batch), &keys, &aggregates, &options);
+        assert!(matches!(result, Err(Error::Row { row: 3000 })), "{result:?}");
     }
 }
 

@@ -13,7 +13,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int32Type, Int64Type, UInt64Type};
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::expr::AggregateFunction::*;
-use kernels::expr::CompareOp;
+use kernels::expr::{ArithmeticOp, CompareOp};
 use kernels::ops::{Input, Reduce};
 use kernels::{Error, expr::Expr};
 use support::*;
@@ -163,6 +163,40 @@ fn several_batches_with_a_filter() {
     check(&[1000, 0, 1, 5000, 33], Some(-20));
 }
 
+/// Around the 32 rows that the cpu profile tests at a time, the 64 of a group's share and the 4096 of a block.
+#[test]
+fn every_size_with_a_filter() {
+    for n in [31, 32, 33, 64, 65, 129, 4095, 4096, 4097, 8193, (1 << 17) + 1] {
+        check(&[n], Some(13));
+    }
+}
+
+#[test]
+fn the_lowest_failing_row_is_named_and_filtered_rows_do_not_fail() {
+    let batch = batch(vec![
+        ("a", Arc::new(Int64Array::from_iter_values(0..100_000)) as ArrayRef, false),
+        ("b", Arc::new(Int64Array::from_iter_values((0..100_000).map(|i| i64::from(i < 50_000 || i % 1000 != 7)))), false),
+        ("x", Arc::new(Float64Array::from_iter_values((0..100_000).map(|i| f64::from(i) / 8.0))), false),
+    ]);
+    let quotient = arithmetic(ArithmeticOp::Divide, col(0), col(1), DataType::Int64);
+    let below = |bound| Some(compare(CompareOp::Lt, col(0), int(bound, DataType::Int64)));
+    // With the float, rows are visited one by one; without it they are not.
+    let float = aggregate(Sum, Some(col(2)), DataType::Float64);
+    for more in [vec![], vec![float]] {
+        let aggregates: Vec<_> =
+            [aggregate(Sum, Some(quotient.clone()), DataType::Int64)].into_iter().chain(more.iter().cloned()).collect();
+        for options in profiles() {
+            let reduce = |filter| try_reduce(&batch.schema(), std::slice::from_ref(&batch), filter, &aggregates, &options);
+            assert!(matches!(reduce(None), Err(Error::Row { row: 50_007 })));
+            assert!(matches!(reduce(below(60_000)), Err(Error::Row { row: 50_007 })));
+            let sum = reduce(below(50_007)).unwrap();
+            assert_eq!(sum.column(0).as_primitive::<Int64Type>().value(0), (0..50_007).sum::<i64>());
+            let failing = compare(CompareOp::Gt, quotient.clone(), int(1, DataType::Int64));
+            assert!(matches!(reduce(Some(failing)), Err(Error::Row { row: 50_007 })));
+        }
+    }
+}
+
 #[test]
 fn a_filter_that_keeps_nothing_gives_nulls() {
     check(&[1000], Some(-100));
@@ -188,10 +222,13 @@ fn narrow_decimals_sum_exactly() {
             layout: Layout::Fixed(Carrier::I64),
             bounds,
         }];
-        let sum: i128 = (0..n).map(|i| i128::from(value(i))).sum();
-        for options in profiles() {
+        let most = 1 << 18;
+        for (options, filtered) in profiles().flat_map(|options| [(options.clone(), false), (options, true)]) {
+            let kept = || (0..n).map(value).filter(|value| !filtered || *value < most).map(i128::from);
+            let (sum, count) = (kept().sum::<i128>(), kept().count() as i128);
             let queue = queue();
-            let input = Input { schema: batch.schema(), types: types.clone(), filter: None };
+            let filter = compare(CompareOp::Lt, col(0), int(most.into(), DataType::Decimal128(25, 2)));
+            let input = Input { schema: batch.schema(), types: types.clone(), filter: filtered.then_some(filter) };
             let aggregates = vec![
                 aggregate(Sum, Some(col(0)), DataType::Decimal128(35, 2)),
                 aggregate(Avg, Some(col(0)), DataType::Decimal128(29, 6)),
@@ -207,8 +244,8 @@ fn narrow_decimals_sum_exactly() {
             let result = down(&queue, &result.unwrap());
             let word = |column: usize| result.column(column).as_primitive::<Decimal128Type>().value(0);
             assert_eq!(word(0), sum * 2, "{bounds:?} {:?}", reduce.kernel_text());
-            assert_eq!(word(1), sum * 2 * 10_000 / (2 * n as i128));
-            assert_eq!(word(2), (0..n).map(|i| i128::from(value(i))).min().unwrap());
+            assert_eq!(word(1), sum * 2 * 10_000 / (2 * count));
+            assert_eq!(word(2), kept().min().unwrap());
         }
     }
 }

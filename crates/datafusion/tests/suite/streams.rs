@@ -9,6 +9,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::exec_err;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -174,6 +175,43 @@ fn partitions_decode_at_once() {
         let rows = rows.expect("one partition waits for the end of another").unwrap();
         assert_eq!(rows.lines(), ["| 1 | 80 |", "| 2 | 40 |"]);
         assert!(rows.launches > 0, "nothing was launched");
+    });
+}
+
+/// A batch, and then an error.
+#[derive(Debug)]
+struct Failing(RecordBatch);
+
+impl PartitionStream for Failing {
+    fn schema(&self) -> &SchemaRef {
+        self.0.schema_ref()
+    }
+
+    fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let items = [Ok(self.0.clone()), exec_err!("the input is broken")];
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(self.schema()), stream::iter(items)))
+    }
+}
+
+#[test]
+fn an_error_of_the_input_comes_after_the_rows_before_it() {
+    block_on(async {
+        let column = Arc::new(Int64Array::from_iter_values(0..100)) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("i", column)]).unwrap();
+        let table = StreamingTable::try_new(batch.schema(), vec![Arc::new(Failing(batch.clone()))]).unwrap();
+        let ctx = strict(1);
+        set(&ctx, "device.batch_rows", "100");
+        ctx.register_table("t", Arc::new(table)).unwrap();
+        let rows = answer(&ctx, "SELECT i FROM t WHERE i > 95 LIMIT 4").await.unwrap();
+        assert_eq!(rows.num_rows(), 4);
+        assert!(rows.launches > 0, "nothing was launched");
+        for (sql, message) in [
+            ("SELECT i FROM t WHERE i > 95", "the input is broken"),
+            ("SELECT 1 / (i - 99) AS q FROM t WHERE i > 95", "Divide by zero"),
+        ] {
+            let error = answer(&ctx, sql).await.err().unwrap().to_string();
+            assert!(error.contains(message), "{sql}: {error}");
+        }
     });
 }
 
