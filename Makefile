@@ -16,7 +16,7 @@ help:
 	@echo "make demo   SQL on the device beside plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
 	@echo "make test   the whole test suite, on an OpenCL driver for the CPU"
-	@echo "make test-datafusion  DataFusion's own SQL tests, the plugin on and off; a quarter of an hour"
+	@echo "make test-datafusion  DataFusion's own SQL tests, the plugin on and off; some ten minutes"
 	@echo "make lint   formatting and clippy, as CI wants them"
 	@echo "make docs   the Rust documentation, links of all pages, and the book where mdbook is installed"
 

@@ -56,7 +56,7 @@ const SETTINGS: &[SettingDoc] = &[
         key: "device.batch_rows",
         default: "0",
         frozen: false,
-        description: "Rows that host input is gathered to before an upload; 0 chooses by device (131072 on CPU devices, 1048576 elsewhere). More rows mean fewer launches and more device memory per query",
+        description: "Rows of the device batches that host input is gathered to; 0 chooses by device (131072 on CPU devices, 1048576 elsewhere). More rows mean fewer launches and more device memory per query",
     },
     SettingDoc {
         key: "device.cache_dir",

@@ -100,7 +100,7 @@ fn run_closes_with_counts_and_reasons_by_frequency() {
 }
 
 #[test]
-#[ignore = "takes a quarter of an hour; .ci/run runs it by itself"]
+#[ignore = "takes some ten minutes; .ci/run runs it by itself"]
 fn suite_of_datafusion_passes_as_plain() {
     let fast = "device.compile_options=-cl-opt-disable";
     run(&["--suite", "datafusion", "--set", fast, "--exceptions", "sql-tests/datafusion-exceptions.txt"]);

@@ -83,7 +83,7 @@ fn a_result_that_is_dropped_midway_returns_its_memory() {
 }
 
 #[test]
-fn uploads_have_a_queue_of_their_own_where_they_copy() {
+fn uploads_have_a_queue_of_their_own_on_devices_with_memory_of_their_own() {
     block_on(async {
         for own_memory in [true, false] {
             let plan = FaultPlan::masking(move |info| info.unified_memory &= !own_memory);

@@ -17,18 +17,20 @@ use crate::{Error, Result};
 /// The dialect that kernels are written in, unless their options ask for another.
 pub(super) const STANDARD: &str = "-cl-std=CL1.2";
 
-/// Without it a quotient or root of floats may be off by a few units in the last place; doubles never are.
-const EXACT_FLOATS: &str = "-w -cl-fp32-correctly-rounded-divide-sqrt";
+/// Without it PoCL's compiler counts its warnings on the process's stderr. Tests lint the texts.
+const QUIET: &str = "-w";
 
-/// Options of every build for a device, apart from the dialect. Without `-w` PoCL's compiler counts its warnings on the
-/// process's stderr; the texts are linted in tests.
+/// Besides, without the other one a quotient or root of floats may be off by a few units in the last place; doubles never are.
+const QUIET_AND_EXACT: &str = "-w -cl-fp32-correctly-rounded-divide-sqrt";
+
+/// Options of every build for a device, apart from the dialect.
 ///
 /// Fused multiply-add, which rounds once where the host rounds twice, is switched off in the text itself, by
 /// `#pragma OPENCL FP_CONTRACT OFF`: there is no option for it.
 pub(super) fn fixed_options(device: cl_device_id) -> &'static str {
     let known = device::get_device_data(device, device::CL_DEVICE_SINGLE_FP_CONFIG).unwrap_or_default();
     let exact = known.try_into().is_ok_and(|known| u64::from_ne_bytes(known) & device::CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0);
-    if exact { EXACT_FLOATS } else { "-w" }
+    if exact { QUIET_AND_EXACT } else { QUIET }
 }
 
 /// Marks an image that holds options and text instead of the driver's own format.
