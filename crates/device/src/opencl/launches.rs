@@ -32,8 +32,11 @@ pub(super) struct Apart {
     number: usize,
     option: String,
     /// By kernel: a program that is built again has the same copies.
-    launches: Mutex<HashMap<(u64, String), Weak<Mutex<Launches>>>>,
+    launches: Mutex<HashMap<KernelKey, Weak<Mutex<Launches>>>>,
 }
+
+/// Hash of the program's text, and the kernel's name.
+type KernelKey = (u64, String);
 
 impl Default for Apart {
     fn default() -> Self {
