@@ -312,6 +312,42 @@ fn the_lowest_failing_row_is_named_while_the_table_grows() {
     }
 }
 
+/// What lies below a group's NULL does not show in its neighbours.
+#[test]
+fn least_and_greatest_booleans_beside_groups_of_nulls() {
+    let n = 5000;
+    let key = |i: usize| (random(i, 1) % 1000) as i64;
+    let flag = |i: usize| (key(i) % 3 > 0).then(|| random(i, 2).is_multiple_of(4));
+    let batch = batch(vec![
+        ("k", Arc::new(Int64Array::from_iter_values((0..n).map(key))) as ArrayRef, false),
+        ("flag", Arc::new((0..n).map(flag).collect::<BooleanArray>()), true),
+    ]);
+    let keys = [(col(0), Field::new("k", DataType::Int64, false))];
+    let aggregates = [Min, Max, BoolAnd, BoolOr].map(|function| aggregate(function, Some(col(1)), DataType::Boolean));
+    let mut expected: BTreeMap<i64, Option<(bool, bool)>> = BTreeMap::new();
+    for i in 0..n {
+        let group = expected.entry(key(i)).or_default();
+        if let Some(flag) = flag(i) {
+            let (least, greatest) = group.unwrap_or((flag, flag));
+            *group = Some((least & flag, greatest | flag));
+        }
+    }
+    for options in small_tables() {
+        let result =
+            group_with(input(&batch.schema(), None), std::slice::from_ref(&batch), &keys, &aggregates, &options).unwrap();
+        assert_eq!(result.num_rows(), expected.len());
+        for row in 0..result.num_rows() {
+            let key = result.column(0).as_primitive::<Int64Type>().value(row);
+            let flags = [1, 2, 3, 4].map(|column| {
+                let flags = result.column(column).as_boolean();
+                flags.is_valid(row).then(|| flags.value(row))
+            });
+            let (least, greatest) = expected[&key].unzip();
+            assert_eq!(flags, [least, greatest, least, greatest], "group {key}, {:?}", options.profile);
+        }
+    }
+}
+
 #[test]
 fn unique_keys_grow_the_table() {
     for options in small_tables() {

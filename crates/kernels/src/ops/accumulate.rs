@@ -561,6 +561,8 @@ fn unordered(word: &str, ctype: CType) -> String {
     match ctype {
         CType::F64 => format!("f64_unkey({signed})"),
         CType::F32 => format!("f32_unkey((i32){signed})"),
+        // No value at all leaves ones.
+        CType::Bool => format!("(i32)({word} & 1)"),
         ctype if ctype.is_signed() => format!("({}){signed}", ctype.local()),
         ctype => format!("({}){word}", ctype.local()),
     }

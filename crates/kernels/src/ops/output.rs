@@ -91,8 +91,13 @@ impl Output {
             }
             _ => {
                 let values = writer.params().named(&self.values, &format!("G {} *RESTRICT", self.ctype.name()));
-                let cast = if self.ctype == CType::I128 { String::new() } else { format!("({})", self.ctype.name()) };
-                writer.push(&format!("{values}[{place}] = {cast}{code};"));
+                let value = match self.ctype {
+                    CType::I128 => code.clone(),
+                    // Below a NULL there may be anything, and the bytes of several rows become one of bits.
+                    CType::Bool => format!("(u8)({code} & 1)"),
+                    ctype => format!("({}){code}", ctype.name()),
+                };
+                writer.push(&format!("{values}[{place}] = {value};"));
             }
         }
     }
