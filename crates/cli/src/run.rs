@@ -16,7 +16,8 @@ use datafusion_cli::DATAFUSION_CLI_VERSION;
 use datafusion_cli::cli_context::CliSessionContext;
 use datafusion_cli::command::{Command, OutputFormat};
 use datafusion_cli::exec;
-use datafusion_cli::print_options::PrintOptions;
+use datafusion_cli::print_format::PrintFormat;
+use datafusion_cli::print_options::{MaxRows, PrintOptions};
 use devicefusion::DeviceRuntime;
 
 use crate::args::Args;
@@ -48,7 +49,11 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
     let print = PrintOptions {
         format: args.format,
         quiet: args.quiet,
-        maxrows: args.maxrows,
+        // What other programs read is never cut.
+        maxrows: match args.format {
+            PrintFormat::Table | PrintFormat::Automatic => args.maxrows,
+            _ => MaxRows::Unlimited,
+        },
         color: args.color,
         instrumented_registry: Arc::clone(&registry),
     };

@@ -412,6 +412,16 @@ fn formats_are_those_of_datafusion_cli() {
 }
 
 #[test]
+fn only_tables_are_cut() {
+    const SQL: &str = "SELECT value FROM generate_series(1, 20000)";
+    for (format, lines) in [("csv", 20_001), ("tsv", 20_001), ("nd-json", 20_000)] {
+        let run = shell(&["-q", "--format", format, "-c", SQL]);
+        assert_eq!(run.stdout.lines().filter(|line| !line.is_empty()).count(), lines, "{format}");
+    }
+    assert!(shell(&["-q", "-c", SQL]).stdout.lines().count() < 100);
+}
+
+#[test]
 fn backslash_commands_work_as_commands() {
     let run = shell(&["-q", "-c", "CREATE TABLE seen AS VALUES (1)", "\\d", "\\d seen"]);
     assert!(run.success, "{}", run.stderr);

@@ -199,7 +199,9 @@ fn out_of_memory(pool: &str, requested: usize, in_use: usize, limit: usize, sett
     let (asked, used) = (human(requested), human(in_use));
     if in_use.saturating_add(requested) > limit && limit > 0 {
         let limit = human(limit);
-        format!("pool \"{pool}\": {asked} requested, {used} of {limit} in use; raise {setting} or run fewer queries at once")
+        format!(
+            "pool \"{pool}\": {asked} requested, {used} of {limit} in use; raise {setting}, lower device.batch_rows or run fewer queries at once"
+        )
     } else {
         format!(
             "pool \"{pool}\": {asked} requested, {used} in use, and the driver has no more; lower {setting} or run fewer queries at once"
