@@ -42,7 +42,8 @@ pub struct Gathering {
     queue: Queue,
     schema: SchemaRef,
     types: Vec<Arc<ColumnType>>,
-    room: usize,
+    /// Rows of a full batch.
+    capacity: usize,
     /// Rows that most likely come.
     expected: usize,
     rows: usize,
@@ -76,13 +77,13 @@ struct Numbers {
 const TRANSFER: usize = 4 << 20;
 
 impl Gathering {
-    /// Nothing gathered yet, of columns in the given types. `room` is the number of rows at which the batch is full.
-    pub fn new(queue: &Queue, schema: &SchemaRef, types: &[ColumnType], room: usize) -> Self {
+    /// Nothing gathered yet, of columns in the given types. `capacity` is the number of rows at which the batch is full.
+    pub fn new(queue: &Queue, schema: &SchemaRef, types: &[ColumnType], capacity: usize) -> Self {
         Self {
             queue: queue.clone(),
             schema: Arc::clone(schema),
             types: types.iter().map(|ty| Arc::new(ty.clone())).collect(),
-            room,
+            capacity,
             expected: 0,
             rows: 0,
             first: None,
@@ -94,13 +95,13 @@ impl Gathering {
     /// Makes room for so many rows at once, where more than one batch comes; else buffers grow with the rows.
     #[must_use]
     pub fn with_expected_rows(mut self, rows: usize) -> Self {
-        self.expected = rows.min(self.room);
+        self.expected = rows.min(self.capacity);
         self
     }
 
-    /// Rows that there is room for.
+    /// Rows that there still is room for.
     pub fn room(&self) -> usize {
-        self.room.saturating_sub(self.rows)
+        self.capacity.saturating_sub(self.rows)
     }
 
     /// Whether nothing was gathered.
@@ -146,7 +147,7 @@ impl Gathering {
         }
         for column in &mut self.columns {
             if let Gathered::Numbers(numbers) = column {
-                numbers.send(&self.queue, self.rows, self.room.max(self.rows))?;
+                numbers.send(&self.queue, self.rows, self.capacity.max(self.rows))?;
             }
         }
         match self.batch(0..self.pieces.len()) {
@@ -175,7 +176,7 @@ impl Gathering {
                     pieces.convert(numbers.natural, numbers.carrier, &mut numbers.waiting)?;
                     numbers.nulls.push((array.len(), array.nulls().cloned()));
                     if numbers.waiting.len() >= enough {
-                        numbers.send(&self.queue, self.rows.max(self.expected), self.room)?;
+                        numbers.send(&self.queue, self.rows.max(self.expected), self.capacity)?;
                     }
                 }
             }

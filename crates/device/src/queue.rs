@@ -297,11 +297,6 @@ impl Queue {
         if bytes == 0 {
             return Ok(());
         }
-        if let (Some(source), Some(target)) = (from.idle_host(), to.idle_host()) {
-            // SAFETY: the ranges lie in the buffers' memory, do not overlap, and nothing enqueued uses them.
-            unsafe { copy_bytes(source + from_offset, target + to_offset, bytes) };
-            return Ok(());
-        }
         self.follow(from)?;
         self.follow(to)?;
         // SAFETY: the handles are alive and stay so, the ranges were checked.

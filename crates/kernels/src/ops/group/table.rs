@@ -39,7 +39,7 @@ pub(super) mod control {
 }
 
 /// Rows whose slots the cpu profile fetches while it looks the rows before them up: cache misses overlap.
-pub(super) const BLOCK: usize = 128;
+const BLOCK: usize = 128;
 /// From so many slots on, 16 bytes each, and so many groups, a core's own caches miss often enough that fetching ahead pays.
 const FETCHED_SLOTS: usize = 1 << 16;
 pub(super) const FETCHED_GROUPS: usize = 1 << 15;
