@@ -10,6 +10,7 @@ use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::common::{Result, config_err, exec_err};
 use datafusion::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
+use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -95,6 +96,15 @@ impl Session {
         empty()
     }
 
+    /// Fails where a setting forbids to run a query as it is planned. DataFusion's EXPLAIN in this format shows
+    /// no physical plan then, and does not say why.
+    async fn check_placement(&self, query: &LogicalPlan) -> Result<()> {
+        match self.context.state().create_physical_plan(query).await {
+            Err(DataFusionError::Context(rule, cause)) if rule == "DevicePlanner" => Err(DataFusionError::Context(rule, cause)),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a table belongs to the device's schema and needs nothing that only tables on the
     /// host have.
     fn streams_to_device(&self, create: &CreateMemoryTable) -> bool {
@@ -131,6 +141,10 @@ impl CliSessionContext for Session {
         match plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) if self.streams_to_device(&create) => {
                 self.create_device_table(create).await
+            }
+            LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Indent && !explain.verbose => {
+                self.check_placement(&explain.plan).await?;
+                self.context.execute_logical_plan(LogicalPlan::Explain(explain)).await
             }
             plan => self.context.execute_logical_plan(plan).await,
         }

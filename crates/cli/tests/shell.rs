@@ -120,9 +120,12 @@ fn strict_runs_what_has_a_device_form() {
 
 #[test]
 fn strict_refuses_what_stays_on_the_host() {
-    let run = shell(&["--strict", "-c", "SELECT reverse(column1) FROM VALUES ('ab')"]);
-    assert!(!run.success);
-    assert!(run.stderr.contains("device.fallback"), "{}", run.stderr);
+    for explain in ["", "EXPLAIN ", "EXPLAIN FORMAT INDENT "] {
+        let run = shell(&["--strict", "-c", &format!("{explain}SELECT reverse(column1) FROM VALUES ('ab')")]);
+        assert!(!run.success);
+        assert!(run.stderr.contains("device.fallback"), "{}", run.stderr);
+    }
+    assert!(shell(&["--strict", "-c", "EXPLAIN FORMAT INDENT CREATE TABLE t AS SELECT 1"]).success);
 }
 
 #[test]

@@ -80,7 +80,7 @@ const SETTINGS: &[SettingDoc] = &[
         key: "device.enabled",
         default: "true",
         frozen: false,
-        description: "Whether plans are moved to the device at all",
+        description: "Whether plans are moved to the device at all; with false they are plain DataFusion's, and EXPLAIN gives no reasons",
     },
     SettingDoc {
         key: "device.fallback",

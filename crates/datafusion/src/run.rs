@@ -9,15 +9,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, SchemaRef};
-use arrow::util::display::array_value_to_string;
 use columnar::{DeviceBatch, DeviceColumn, Gathering, Layout};
 use datafusion::common::runtime::JoinSet;
-use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_datafusion_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{CastExpr, Column, TryCastExpr};
-use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use device::{DeviceKind, Queue};
@@ -367,18 +363,6 @@ fn merge(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
     Ok(merged.boxed())
 }
 
-/// The values that an expression reads of a batch's first row, for messages.
-fn one_line(row: &RecordBatch, expr: &Arc<dyn PhysicalExpr>) -> String {
-    let mut columns: Vec<Column> = collect_columns(expr).into_iter().collect();
-    columns.sort_by_key(Column::index);
-    let values = columns.iter().map(|column| {
-        let value = row.columns().get(column.index()).and_then(|values| array_value_to_string(values, 0).ok());
-        let value: String = value.as_deref().unwrap_or("?").chars().take(100).collect();
-        format!("{} = {value}", column.name())
-    });
-    values.collect::<Vec<_>>().join(", ")
-}
-
 /// A failed kernel's error; where a row failed, DataFusion's own message for that row.
 async fn explain(
     error: kernels::Error,
@@ -397,29 +381,7 @@ async fn explain(
             return error;
         }
     }
-    match checks.iter().find(|check| reads_times(check, row.schema_ref())) {
-        // The device refuses rather than answer wrongly: docs/same-answer.md.
-        Some(check) => exec_datafusion_err!(
-            "{operator}: the device knows no names of time zones in text, and the host does: {check} of {}; \
-             SET device.enabled = false runs the query on the host",
-            one_line(&row, check)
-        ),
-        None => internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {row:?}"),
-    }
-}
-
-/// Whether an expression casts text to a time.
-fn reads_times(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> bool {
-    let is_text = |expr: &Arc<dyn PhysicalExpr>| expr.data_type(schema).is_ok_and(|ty| value_type(&ty).is_string());
-    let found = expr.exists(|node| {
-        let (operand, to) = match (node.downcast_ref::<CastExpr>(), node.downcast_ref::<TryCastExpr>()) {
-            (Some(cast), _) => (cast.expr(), cast.cast_type()),
-            (_, Some(cast)) => (cast.expr(), cast.cast_type()),
-            _ => return Ok(false),
-        };
-        Ok(value_type(to).is_temporal() && is_text(operand))
-    });
-    found.unwrap_or(false)
+    internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {row:?}")
 }
 
 fn op_error(operator: &str, error: kernels::Error) -> DataFusionError {

@@ -247,7 +247,13 @@ impl Selector {
             let problem = entry.problem.as_ref().map(|problem| format!(", unusable: {problem}")).unwrap_or_default();
             Some(format!("#{index} \"{name}\" (platform \"{platform}\"{problem})"))
         };
-        let absent = entries.iter().filter(|entry| entry.info.is_none());
+        // Who asks for one driver is not told what another one lacks.
+        let asked = |entry: &&DeviceEntry| match self {
+            Self::OpenCl => entry.driver == DriverKind::OpenCl,
+            Self::Cuda => entry.driver == DriverKind::Cuda,
+            Self::Auto | Self::Index(_) | Self::Name(_) => true,
+        };
+        let absent = entries.iter().filter(|entry| entry.info.is_none()).filter(asked);
         let absent = join_problems(absent.filter_map(|entry| Some((entry.driver, entry.problem.as_deref()?))));
         let known: Vec<String> = entries.iter().filter_map(listed).collect();
         if known.is_empty() {
@@ -258,7 +264,7 @@ impl Selector {
             available = format!("{available}; {absent}");
         }
         if let Some(part) = platform {
-            available = format!("{available}; device.platform = {part} must be a part of its platform's name");
+            available = format!("{available}; its platform's name must contain \"{part}\"");
         }
         Error::NoDevice { selector: self.clone(), available }
     }
@@ -343,9 +349,12 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "device #7: no such device; there is #0 \"old\" (platform \"Some platform\", unusable: it lacks double precision \
-             (cl_khr_fp64)); opencl: no driver; device.platform = foo must be a part of its platform's name"
+             (cl_khr_fp64)); opencl: no driver; its platform's name must contain \"foo\""
         );
-        let error = Selector::Auto.choose(&[DeviceEntry::absent(DriverKind::Cuda, "libcuda.so.1 is missing")], None);
+        let none = [DeviceEntry::absent(DriverKind::Cuda, "libcuda.so.1 is missing"), entries.remove(1)];
+        let error = Selector::OpenCl.choose(&none, None);
+        assert_eq!(error.unwrap_err().to_string(), "device opencl: no driver could be opened: opencl: no driver");
+        let error = Selector::Auto.choose(&none[..1], None);
         assert_eq!(error.unwrap_err().to_string(), "device auto: no driver could be opened: cuda: libcuda.so.1 is missing");
     }
 }

@@ -13,9 +13,28 @@ COLD_FN i32 parse_offset(str s, i64 *offset) {
   *offset = s.p[0] == 45 ? -(i64)seconds : (i64)seconds;
   return seconds < 86400;
 }
-/* Seconds and nanoseconds (a leap second's reach 2 * 10^9): 1 for an instant, 3 for a local time, which
-   comes without an offset. 2 + 4 * n where the last n bytes may be the name of its zone. */
-COLD_FN i32 parse_datetime(str s, i64 *seconds, u32 *nanos) {
+/* From local time in the zone of that name: 0 where there is no such zone, or no one such instant. */
+COLD_FN i32 leave_zone(str name, const G u32 *zones, i64 *seconds) {
+  const G u8 *bytes = (const G u8 *)zones;
+  u32 from = 0, to = zones[0];
+  while (from < to) {
+    u32 mid = (from + to) >> 1;
+    const G u32 *zone = zones + 4 + mid * 4;
+    i32 c = str_cmp(str_make(bytes + zone[0], zone[1]), name);
+    if (c == 0) {
+      i64 offset = zone_offset((const G i64 *)(bytes + zone[2]), zone[3], *seconds);
+      *seconds -= offset;
+      return offset != NO_OFFSET;
+    }
+    if (c < 0) from = mid + 1; else to = mid;
+  }
+  return 0;
+}
+/* Seconds and nanoseconds (a leap second's reach 2 * 10^9): IS_INSTANT, or IS_LOCAL_TIME where neither an
+   offset nor a zone follows, or 0. */
+#define IS_INSTANT 1
+#define IS_LOCAL_TIME 3
+COLD_FN i32 parse_datetime(str s, const G u32 *zones, i64 *seconds, u32 *nanos) {
   u8 d[32];
   u32 mask = 0, used = s.len < 32 ? s.len : 32, end, hour, minute, second;
   *seconds = 0;
@@ -29,7 +48,7 @@ COLD_FN i32 parse_datetime(str s, i64 *seconds, u32 *nanos) {
   i64 year = (i64)(two(d, 0) * 100 + two(d, 2));
   if (!is_civil(year, two(d, 5), two(d, 8))) return 0;
   i64 days = days_of_civil(year, two(d, 5), two(d, 8)) * 86400;
-  if (s.len == 10) { *seconds = days; return 3; }
+  if (s.len == 10) { *seconds = days; return IS_LOCAL_TIME; }
   if (d[10] != (u8)(84 - 48) && d[10] != (u8)(116 - 48) && d[10] != (u8)(32 - 48)) return 0;
   u32 shape = (mask >> 11) & 0xff, fraction = 0;
   if (shape == 0xdb && d[13] == 58 - 48 && d[16] == 58 - 48) {
@@ -58,12 +77,12 @@ COLD_FN i32 parse_datetime(str s, i64 *seconds, u32 *nanos) {
   *seconds = days + (i64)(hour * 3600 + minute * 60 + second);
   if (end == 32)
     while (end < s.len && is_digit(s.p[end])) ++end;
-  if (s.len <= end) return 3;
-  if ((s.p[end] == 122 || s.p[end] == 90) && end == s.len - 1) return 1;
+  if (s.len <= end) return IS_LOCAL_TIME;
+  if ((s.p[end] == 122 || s.p[end] == 90) && end == s.len - 1) return IS_INSTANT;
   str zone = str_trim_start(str_from(s, end));
   i64 offset = 0;
-  if (parse_offset(zone, &offset)) { *seconds -= offset; return 1; }
-  return zone.len && zone.len < 64 ? 2 + 4 * (i32)zone.len : 0;
+  if (parse_offset(zone, &offset)) { *seconds -= offset; return IS_INSTANT; }
+  return leave_zone(zone, zones, seconds) ? IS_INSTANT : 0;
 }
 /* Digits as Rust parses a u32: an optional plus, any number of digits. */
 COLD_FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
@@ -78,8 +97,8 @@ COLD_FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
   *value = (u32)v;
   return 1;
 }
-/* Days; `whole`: years beyond the calendar of chrono, too. Answers as parse_datetime. */
-COLD_FN i32 parse_date(str s, i32 whole, i64 *days) {
+/* Days; `whole`: years beyond the calendar of chrono, too. */
+COLD_FN i32 parse_date(str s, const G u32 *zones, i32 whole, i64 *days) {
   *days = 0;
   if (s.len && (s.p[0] == 43 || s.p[0] == 45)) {
     u32 dash = 1, second, year, month, day;
@@ -98,7 +117,7 @@ COLD_FN i32 parse_date(str s, i32 whole, i64 *days) {
   if (s.len > 10) {
     i64 seconds;
     u32 nanos;
-    i32 ok = parse_datetime(s, &seconds, &nanos);
+    i32 ok = parse_datetime(s, zones, &seconds, &nanos);
     *days = seconds / 86400 - (seconds % 86400 < 0);
     return ok;
   }

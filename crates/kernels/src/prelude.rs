@@ -71,7 +71,7 @@ sections! {
     /// Text as floats.
     ParseFloat = "parse_float" needs [Parse, Pow10];
     /// Text as dates and times.
-    ParseTime = "parse_time" needs [Parse, Date];
+    ParseTime = "parse_time" needs [Parse, Date, Zone];
     /// Whether bytes are text.
     Utf8 = "utf8" needs [Str];
     /// Strings in Arrow's views.
@@ -82,8 +82,6 @@ sections! {
     ListI128 = "list_i128" needs [I128];
     /// Membership in sorted lists of strings.
     ListStr = "list_str" needs [Str];
-    /// Names of time zones at the end of text.
-    ParseZone = "parse_zone" needs [Parse, ListStr];
 }
 
 /// The sections that a text needs.

@@ -22,7 +22,8 @@ use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceLimitExec, DeviceProjectionExec, DeviceUploadExec, is_device,
 };
 use crate::options::DeviceOptions;
-use crate::planner::support::{aggregate_form, computes, device_form, host_form, is_tiny, is_trivial, island_input, origin};
+use crate::planner::placement::origin;
+use crate::planner::support::{aggregate_form, computes, device_form, host_form, is_tiny, is_trivial, island_input};
 
 pub(crate) struct Placer<'a> {
     pub options: &'a DeviceOptions,
@@ -105,7 +106,7 @@ impl Placer<'_> {
         if is_tiny(&input, self.options).is_some() {
             return Ok(None);
         }
-        let reason = origin(&input);
+        let reason = origin(&input, self.options);
         Ok(Some(Arc::new(DeviceUploadExec::new(input, reason))))
     }
 

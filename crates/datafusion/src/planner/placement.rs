@@ -4,7 +4,11 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::memory::LazyMemoryExec;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::streaming::StreamingTableExec;
 
 use crate::exec::{DeviceUploadExec, HostExec, is_device};
 use crate::expr::Reason;
@@ -79,7 +83,7 @@ pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
         if let Some(host) = node.downcast_ref::<HostExec>() {
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason: host.reason().to_string() });
         } else if computes(node) {
-            let reason = device_form(node).err().unwrap_or_else(|| "left on the host".to_string());
+            let reason = device_form(node).err().unwrap_or_else(|| "it was planned without a device".to_string());
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason });
         } else if is_device(node) && !node.is::<DeviceUploadExec>() && !node.children().is_empty() {
             placement.device_operators += 1;
@@ -104,9 +108,6 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
     if !computes(node) {
         return None;
     }
-    if !options.enabled {
-        return Some("device.enabled = false".to_string());
-    }
     if let Some(absent) = absent {
         return Some(format!("there is no device: {absent}"));
     }
@@ -117,6 +118,28 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
         return Some(reason);
     }
     Some("its input stays on the host".to_string())
+}
+
+/// What an upload says of the rows' origin.
+pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -> String {
+    let mut plan = input;
+    while !computes(plan) {
+        match plan.children().as_slice() {
+            [child] => plan = child,
+            _ => {
+                let is_scan = plan.is::<DataSourceExec>() || plan.is::<LazyMemoryExec>() || plan.is::<StreamingTableExec>();
+                return match plan.name() {
+                    _ if is_scan => "a host scan".to_string(),
+                    _ if plan.is::<PlaceholderRowExec>() => "a constant row".to_string(),
+                    name => name.to_string(),
+                };
+            }
+        }
+    }
+    match plan.downcast_ref::<HostExec>().map(|host| host.reason().to_string()).or_else(|| host_reason(plan, options, None)) {
+        Some(reason) => format!("{}: {reason}", plan.name()),
+        None => plan.name().to_string(),
+    }
 }
 
 fn walk(plan: &Arc<dyn ExecutionPlan>, visit: &mut dyn FnMut(&Arc<dyn ExecutionPlan>)) {

@@ -13,12 +13,9 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
-use datafusion::physical_plan::memory::LazyMemoryExec;
-use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 
 use crate::aggregate::lower_aggregate;
@@ -225,29 +222,6 @@ pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -
         }
         _ => None,
     }
-}
-
-/// What an upload says of the rows' origin.
-pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>) -> String {
-    let mut plan = input;
-    while !computes(plan) {
-        match plan.children().as_slice() {
-            [child] => plan = child,
-            _ => {
-                let is_scan = plan.is::<DataSourceExec>() || plan.is::<LazyMemoryExec>() || plan.is::<StreamingTableExec>();
-                return match plan.name() {
-                    _ if is_scan => "a host scan".to_string(),
-                    _ if plan.is::<PlaceholderRowExec>() => "a constant row".to_string(),
-                    name => name.to_string(),
-                };
-            }
-        }
-    }
-    let reason = match plan.downcast_ref::<HostExec>() {
-        Some(host) => host.reason().to_string(),
-        None => host_form(plan).err().unwrap_or_else(|| "left on the host".to_string()),
-    };
-    format!("{}: {reason}", plan.name())
 }
 
 /// An island's device operators, or `None` where `plan` is not an island.

@@ -7,7 +7,6 @@ use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::DataType;
 
 use super::value::{CType, Value};
-use super::zone;
 use crate::expr::{Literal, LiteralValue};
 use crate::prelude::{Section, Sections};
 use crate::{Error, Result};
@@ -96,7 +95,6 @@ pub struct Params {
     pub(super) constants: Vec<Constant>,
     heap: Vec<u8>,
     tables: Vec<(Arc<[i64]>, InHeap)>,
-    zone_names: Option<String>,
     scratch_slots: usize,
     sections: Sections,
 }
@@ -336,20 +334,6 @@ impl Params {
         let names = (format!("((const G i64 *)({heap} + {at}))"), len);
         self.tables.push((Arc::clone(words), names.clone()));
         Ok(names)
-    }
-
-    /// Names of time zones, as `parse_zone` takes them: UTC's, and all others.
-    pub(super) fn zone_names(&mut self) -> Result<String> {
-        if let Some(names) = &self.zone_names {
-            return Ok(names.clone());
-        }
-        let mut args = vec![name(&Param::LiteralHeap)];
-        for names in zone::names() {
-            let (words, len) = self.list(CType::Str, &names.iter().collect::<Vec<_>>())?;
-            args.extend([words, len]);
-        }
-        let names = args.join(", ");
-        Ok(self.zone_names.insert(names).clone())
     }
 
     fn word(&mut self, constant: Constant, c_type: &str) -> String {

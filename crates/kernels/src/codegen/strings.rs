@@ -59,9 +59,10 @@ impl RowWriter<'_> {
                 self.limited(parsed, to, precision, checked)
             }
             Date32 => {
+                let zones = self.zones()?;
                 let (ok, code) =
-                    self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_date({text}, 1, &{out})"));
-                let (_, valid) = self.zoned(&value, &ok, None, checked)?;
+                    self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_date({text}, {zones}, 1, &{out})"));
+                let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
                 let code = self.local(ctype, &format!("(i32){code}"));
                 Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
             }
@@ -99,24 +100,6 @@ impl RowWriter<'_> {
         (ok, name)
     }
 
-    /// After a parser of instants has read a value: a local that is 3 for local times and else odd for
-    /// instants, and the validity left. `local` is the zone of local times. The name of another zone but
-    /// UTC is an error for `TRY_CAST` too, rather than a wrong NULL.
-    fn zoned(&mut self, value: &Value, answer: &str, local: Option<&str>, checked: bool) -> Result<(String, Option<String>)> {
-        self.params.need(Section::ParseZone);
-        let names = self.params.zone_names()?;
-        let local = match local {
-            Some(zone) => self.params.text(zone.as_bytes())?,
-            None => CType::Str.zero().into(),
-        };
-        let answer = self.local(CType::I32, &format!("parse_zone({answer}, {}, {local}, {names})", value.code));
-        if !checked {
-            self.fail_where(&[&format!("({answer} == 2)")], &value.valid);
-        }
-        let valid = self.fail_or_null(value.valid.clone(), &[format!("!({answer} & 1)")], checked);
-        Ok((answer, valid))
-    }
-
     fn parse_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
         let negative = self.fresh();
         self.push(&format!("i32 {negative} = 0;"));
@@ -134,10 +117,12 @@ impl RowWriter<'_> {
     fn parse_date64(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
+        let zones = self.zones()?;
         let (ok, code) = self.parsed(&value, Section::ParseTime, "i64", |text, out| {
-            format!("({text}.len > 10 ? parse_datetime({text}, &{out}, &{nanos}) : parse_date({text}, 0, &{out}))")
+            let [instant, day] = [format!("{zones}, &{out}, &{nanos}"), format!("{zones}, 0, &{out}")];
+            format!("({text}.len > 10 ? parse_datetime({text}, {instant}) : parse_date({text}, {day}))")
         });
-        let (_, valid) = self.zoned(&value, &ok, None, checked)?;
+        let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
         let text = &value.code;
         let code = self.local(CType::I64, &format!("{text}.len > 10 ? {code} * 1000 + {nanos} / 1000000 : {code} * 86400000"));
         Ok(Value { data_type: to.clone(), ctype: CType::I64, code, valid, bounds: None })
@@ -154,15 +139,16 @@ impl RowWriter<'_> {
         let rules = Zone::of(zone)?;
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
-        let (ok, mut seconds) =
-            self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, &{out}, &{nanos})"));
-        let (ok, mut valid) = self.zoned(&value, &ok, zone, checked)?;
+        let zones = self.zones()?;
+        let (ok, mut seconds) = self
+            .parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, {zones}, &{out}, &{nanos})"));
+        let mut valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
         if !matches!(rules, Zone::Fixed(0)) {
             let (offset, none) = self.offset_of_local(&rules, &seconds)?;
             if let Some(none) = none {
-                valid = self.fail_or_null(valid, &[format!("(({ok} == 3) & {none})")], checked);
+                valid = self.fail_or_null(valid, &[format!("(({ok} == IS_LOCAL_TIME) & {none})")], checked);
             }
-            seconds = self.local(CType::I64, &format!("{ok} == 3 ? {seconds} - {offset} : {seconds}"));
+            seconds = self.local(CType::I64, &format!("{ok} == IS_LOCAL_TIME ? {seconds} - {offset} : {seconds}"));
         }
         let per = per_second(unit);
         // A leap second's nanoseconds reach 2 * 10^9; whole seconds do not see them.

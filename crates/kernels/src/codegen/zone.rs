@@ -1,53 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Time zones: how far their local time is ahead of UTC.
 //!
-//! A zone's rules become two tables, by instant and by local time, which a kernel searches. They are
-//! asked from arrow-rs, so that kernels answer as it does: every three days, and where two answers differ, the
-//! second of the change is searched for between them by bisection.
+//! A zone's rules are two tables, by instant and by local time, which a kernel searches; `build.rs` makes them, and
+//! says what the bytes mean. A kernel gets those of the zones that its types name, and all by local time where it
+//! reads text, which may name any.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::timezone::Tz;
-use arrow::datatypes::DataType;
-use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
+use chrono::{DateTime, Offset, TimeZone};
 use parking_lot::Mutex;
 
 use super::row::{RowWriter, unsupported};
 use super::value::CType;
 use crate::Result;
-use crate::expr::{Literal, LiteralValue};
 use crate::prelude::Section;
 
-/// Seconds from 1800 to 2200. chrono-tz has rules of 1845 to 2099; the first and the last offset hold
-/// before and after.
-const PROBED: std::ops::Range<i64> = -5_364_662_400..7_258_118_400;
-/// Between two probes. Two changes that cancel each other out within it would go unseen.
-const STEP: usize = 3 * 86_400;
-/// The offset of local times that are missing, or twice there. `NO_OFFSET` of the prelude.
-const NO_OFFSET: i64 = 0x7_ffff;
-
-/// Names of UTC.
-const UTC: [&str; 18] = [
-    "Etc/GMT",
-    "Etc/GMT+0",
-    "Etc/GMT-0",
-    "Etc/GMT0",
-    "Etc/Greenwich",
-    "Etc/UCT",
-    "Etc/UTC",
-    "Etc/Universal",
-    "Etc/Zulu",
-    "GMT",
-    "GMT+0",
-    "GMT-0",
-    "GMT0",
-    "Greenwich",
-    "UCT",
-    "UTC",
-    "Universal",
-    "Zulu",
-];
+static BY_INSTANT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/zones_by_instant.bin"));
+static BY_LOCAL_TIME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/zones_by_local_time.bin"));
 
 /// Offsets of a zone.
 #[derive(Debug, Clone)]
@@ -58,8 +29,7 @@ pub(super) enum Zone {
     Rules(Arc<Rules>),
 }
 
-/// Tables of a named zone, sorted: a word has a first second in its high 44 bits and in its low 20 the
-/// offset from then on.
+/// Tables of a named zone.
 #[derive(Debug)]
 pub(super) struct Rules {
     instants: Arc<[i64]>,
@@ -70,30 +40,36 @@ impl Zone {
     /// The zone of that name, refused where arrow-rs knows none. No name is UTC.
     pub(super) fn of(name: Option<&str>) -> Result<Zone> {
         static NAMED: Mutex<BTreeMap<String, Zone>> = Mutex::new(BTreeMap::new());
-        let Some(name) = name.filter(|name| !UTC.contains(name)) else {
+        let Some(name) = name else {
             return Ok(Zone::Fixed(0));
         };
         let mut named = NAMED.lock();
         if let Some(zone) = named.get(name) {
             return Ok(zone.clone());
         }
-        let zone = match name.parse().ok().and_then(|zone: Tz| probe(&zone, name.starts_with(['+', '-']))) {
-            Some(zone) => zone,
-            None => return unsupported(format!("the time zone {name} is not known")),
+        let zone = match (find(BY_INSTANT, name), find(BY_LOCAL_TIME, name)) {
+            (Some(instants), Some(locals)) => match instants[..] {
+                [always] => Zone::Fixed(offset(always)),
+                _ => Zone::Rules(Arc::new(Rules { instants, locals })),
+            },
+            _ => match name.parse::<Tz>() {
+                // Not a name but an offset.
+                Ok(zone) => {
+                    let epoch = DateTime::UNIX_EPOCH.naive_utc();
+                    Zone::Fixed(zone.offset_from_utc_datetime(&epoch).fix().local_minus_utc().into())
+                }
+                Err(_) => return unsupported(format!("the time zone {name} is not known")),
+            },
         };
         named.insert(name.into(), zone.clone());
         Ok(zone)
     }
 }
 
-/// The names of all zones, as text: those of UTC, and those of all others.
-pub(super) fn names() -> &'static [Vec<Literal>; 2] {
-    static NAMES: LazyLock<[Vec<Literal>; 2]> = LazyLock::new(|| {
-        let text = |name: &str| Literal { data_type: DataType::Utf8, value: LiteralValue::Bytes(name.into()) };
-        let all = chrono_tz::TZ_VARIANTS.map(|zone| zone.name());
-        [true, false].map(|utc| all.iter().filter(|name| UTC.contains(name) == utc).map(|name| text(name)).collect())
-    });
-    &NAMES
+/// The rules of all zones by local time, with their names.
+fn all() -> &'static Arc<[i64]> {
+    static ALL: LazyLock<Arc<[i64]>> = LazyLock::new(|| words(BY_LOCAL_TIME).collect());
+    &ALL
 }
 
 impl RowWriter<'_> {
@@ -118,6 +94,12 @@ impl RowWriter<'_> {
         }
     }
 
+    /// C for the address of the rules of all zones, as the parsers of times take it.
+    pub(super) fn zones(&mut self) -> Result<String> {
+        let (words, _) = self.params.table(all())?;
+        Ok(format!("(const G u32 *){words}"))
+    }
+
     fn offset_in(&mut self, table: &Arc<[i64]>, second: &str) -> Result<String> {
         self.params.need(Section::Zone);
         self.costly();
@@ -126,68 +108,50 @@ impl RowWriter<'_> {
     }
 }
 
-/// The tables of a zone, or its one offset.
-fn probe(zone: &Tz, fixed: bool) -> Option<Zone> {
-    let first = offset_at(zone, PROBED.start)?;
-    let mut changes = Vec::new();
-    let (mut before, mut offset) = (PROBED.start, first);
-    for after in PROBED.step_by(STEP).skip(1).filter(|_| !fixed) {
-        while offset_at(zone, after)? != offset {
-            let mut at = after;
-            while at - before > 1 {
-                let middle = before + (at - before) / 2;
-                if offset_at(zone, middle)? == offset { before = middle } else { at = middle }
-            }
-            let next = offset_at(zone, at)?;
-            changes.push((at, offset, next));
-            (before, offset) = (at, next);
+/// A zone's table, as `zone_rules` of the prelude finds it.
+fn find(zones: &[u8], name: &str) -> Option<Arc<[i64]>> {
+    let word = |at: usize| Some(u32::from_le_bytes(*zones.get(at * 4..)?.first_chunk()?) as usize);
+    let bytes = |at: usize, len: usize| zones.get(at..at + len);
+    let (mut from, mut to) = (0, word(0)?);
+    while from < to {
+        let middle = (from + to) / 2;
+        let [name_at, name_len, table_at, table_len] = [0, 1, 2, 3].map(|part| word(4 + middle * 4 + part));
+        match bytes(name_at?, name_len?)?.cmp(name.as_bytes()) {
+            std::cmp::Ordering::Less => from = middle + 1,
+            std::cmp::Ordering::Greater => to = middle,
+            std::cmp::Ordering::Equal => return Some(words(bytes(table_at?, table_len? * 8)?).collect()),
         }
-        before = after;
     }
-    if changes.is_empty() {
-        return Some(Zone::Fixed(first));
-    }
-    let instants = changes.iter().map(|(at, _, next)| (*at, *next)).collect();
-    // Local time begins or ceases to be unique only where a clock stands before or after a change.
-    let mut clocks: Vec<i64> = changes.iter().flat_map(|(at, last, next)| [at + last, at + next]).collect();
-    clocks.sort_unstable();
-    let locals = clocks.into_iter().map(|clock| Some((clock, offset_of_local(zone, clock)?))).collect::<Option<_>>()?;
-    Some(Zone::Rules(Arc::new(Rules { instants: table(first, instants), locals: table(first, locals) })))
+    None
 }
 
-fn table(first: i64, rows: Vec<(i64, i64)>) -> Arc<[i64]> {
-    let mut rows = [vec![(-1 << 43, first)], rows].concat();
-    rows.dedup_by_key(|(_, offset)| *offset);
-    rows.into_iter().map(|(second, offset)| second << 20 | (offset + (1 << 19))).collect()
+fn words(bytes: &[u8]) -> impl Iterator<Item = i64> {
+    bytes.as_chunks().0.iter().copied().map(i64::from_le_bytes)
 }
 
-fn offset_at(zone: &Tz, second: i64) -> Option<i64> {
-    Some(zone.offset_from_utc_datetime(&moment(second)?).fix().local_minus_utc().into())
-}
-
-fn offset_of_local(zone: &Tz, second: i64) -> Option<i64> {
-    let offset = zone.offset_from_local_datetime(&moment(second)?).single();
-    Some(offset.map_or(NO_OFFSET, |offset| offset.fix().local_minus_utc().into()))
-}
-
-fn moment(second: i64) -> Option<NaiveDateTime> {
-    Some(DateTime::from_timestamp(second, 0)?.naive_utc())
+fn offset(word: i64) -> i64 {
+    (word & 0xf_ffff) - (1 << 19)
 }
 
 #[cfg(test)]
 mod tests {
+    use chrono::NaiveDateTime;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
     use super::*;
 
     /// As a kernel searches.
-    fn lookup(table: &[i64], second: i64) -> i64 {
+    fn lookup(table: &[i64], second: i64) -> Option<i64> {
         let at = table.partition_point(|word| *word <= (second << 20 | 0xf_ffff)).saturating_sub(1);
-        (table[at] & 0xf_ffff) - (1 << 19)
+        Some(offset(table[at])).filter(|offset| *offset != 0x7_ffff)
     }
 
-    /// Each zone that there is, where its tables change and anywhere in the calendar.
+    fn moment(second: i64) -> NaiveDateTime {
+        DateTime::from_timestamp(second, 0).unwrap().naive_utc()
+    }
+
+    /// Each zone that there is, where its tables change and anywhere in the calendar, against arrow-rs.
     #[test]
     fn tables_are_the_rules() {
         let seed = rand::random();
@@ -195,20 +159,32 @@ mod tests {
         let mut random = StdRng::seed_from_u64(seed);
         for name in chrono_tz::TZ_VARIANTS.map(|zone| zone.name()) {
             let zone: Tz = name.parse().unwrap();
-            let rules = probe(&zone, false).unwrap();
-            assert_eq!(UTC.contains(&name), matches!(rules, Zone::Fixed(0)), "{name}");
-            let (instants, locals) = match rules {
-                Zone::Fixed(offset) => (table(offset, vec![]), table(offset, vec![])),
-                Zone::Rules(rules) => (rules.instants.clone(), rules.locals.clone()),
+            let by_instant = |second| Some(zone.offset_from_utc_datetime(&moment(second)).fix().local_minus_utc().into());
+            let by_local = |second| {
+                let offset = zone.offset_from_local_datetime(&moment(second)).single()?;
+                Some(offset.fix().local_minus_utc().into())
             };
-            for (table, oracle) in [(instants, offset_at as fn(&Tz, i64) -> _), (locals, offset_of_local)] {
+            let oracles: [&dyn Fn(i64) -> Option<i64>; 2] = [&by_instant, &by_local];
+            for (zones, oracle) in [BY_INSTANT, BY_LOCAL_TIME].into_iter().zip(oracles) {
+                let table = find(zones, name).unwrap();
                 let mut seconds: Vec<i64> = table[1..].iter().flat_map(|word| [(word >> 20) - 1, word >> 20]).collect();
-                seconds.extend((0..3000).map(|_| random.random_range(PROBED)));
+                seconds.extend((0..3000).map(|_| random.random_range(-5_364_662_400..7_258_118_400)));
                 seconds.extend((0..200).map(|_| random.random_range(-8_334_601_228_800..8_210_266_876_800)));
                 for second in seconds {
-                    assert_eq!(Some(lookup(&table, second)), oracle(&zone, second), "{name} at {second}");
+                    assert_eq!(lookup(&table, second), oracle(second), "{name} at {second}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn names_and_offsets() {
+        assert!(matches!(Zone::of(None), Ok(Zone::Fixed(0))));
+        assert!(matches!(Zone::of(Some("Zulu")), Ok(Zone::Fixed(0))));
+        assert!(matches!(Zone::of(Some("-03:30")), Ok(Zone::Fixed(-12_600))));
+        assert!(matches!(Zone::of(Some("Etc/GMT+12")), Ok(Zone::Fixed(-43_200))));
+        assert!(matches!(Zone::of(Some("Asia/Tokyo")), Ok(Zone::Rules(_))));
+        assert!(Zone::of(Some("europe/berlin")).is_err());
+        assert_eq!(find(BY_INSTANT, "").map(|table| table.len()), None);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
-use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, TimeUnit};
 use chrono::{DateTime, Offset, TimeZone};
 use kernels::codegen::Profile;
@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{self, UNITS};
-use crate::harness::{PROFILES, batch, check_in, evaluate, natural, upload};
+use crate::harness::{PROFILES, batch, check_in, natural};
 use crate::host::{Outcome, rows};
 use crate::operators::column;
 
@@ -215,7 +215,7 @@ fn texts_become_instants() {
     }
 }
 
-/// Names at the end of text: of UTC, of the zone itself, and of none.
+/// Names at the end of text: of UTC, of zones, and of none.
 #[test]
 fn texts_name_zones() {
     let ends = [
@@ -226,6 +226,9 @@ fn texts_name_zones() {
         "Etc/GMT-0",
         "Europe/Berlin",
         " Europe/Berlin",
+        " Asia/Tokyo",
+        "\u{2003}America/St_Johns",
+        " America/Argentina/ComodRivadavia",
         " Europe/berlin",
         " Europe",
         " utc",
@@ -249,25 +252,39 @@ fn texts_name_zones() {
     ];
     let texts: Vec<String> = times.iter().flat_map(|time| ends.iter().map(move |end| format!("{time}{end}"))).collect();
     let texts: ArrayRef = Arc::new(StringArray::from(texts));
-    let to = [zoned(TimeUnit::Microsecond, "Europe/Berlin"), zoned(TimeUnit::Nanosecond, "Europe/Berlin")];
-    check(texts.clone(), &to, Profile::Cpu);
-    // What names another zone fails on the device, TRY_CAST or not.
-    let names = texts.as_string::<i32>().iter().map(|text| text.map(|text| !text.ends_with("Europe/Berlin")));
-    let texts = arrow::compute::filter(&texts, &names.collect()).unwrap();
     let to = [
         DataType::Date32,
         DataType::Date64,
         DataType::Timestamp(TimeUnit::Second, None),
         zoned(TimeUnit::Millisecond, "+05:30"),
-        zoned(TimeUnit::Second, "America/New_York"),
+        zoned(TimeUnit::Microsecond, "Europe/Berlin"),
+        zoned(TimeUnit::Nanosecond, "America/New_York"),
     ];
-    check(texts, &to, Profile::Gpu);
-    let named = single(Arc::new(StringArray::from(vec!["2024-07-01 00:00:00 UTC", "2024-07-01 00:00:00 Europe/Berlin"])));
-    let types = natural(&named);
-    let casts: Vec<Expr> = to.iter().map(|to| cast(to, false)).collect();
-    for computed in evaluate(&upload(&named, &types), &types, &casts, 0, Profile::Gpu) {
-        assert_eq!(computed.failed, Some(1));
+    for profile in PROFILES {
+        check(texts.clone(), &to, profile);
     }
+}
+
+/// Every zone by its name, around one of its changes of clocks and at one other time.
+#[test]
+fn texts_name_every_zone() {
+    let mut random = random();
+    let mut texts = Vec::new();
+    for name in chrono_tz::TZ_VARIANTS.map(|zone| zone.name()) {
+        let zone: Tz = name.parse().unwrap();
+        let instant = random.random_range(-4_000_000_000_i64..4_200_000_000);
+        // Half a year later clocks often stand otherwise; between both is a change.
+        let (mut from, mut to) = (instant, instant + 15_768_000);
+        while offset(&zone, from) != offset(&zone, to) && to - from > 1 {
+            let middle = from + (to - from) / 2;
+            if offset(&zone, middle) == offset(&zone, from) { from = middle } else { to = middle }
+        }
+        for second in [instant, to - 1 + offset(&zone, from), to + offset(&zone, to), to + random.random_range(-86_400..86_400)] {
+            texts.push(DateTime::from_timestamp(second, 0).unwrap().format("%Y-%m-%dT%H:%M:%S ").to_string() + name);
+        }
+    }
+    let to = [DataType::Date32, zoned(TimeUnit::Second, "Asia/Kathmandu")];
+    check(Arc::new(StringArray::from(texts)), &to, Profile::Gpu);
 }
 
 #[test]
