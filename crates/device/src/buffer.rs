@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device memory with an owner.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +36,12 @@ enum Owner {
     Pool(Pool, Option<SharedClaim>),
     /// Foreign host memory that the device uses in place.
     Host(Arc<dyn Driver>, Bytes),
+    /// Foreign device memory: whose it is.
+    Foreign(Guardian),
 }
+
+/// What keeps foreign memory alive.
+pub type Guardian = Arc<dyn Any + Send + Sync>;
 
 /// An imported piece of host memory on its way out: first the driver lets go, then the host does.
 struct Imported {
@@ -63,6 +69,7 @@ impl Drop for Inner {
                 let imported = Imported { driver: Arc::clone(driver), memory: self.memory, _bytes: bytes.clone() };
                 drop_after(imported, &pending);
             }
+            Owner::Foreign(guardian) => drop_after(Arc::clone(guardian), &pending),
         }
     }
 }
@@ -92,6 +99,12 @@ impl Buffer {
     pub(crate) fn imported(memory: Memory, bytes: Bytes, home: &Arc<Lane>, driver: &Arc<dyn Driver>) -> Self {
         let (home, len) = (Arc::clone(home), bytes.len());
         let owner = Owner::Host(Arc::clone(driver), bytes);
+        Self(Arc::new(Inner { memory, len, home, uses: Uses::default(), owner, meters: Meters::default() }))
+    }
+
+    /// Device memory of somebody else, alive as long as `guardian`.
+    pub(crate) fn foreign(memory: Memory, guardian: Guardian, home: &Arc<Lane>) -> Self {
+        let (home, len, owner) = (Arc::clone(home), memory.bytes, Owner::Foreign(guardian));
         Self(Arc::new(Inner { memory, len, home, uses: Uses::default(), owner, meters: Meters::default() }))
     }
 
@@ -139,7 +152,7 @@ impl Buffer {
     pub(crate) fn check_writable(&self, call: &'static str) -> Result<()> {
         match self.0.owner {
             Owner::Pool(..) => Ok(()),
-            Owner::Host(..) => Err(Error::ReadOnly { call }),
+            Owner::Host(..) | Owner::Foreign(_) => Err(Error::ReadOnly { call }),
         }
     }
 }

@@ -21,6 +21,15 @@ pub struct Memory {
     pub host: usize,
 }
 
+/// Memory of somebody else, as a driver finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foreign {
+    /// The device can use it where it lies; the bytes reach to the end of the allocation.
+    InPlace(Memory),
+    /// Its contents must be copied through the host; the bytes of the allocation.
+    Elsewhere(usize),
+}
+
 /// An in-order queue: `CUstream` or `cl_command_queue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RawQueue(pub u64);
@@ -80,6 +89,21 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// `host .. host + bytes` stays valid, and is not written by the host, until [`free`](Self::free).
     unsafe fn import_host(&self, host: usize, bytes: usize) -> Result<Option<Memory>>;
+    /// What memory of somebody else is to this device: `handle` is a `CUdeviceptr` or `cl_mem`.
+    ///
+    /// # Safety
+    /// The handle is live.
+    unsafe fn adopt(&self, handle: u64) -> Result<Foreign>;
+    /// Copies the first `bytes` of memory that [`adopt`](Self::adopt) found elsewhere to the host. Blocks.
+    ///
+    /// # Safety
+    /// The handle is live, what writes the memory has completed, and `to .. to + bytes` is the caller's.
+    unsafe fn fetch(&self, handle: u64, to: usize, bytes: usize) -> Result<()>;
+    /// Whether [`wait_on`](Self::wait_on) takes an event of somebody else; [`wait`](Self::wait) always does.
+    ///
+    /// # Safety
+    /// The event is live.
+    unsafe fn takes_event(&self, event: RawEvent) -> Result<bool>;
     /// Gives memory back. Called once no queue uses it any more.
     ///
     /// # Safety

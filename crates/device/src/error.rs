@@ -119,7 +119,7 @@ pub enum Error {
         len: usize,
     },
     /// A buffer that nobody may write.
-    #[error("{call}: the buffer is the host's own memory, which upload only lends")]
+    #[error("{call}: the buffer's memory is somebody else's, and only lent")]
     ReadOnly {
         /// The operation.
         call: &'static str,

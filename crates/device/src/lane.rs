@@ -338,6 +338,11 @@ impl Mark {
         unsafe { self.driver.is_done(self.event) }
     }
 
+    /// The driver's event.
+    pub(crate) fn raw(&self) -> RawEvent {
+        self.event
+    }
+
     /// The number after which it was recorded.
     pub(crate) fn number(&self) -> u64 {
         self.number

@@ -50,6 +50,7 @@ pub mod cuda;
 mod disk;
 pub mod driver;
 mod error;
+mod foreign;
 mod info;
 mod lane;
 mod loader;
@@ -63,7 +64,7 @@ mod queue;
 pub mod testing;
 mod typed;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Guardian};
 pub use context::Context;
 pub use meter::{Counters, Meter};
 pub use pool::{Pool, Reservation};

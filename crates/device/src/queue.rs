@@ -11,7 +11,7 @@ use futures::channel::oneshot;
 
 use crate::buffer::HostView;
 use crate::context::Context;
-use crate::driver::{Driver, Grid, RawArg};
+use crate::driver::{Driver, Grid, RawArg, RawEvent};
 use crate::lane::{Lane, Mark};
 use crate::meter::{Meter, Meters};
 use crate::pinned::{PIECE, Piece};
@@ -137,6 +137,12 @@ impl Event {
         self.mark.is_done().inspect_err(|error| self.lane.heed(error))
     }
 
+    /// The driver's own event, for handing it to others; `None` where everything before it is known to have
+    /// completed. Alive as long as this.
+    pub fn raw(&self) -> Option<RawEvent> {
+        (!self.lane.is_complete(self.mark.number())).then(|| self.mark.raw())
+    }
+
     /// Completes with everything before it.
     ///
     /// # Errors
@@ -150,18 +156,18 @@ impl Event {
 }
 
 /// The error where the thread of a queue is gone.
-const QUEUE_GONE: Error = Error::Interrupted("the thread of a queue");
+pub(crate) const QUEUE_GONE: Error = Error::Interrupted("the thread of a queue");
 
 impl Queue {
     pub(crate) fn new(context: Context, lane: Arc<Lane>) -> Self {
         Self { lease: Arc::new(Lease { context, lane }), meters: Meters::default(), claim: None }
     }
 
-    fn lane(&self) -> &Arc<Lane> {
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
         &self.lease.lane
     }
 
-    fn driver(&self) -> &Arc<dyn Driver> {
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
         self.context().driver()
     }
 

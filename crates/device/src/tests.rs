@@ -2,6 +2,7 @@
 //! The crate against a real driver: OpenCL on the host's processor, or what `DEVICEFUSION_TEST_DEVICE` names.
 
 mod faults;
+mod foreign;
 mod launches;
 mod limits;
 mod memory;

@@ -9,7 +9,8 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUjit_option, CUmodule, CUresult, CUstream,
+    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUjit_option, CUmodule, CUpointer_attribute,
+    CUresult, CUstream,
 };
 use libloading::Library;
 
@@ -39,6 +40,8 @@ function_table! {
         cuMemFree_v2(CUdeviceptr);
         cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
         cuMemFreeHost(*mut c_void);
+        cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr);
+        cuPointerGetAttribute(*mut c_void, CUpointer_attribute, CUdeviceptr);
         cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
         cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
         cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);

@@ -6,20 +6,21 @@
 //! non-blocking streams: they never wait for the legacy default stream.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_uint, c_void};
+use std::ffi::{CString, c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr;
 use std::time::Duration;
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUevent, CUevent_flags, CUfunction, CUjit_option, CUmodule, CUstream, CUstream_flags,
+    CUcontext, CUdevice, CUevent, CUevent_flags, CUfunction, CUjit_option, CUmodule, CUpointer_attribute, CUstream,
+    CUstream_flags,
 };
 
 use super::api::{Api, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, NOT_READY, OUT_OF_MEMORY, SUCCESS, is_sticky};
 use super::discovery::{Found, driver_version, unsupported};
 use super::image::kernel_names;
 use super::nvrtc::{Nvrtc, OPTIONS};
-use crate::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
+use crate::driver::{Driver, Foreign, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use crate::error::MEMORY_SETTING;
 use crate::{DeviceConfig, DeviceInfo, Error, LogSink, Result};
 
@@ -156,6 +157,33 @@ impl Driver for CudaDriver {
 
     unsafe fn import_host(&self, _host: usize, _bytes: usize) -> Result<Option<Memory>> {
         Ok(None)
+    }
+
+    unsafe fn adopt(&self, handle: u64) -> Result<Foreign> {
+        self.enter()?;
+        let mut ordinal: c_int = -1;
+        let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        // SAFETY: the integer is live. A pointer that is none of CUDA's is refused.
+        let status = unsafe { (self.api.cuPointerGetAttribute)(ptr::from_mut(&mut ordinal).cast(), attribute, handle) };
+        self.check("cuPointerGetAttribute", status)?;
+        if usize::try_from(ordinal) != Ok(self.info.ordinal) {
+            return Err(self.refused("cuPointerGetAttribute", INVALID_VALUE, &format!("the memory is that of cuda:{ordinal}")));
+        }
+        let (mut base, mut bytes) = (0, 0);
+        // SAFETY: both integers are live.
+        let status = unsafe { (self.api.cuMemGetAddressRange_v2)(&mut base, &mut bytes, handle) };
+        self.check("cuMemGetAddressRange", status)?;
+        let before = usize::try_from(handle.saturating_sub(base)).unwrap_or(bytes);
+        Ok(Foreign::InPlace(Memory { handle, bytes: bytes.saturating_sub(before), host: 0 }))
+    }
+
+    unsafe fn fetch(&self, _handle: u64, _to: usize, _bytes: usize) -> Result<()> {
+        Err(self.refused("cuMemcpyDtoH", INVALID_VALUE, "no memory of CUDA's is copied through the host"))
+    }
+
+    unsafe fn takes_event(&self, _event: RawEvent) -> Result<bool> {
+        // Streams wait for events of any device.
+        Ok(true)
     }
 
     unsafe fn free(&self, memory: Memory) {

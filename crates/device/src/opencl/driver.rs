@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::launches::{Apart, must_not_overlap};
 use super::program::{self, Kernel, Program};
 use super::{check, host};
-use crate::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
+use crate::driver::{Driver, Foreign, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use crate::{DeviceInfo, DeviceKind, Error, Result};
 
 /// One opened OpenCL device.
@@ -189,6 +189,46 @@ impl Driver for OpenClDriver {
         }
         let handle = self.buffer(memory::CL_MEM_READ_ONLY | memory::CL_MEM_USE_HOST_PTR, bytes, host)? as u64;
         Ok(Some(Memory { handle, bytes, host }))
+    }
+
+    unsafe fn adopt(&self, handle: u64) -> Result<Foreign> {
+        let _alone = self.alone();
+        let number = |property| {
+            let bytes = self.check("clGetMemObjectInfo", memory::get_mem_object_data(handle as cl_mem, property))?;
+            Ok(bytes.try_into().map_or(0, usize::from_ne_bytes))
+        };
+        let bytes = number(memory::CL_MEM_SIZE)?;
+        if number(memory::CL_MEM_CONTEXT)? != self.context as usize {
+            return Ok(Foreign::Elsewhere(bytes));
+        }
+        // Only buffers over host memory have an address; a CPU device's kernels write right there.
+        let host = if self.info.kind == DeviceKind::Cpu { number(memory::CL_MEM_HOST_PTR)? } else { 0 };
+        Ok(Foreign::InPlace(Memory { handle, bytes, host }))
+    }
+
+    unsafe fn fetch(&self, handle: u64, to: usize, bytes: usize) -> Result<()> {
+        let _alone = self.alone();
+        let context = memory::get_mem_object_data(handle as cl_mem, memory::CL_MEM_CONTEXT);
+        let context = self.check("clGetMemObjectInfo", context)?.try_into().map_or(0, usize::from_ne_bytes) as cl_context;
+        let devices = self.check("clGetContextInfo", context::get_context_data(context, context::CL_CONTEXT_DEVICES))?;
+        let device = devices.first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes)) as cl_device_id;
+        // SAFETY: context and device are those of the caller's live buffer.
+        let queue = unsafe { queue::create_command_queue(context, device, 0) };
+        let queue = self.check("clCreateCommandQueue", queue)?;
+        // SAFETY: the caller promises a live buffer and its own host memory; the call blocks until it is written.
+        let read =
+            unsafe { queue::enqueue_read_buffer(queue, handle as cl_mem, CL_TRUE, 0, bytes, to as *mut _, 0, ptr::null()) };
+        let read = self.enqueued("clEnqueueReadBuffer", read);
+        // SAFETY: made above, and its only command has completed.
+        let _ = unsafe { queue::release_command_queue(queue) };
+        read
+    }
+
+    unsafe fn takes_event(&self, event: RawEvent) -> Result<bool> {
+        let _alone = self.alone();
+        let context = event::get_event_data(event.0 as cl_event, event::CL_EVENT_CONTEXT);
+        let context: usize = self.check("clGetEventInfo", context)?.try_into().map_or(0, usize::from_ne_bytes);
+        Ok(context == self.context as usize)
     }
 
     unsafe fn free(&self, memory: Memory) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::config::Wrap;
-use crate::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
+use crate::driver::{Driver, Foreign, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use crate::{DeviceInfo, Error, Result};
 
 /// What a context under test shall not manage, and what it has. A handle: clones share the plan.
@@ -296,6 +296,30 @@ impl Driver for Faulty {
         // SAFETY: the caller's promise.
         let memory = unsafe { self.driver.import_host(host, bytes) }?;
         Ok(memory.inspect(|_| _ = self.plan.live.allocations.fetch_add(1, SeqCst)))
+    }
+
+    unsafe fn adopt(&self, handle: u64) -> Result<Foreign> {
+        self.present("adopt")?;
+        // SAFETY: the caller's promise.
+        let mut foreign = unsafe { self.driver.adopt(handle) }?;
+        if let Foreign::InPlace(memory) = &mut foreign
+            && !self.info.unified_memory
+        {
+            memory.host = 0;
+        }
+        Ok(foreign)
+    }
+
+    unsafe fn fetch(&self, handle: u64, to: usize, bytes: usize) -> Result<()> {
+        self.copying("fetch")?;
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.fetch(handle, to, bytes) }
+    }
+
+    unsafe fn takes_event(&self, event: RawEvent) -> Result<bool> {
+        self.present("takes_event")?;
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.takes_event(event) }
     }
 
     unsafe fn free(&self, memory: Memory) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use device::driver::{Driver, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
+use device::driver::{Driver, Foreign, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use device::{DeviceConfig, Error, Result, cuda};
 
 use crate::fake::Turn;
@@ -243,4 +243,18 @@ fn host_memory_is_never_imported() {
     // SAFETY: the bytes outlive the call, and nothing is made of them.
     let imported = unsafe { session.driver().import_host(bytes.as_ptr() as usize, bytes.len()) };
     assert_eq!(imported.unwrap(), None);
+}
+
+#[test]
+fn pointers_are_adopted_to_the_end_of_their_allocation() {
+    let Some(session) = Session::open() else { return };
+    let driver = session.driver();
+    let memory = driver.alloc(1000).unwrap();
+    // SAFETY: the memory is alive; the driver finds out that 8 is no address of its own.
+    let [all, rest, none] = unsafe { [memory.handle, memory.handle + 600, 8].map(|handle| driver.adopt(handle)) };
+    let place = |handle, bytes| Foreign::InPlace(Memory { handle, bytes, host: 0 });
+    assert_eq!((all.unwrap(), rest.unwrap()), (place(memory.handle, 1000), place(memory.handle + 600, 400)));
+    assert!(none.unwrap_err().to_string().starts_with("cuPointerGetAttribute on cuda:0"));
+    // SAFETY: made above, and no queue has used it.
+    unsafe { driver.free(memory) };
 }

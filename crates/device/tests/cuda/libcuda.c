@@ -212,6 +212,21 @@ Status cuMemAlloc_v2(uint64_t *out, size_t bytes) {
 Status cuMemFree_v2(uint64_t at) { ENTER; return give((char *)(uintptr_t)at, MEMORY); }
 Status cuMemHostAlloc(void **out, size_t bytes, unsigned flags) { ENTER; if (flags != 1) return INVALID_VALUE; *out = take(bytes, PINNED); return SUCCESS; }
 Status cuMemFreeHost(void *at) { ENTER; return give(at, PINNED); }
+static Block *find(uint64_t at) {
+    for (Block *block = blocks; block; block = block->next)
+        if (block->kind == MEMORY && overlaps(block->at, block->bytes, (char *)(uintptr_t)at, 1)) return block;
+    return NULL;
+}
+Status cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t at) {
+    ENTER;
+    Block *block = find(at);
+    if (!block) return INVALID_VALUE;
+    *base = (uint64_t)(uintptr_t)block->at;
+    *bytes = block->bytes;
+    return SUCCESS;
+}
+// Attribute 9 is the ordinal of the device.
+Status cuPointerGetAttribute(int *value, int attribute, uint64_t at) { ENTER; *value = 0; return attribute == 9 && find(at) ? SUCCESS : INVALID_VALUE; }
 Status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = (char *)(uintptr_t)to, .from = from, .bytes = bytes, .to_device = 1}); }
 Status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = to, .from = (char *)(uintptr_t)from, .bytes = bytes, .from_device = 1}); }
 Status cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = (char *)(uintptr_t)to, .from = (char *)(uintptr_t)from, .bytes = bytes, .to_device = 1, .from_device = 1}); }

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory and events that belong to somebody else: another queue's user, another context of the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use super::*;
+use crate::driver::RawEvent;
+use crate::{DriverKind, Error, Event};
+
+/// Says when it is dropped, and holds what must not go before.
+struct Lender(#[allow(dead_code)] Buffer, Arc<AtomicBool>);
+
+impl Drop for Lender {
+    fn drop(&mut self) {
+        self.1.store(true, SeqCst);
+    }
+}
+
+/// A launch that takes its time, after which `x` is as [`spun`] says.
+fn spin(queue: &Queue, x: &Buffer, turns: u64) -> Result<Event> {
+    let program = block_on(queue.compile(source()))?;
+    queue.launch(&program.kernel("spin")?, Grid { groups: 1, group_size: 1 }, &[x.into(), turns.into()])?;
+    queue.record()
+}
+
+fn spun(mut value: u64, turns: u64) -> u64 {
+    for _ in 0..turns {
+        value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    }
+    value
+}
+
+/// What a lender gives to another queue, and whether it has it back.
+fn lend(from: &Queue, to: &Queue, turns: u64) -> Result<(Buffer, Arc<AtomicBool>)> {
+    let lent = from.alloc(4096)?;
+    from.write(&lent, 0, &numbers(0..512))?;
+    let written = spin(from, &lent, turns)?;
+    let returned = Arc::new(AtomicBool::new(false));
+    let guardian: crate::Guardian = Arc::new(Lender(lent.clone(), Arc::clone(&returned)));
+    if let Some(event) = written.raw() {
+        // SAFETY: `written` lives until the end of this function, longer than the future.
+        block_on(unsafe { to.wait_for_foreign(event, Arc::clone(&guardian)) })?;
+    }
+    // SAFETY: the guardian holds the buffer, which nobody writes.
+    let adopted = block_on(unsafe { to.adopt(lent.raw().handle, guardian) })?;
+    Ok((adopted, returned))
+}
+
+fn check(from: &Queue, to: &Queue) -> Result<()> {
+    const TURNS: u64 = 3_000_000;
+    let (adopted, returned) = lend(from, to, TURNS)?;
+    assert_eq!(adopted.len(), 4096);
+    let copy = to.alloc(4096)?;
+    to.copy(&adopted, 0, &copy, 0, 4096)?;
+    let bytes = to_numbers(&block_on(to.read(&copy, 0..4096))?);
+    assert_eq!((bytes[0], bytes[1], bytes[511]), (spun(0, TURNS), 1, 511));
+    if Arc::ptr_eq(from.driver(), to.driver()) {
+        assert!(matches!(to.fill(&adopted, 0, 8, 0), Err(Error::ReadOnly { .. })));
+    }
+    drop(adopted);
+    block_on(to.finish())?;
+    // The thread that waits for the queue gives it back, a moment after it has said that all is done.
+    for _ in 0..1000 {
+        if returned.load(SeqCst) {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("the lender has not got its memory back");
+}
+
+#[test]
+fn memory_of_this_context_is_used_in_place() -> Result<()> {
+    let context = context();
+    let (from, to) = (context.queue()?, context.queue()?);
+    check(&from, &to)?;
+    let lent = from.alloc(1000)?;
+    // SAFETY: the guardian is the buffer.
+    let adopted = block_on(unsafe { to.adopt(lent.raw().handle, Arc::new(lent.clone())) })?;
+    assert_eq!((adopted.raw().handle, adopted.len()), (lent.raw().handle, lent.raw().bytes));
+    assert_eq!(context.pool().in_use(), lent.raw().bytes);
+    Ok(())
+}
+
+#[test]
+fn memory_of_another_context_arrives() -> Result<()> {
+    check(&context().queue()?, &context().queue()?)
+}
+
+#[test]
+fn lender_gets_memory_back_after_the_last_use_only() -> Result<()> {
+    let context = context();
+    let (from, to) = (context.queue()?, context.queue()?);
+    let (adopted, returned) = lend(&from, &to, 1)?;
+    let slow = to.zeroed(8)?;
+    spin(&to, &slow, 50_000_000)?;
+    to.copy(&adopted, 0, &slow, 0, 8)?;
+    drop(adopted);
+    assert!(!returned.load(SeqCst), "given back while a copy from it waits");
+    assert_eq!(to_numbers(&block_on(to.read(&slow, 0..8))?), [spun(0, 1)]);
+    Ok(())
+}
+
+#[test]
+fn event_is_nothing_once_its_work_is_done() -> Result<()> {
+    let queue = context().queue()?;
+    let x = queue.zeroed(8)?;
+    let event = spin(&queue, &x, 30_000_000)?;
+    assert_ne!(event.raw(), None);
+    block_on(event.wait())?;
+    assert_eq!(event.raw(), None::<RawEvent>);
+    Ok(())
+}
+
+/// An OpenCL buffer of another device or a CUDA pointer of no device: refused by the driver, in its words.
+#[test]
+fn what_is_no_memory_is_refused() -> Result<()> {
+    let context = context();
+    if context.info().driver != DriverKind::Cuda {
+        println!("skipped: OpenCL handles cannot be checked");
+        return Ok(());
+    }
+    // SAFETY: CUDA says of any number whether it is an address of its own.
+    let refused = block_on(unsafe { context.queue()?.adopt(8, Arc::new(())) });
+    assert!(matches!(refused, Err(Error::Driver { .. })));
+    Ok(())
+}
