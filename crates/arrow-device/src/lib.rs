@@ -10,6 +10,7 @@ pub mod ffi;
 mod layout;
 pub mod metadata;
 pub mod schema;
+pub mod stream;
 
 pub use array::{ArrayExport, ArrayView, BufferView, ImportedArray};
 pub use error::{Error, Result};
