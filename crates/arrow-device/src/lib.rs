@@ -11,6 +11,8 @@ mod layout;
 pub mod metadata;
 pub mod schema;
 pub mod stream;
+#[cfg(test)]
+mod testing;
 
 pub use array::{ArrayExport, ArrayView, BufferView, ImportedArray};
 pub use error::{Error, Result};

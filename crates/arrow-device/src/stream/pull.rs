@@ -30,7 +30,7 @@ impl Drop for DeviceArrayStream {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.cancelled = true;
-        let unread = std::mem::take(&mut state.queue);
+        let unread = (std::mem::take(&mut state.queue), state.waker.take());
         drop(state);
         self.shared.changed.notify_one();
         // Releases arrays, which calls their producer: not under the lock.
@@ -101,12 +101,14 @@ impl Stream for DeviceArrayStream {
     type Item = Result<ImportedArray>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // Wakers are foreign code: cloned and dropped outside of the lock.
+        let mut waker = Some(context.waker().clone());
         let mut state = self.shared.state.lock();
         let next = match state.queue.pop_front() {
             Some(next) => Poll::Ready(Some(next)),
             None if state.ended => Poll::Ready(None),
             None => {
-                state.waker = Some(context.waker().clone());
+                std::mem::swap(&mut state.waker, &mut waker);
                 Poll::Pending
             }
         };
