@@ -73,6 +73,9 @@ pub enum Error {
     /// The device refused or failed.
     #[error(transparent)]
     Device(#[from] device::Error),
+    /// A device array of somebody else cannot be used, or none can be made.
+    #[error(transparent)]
+    Exchange(#[from] arrow_device::Error),
     /// Arrow refused.
     #[error(transparent)]
     Arrow(Arc<ArrowError>),

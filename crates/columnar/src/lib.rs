@@ -30,6 +30,7 @@ mod column;
 mod dictionary;
 mod download;
 mod error;
+pub mod exchange;
 mod gather;
 mod gathering;
 mod interner;

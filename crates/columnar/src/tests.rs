@@ -3,6 +3,7 @@
 //! that the two share, or what `DEVICEFUSION_TEST_DEVICE` names.
 
 mod data;
+mod exchange;
 mod faults;
 mod gathering;
 mod layouts;

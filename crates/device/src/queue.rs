@@ -450,6 +450,15 @@ impl Queue {
         Ok(Event { lane: Arc::clone(self.lane()), mark: self.lane().mark()? })
     }
 
+    /// As [`record`](Self::record), also after what has been done to `buffers` in the queues that made them.
+    ///
+    /// # Errors
+    /// The driver's refusal; `Foreign` for a buffer of another context.
+    pub fn record_after<'a>(&self, buffers: impl IntoIterator<Item = &'a Buffer>) -> Result<Event> {
+        buffers.into_iter().try_for_each(|buffer| self.follow(buffer))?;
+        self.record()
+    }
+
     /// Makes whatever is enqueued from now on wait for `event`, on the device.
     ///
     /// # Errors

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a device array of somebody else to a batch on the same memory.
+//!
+//! The one file above `device` with `unsafe`: it brings together what the import of an array has promised of its pointers and
+//! what the driver needs promised.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, SchemaRef};
+use arrow_device::ffi::ArrowDeviceType;
+use arrow_device::{ArrayView, BufferKind, ImportedArray, cpu};
+use device::driver::RawEvent;
+use device::{Buffer, DriverKind, Guardian, Queue};
+
+use super::home;
+use crate::gather::place;
+use crate::{ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result, natural_types, ones, upload};
+
+/// What device pointers must be multiples of: the widest load of a kernel.
+const ALIGN: u64 = 16;
+
+/// A record batch, a struct array of the columns of `schema`, in its natural types.
+///
+/// Memory of this device is used in place, except views over several buffers, which are gathered on the device, and memory of
+/// another OpenCL context, which goes through the host. Memory of the host is uploaded, which devices that share it do in
+/// place too. What writes the array is waited for by `queue`; the array is released once nothing enqueued needs it.
+///
+/// # Errors
+/// `Exchange` for memory that this device cannot use and for an array that does not fit; `Unsupported` for dictionaries that
+/// are not the host's; the device's.
+pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef) -> Result<DeviceBatch> {
+    let types = natural_types(schema)?;
+    check_home(queue, &array)?;
+    if let Some(event) = event_of(&array) {
+        let guardian: Guardian = Arc::new(());
+        // SAFETY: the array holds its event (R16), and it lives longer than this wait.
+        unsafe { queue.wait_for_foreign(event, guardian) }.await?;
+    }
+    if cpu::is_host(array.device_type()) {
+        if !array.sync_event().is_null() {
+            queue.finish().await?;
+        }
+        // SAFETY: just waited for.
+        let batch = cpu::import_batch(unsafe { array.assume_complete() })?;
+        return upload(queue, schema, &types, &[batch.with_schema(Arc::clone(schema))?]);
+    }
+    if array.len() == 0 {
+        return upload(queue, schema, &types, &[RecordBatch::new_empty(Arc::clone(schema))]);
+    }
+    let array = Arc::new(array);
+    let view = array.view();
+    if view.null_count() != Some(0) && view.validity().is_some() {
+        return invalid("rows of a record batch must not be null".into());
+    }
+    if view.num_children() != types.len() {
+        return invalid(format!("expected {} columns, got {}", types.len(), view.num_children()));
+    }
+    let importer = Importer { queue, array: &array };
+    let mut columns = Vec::with_capacity(types.len());
+    for ((child, field), ty) in view.children().zip(schema.fields()).zip(types) {
+        if child.data_type() != field.data_type() {
+            let (expected, actual) = (field.data_type().clone(), child.data_type().clone());
+            return Err(Error::Type { column: field.name().clone(), expected, actual });
+        }
+        columns.push(importer.column(&child, field, ty, view.offset(), view.len()).await?);
+    }
+    DeviceBatch::try_new(Arc::clone(schema), columns, view.len())
+}
+
+/// Refuses memory that the queue's device cannot reach.
+fn check_home(queue: &Queue, array: &ImportedArray) -> Result<()> {
+    let info = queue.context().info();
+    let (own, id) = home(info);
+    let given = array.device_type();
+    let fits = match info.driver {
+        // Contexts tell buffers of other devices apart; those are copied.
+        DriverKind::OpenCl => given == own || given == ArrowDeviceType::CPU,
+        DriverKind::Cuda => {
+            let on_device = [own, ArrowDeviceType::CUDA_MANAGED].contains(&given);
+            (on_device && array.device_id() == id) || [ArrowDeviceType::CPU, ArrowDeviceType::CUDA_HOST].contains(&given)
+        }
+    };
+    if fits {
+        return Ok(());
+    }
+    let id = array.device_id();
+    Err(arrow_device::Error::Unsupported(format!(
+        "import of a device array: its memory is that of {given} {id}, which {} ({}) cannot use; copy it to that device or to \
+         the host first",
+        info.label(),
+        info.name
+    ))
+    .into())
+}
+
+fn event_of(array: &ImportedArray) -> Option<RawEvent> {
+    let cell = array.sync_event().cast::<*mut c_void>();
+    // SAFETY: the import's caller promised that the pointer, if there is one, points to the native event (R24, R48), which is
+    // itself a pointer for CUDA and OpenCL, the only types with events that `check_home` lets pass.
+    (!cell.is_null()).then(|| RawEvent(unsafe { cell.read_unaligned() } as u64))
+}
+
+fn invalid<T>(what: String) -> Result<T> {
+    Err(arrow_device::Error::Invalid(format!("import of a device array: {what}")).into())
+}
+
+struct Importer<'a> {
+    queue: &'a Queue,
+    array: &'a Arc<ImportedArray>,
+}
+
+impl Importer<'_> {
+    /// The rows from `offset` on, `len` of them, of a column.
+    async fn column(
+        &self,
+        view: &ArrayView<'_>,
+        field: &Field,
+        ty: ColumnType,
+        offset: usize,
+        len: usize,
+    ) -> Result<DeviceColumn> {
+        let first = view.offset() + offset;
+        let null_count = match view.null_count() {
+            Some(0) => Some(0),
+            Some(count) if view.len() == len => Some(count),
+            _ => None,
+        };
+        if let Some(null_count) = null_count.filter(|count| *count > 0 && !ty.nullable) {
+            return Err(Error::Nulls { column: field.name().clone(), null_count, rows: len });
+        }
+        let mut buffers = Vec::new();
+        match &ty.layout {
+            Layout::Null => {}
+            Layout::Dictionary { .. } => {
+                return Err(Error::Unsupported { column: field.name().clone(), data_type: field.data_type().clone() });
+            }
+            Layout::Views => buffers = self.views(view, field).await?,
+            _ => {
+                for index in 1..view.num_buffers() {
+                    buffers.push(self.buffer(view, index, field).await?);
+                }
+            }
+        }
+        let validity = match (ty.nullable && ty.layout != Layout::Null, view.validity()) {
+            (false, _) => None,
+            (true, Some(_)) => Some((self.buffer(view, 0, field).await?, first)),
+            (true, None) => Some((ones(self.queue, len)?, 0)),
+        };
+        DeviceColumn::try_new(Arc::new(ty), len, buffers, validity, null_count, None)?.with_offset(first)
+    }
+
+    async fn buffer(&self, view: &ArrayView<'_>, index: usize, field: &Field) -> Result<Buffer> {
+        // The check saw as many buffers as the type has.
+        let Some(buffer) = view.buffer(index).filter(|buffer| !buffer.ptr.is_null()) else { return Ok(self.queue.alloc(0)?) };
+        let handle = buffer.ptr as u64;
+        // SAFETY: the import's caller promised memory of this device, alive and unwritten until the array is released.
+        let adopted = unsafe { self.queue.adopt(handle, Arc::clone(self.array) as Guardian) }.await?;
+        let needed = buffer.len_bytes.unwrap_or(0);
+        if adopted.len() < needed {
+            return invalid(format!(
+                "buffer {index} of column \"{}\" ({}) needs {needed} bytes, got {}",
+                field.name(),
+                field.data_type(),
+                adopted.len()
+            ));
+        }
+        let is_pointer = self.queue.context().info().driver == DriverKind::Cuda;
+        if !is_pointer || handle.is_multiple_of(ALIGN) {
+            return Ok(adopted);
+        }
+        let bytes = buffer.len_bytes.unwrap_or(adopted.len());
+        let aligned = self.queue.alloc(bytes)?;
+        self.queue.copy(&adopted, 0, &aligned, 0, bytes)?;
+        Ok(aligned)
+    }
+
+    /// Views, heap and bases.
+    async fn views(&self, view: &ArrayView<'_>, field: &Field) -> Result<Vec<Buffer>> {
+        let mut heaps = Vec::new();
+        let mut bases = Vec::new();
+        let mut bytes = 0;
+        for (index, buffer) in view.buffers().enumerate().filter(|(_, buffer)| buffer.kind == BufferKind::Variadic) {
+            let len = buffer.len_bytes.unwrap_or(0);
+            heaps.push((self.buffer(view, index, field).await?, len));
+            bases.push(bytes as u64);
+            bytes += len;
+        }
+        let heap = match heaps.as_slice() {
+            [] => self.queue.alloc(0)?,
+            [(heap, _)] => heap.clone(),
+            heaps => {
+                let all = self.queue.alloc(bytes)?;
+                for ((heap, len), base) in heaps.iter().zip(&bases) {
+                    self.queue.copy(heap, 0, &all, *base as usize, *len)?;
+                }
+                all
+            }
+        };
+        if bases.is_empty() {
+            bases.push(0);
+        }
+        let bases = place(self.queue, arrow::buffer::Buffer::from_vec(bases))?;
+        Ok(vec![self.buffer(view, 1, field).await?, heap, bases])
+    }
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Batches out as device arrays and in again: same memory, same values, everything released.
+
+use std::thread;
+
+use arrow::array::{Array, AsArray, Int32Array, StringViewBuilder, UInt64Array};
+use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
+use arrow_device::{ArrayExport, ImportedArray, cpu, schema};
+use device::DriverKind;
+use rand::rngs::StdRng;
+
+use super::data::{Nulls, array, dictionary_types, generator, plain_types};
+use super::*;
+use crate::exchange::{self, home, lies_as_arrow};
+use crate::{DeviceColumn, Error, Layout};
+
+fn imported(array: FFI_ArrowDeviceArray, schema: &SchemaRef) -> ImportedArray {
+    // SAFETY: these tests export what they import.
+    unsafe { ImportedArray::import(array, &schema::batch_field(schema)) }.unwrap()
+}
+
+fn import(queue: &Queue, array: FFI_ArrowDeviceArray, schema: &SchemaRef) -> Result<DeviceBatch> {
+    block_on(exchange::import(queue, imported(array, schema), schema))
+}
+
+/// Asserts that a column lies in the memory of another, as far as that has any; bases of views are made anew.
+#[track_caller]
+fn assert_same_memory(actual: &DeviceColumn, expected: &DeviceColumn, case: &str) {
+    let shared = if expected.ty().layout == Layout::Views { 2 } else { expected.buffers().len() };
+    let handles = |column: &DeviceColumn| column.buffers().iter().map(|buffer| buffer.raw().handle).collect::<Vec<_>>();
+    for index in (0..shared).filter(|index| !expected.buffers()[*index].is_empty()) {
+        assert_eq!(handles(actual)[index], handles(expected)[index], "{case}");
+    }
+    if let Some((bits, _)) = expected.validity().filter(|_| expected.null_count() != Some(0)) {
+        assert_eq!(actual.validity().unwrap().0.raw().handle, bits.raw().handle, "{case}");
+    }
+}
+
+/// A random array; views over one buffer.
+fn lying(data_type: &DataType, len: usize, nulls: Nulls, rng: &mut StdRng) -> ArrayRef {
+    let array = array(data_type, len, nulls, rng);
+    match data_type {
+        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+        _ => array,
+    }
+}
+
+/// The table of what is zero copy: every plain type, both ways.
+#[test]
+fn every_plain_type_keeps_its_memory() {
+    let mut rng = generator();
+    for queue in [shared(), apart()] {
+        let other = queue.context().queue().unwrap();
+        for data_type in plain_types() {
+            for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
+                for len in [1, 31, 257] {
+                    let case = format!("{data_type}, {len} rows, {nulls:?}");
+                    let array = lying(&data_type, len, nulls, &mut rng);
+                    let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
+                    assert!(lies_as_arrow(&batch.columns()[0]), "{case}");
+                    let exported = exchange::export(&queue, &batch).unwrap();
+                    assert_eq!((exported.device_type, exported.device_id), home(queue.context().info()), "{case}");
+                    assert_eq!((exported.array.offset, exported.array.null_count), (0, 0), "{case}");
+                    let back = import(&other, exported, batch.schema()).unwrap();
+                    assert_same_memory(&back.columns()[0], &batch.columns()[0], &case);
+                    assert_eq!(back.columns()[0].null_count(), batch.columns()[0].null_count(), "{case}");
+                    assert_same(&down(&other, &back).unwrap(), &array, case);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn slices_travel_by_their_offsets() {
+    let mut rng = generator();
+    let queue = shared();
+    for data_type in plain_types() {
+        let array = lying(&data_type, 300, Nulls::None, &mut rng);
+        let batch = up(&queue, std::slice::from_ref(&array)).unwrap().slice(77, 100);
+        let exported = exchange::export(&queue, &batch).unwrap();
+        let back = import(&queue, exported, batch.schema()).unwrap();
+        assert_same(&down(&queue, &back).unwrap(), &array.slice(77, 100), format!("{data_type}"));
+        let inner = back.slice(50, 50);
+        let exported = exchange::export(&queue, &inner).unwrap();
+        let back = import(&queue, exported, batch.schema()).unwrap();
+        assert_same(&down(&queue, &back).unwrap(), &array.slice(127, 50), format!("{data_type} again"));
+    }
+}
+
+/// R34: nobody is given a null count that is not known.
+#[test]
+fn slices_with_uncounted_nulls_do_not_lie_as_arrow_does() {
+    let mut rng = generator();
+    let queue = shared();
+    let array = array(&DataType::Int64, 300, Nulls::Some, &mut rng);
+    let batch = up(&queue, &[array]).unwrap().slice(1, 200);
+    assert!(!lies_as_arrow(&batch.columns()[0]));
+    let error = exchange::export(&queue, &batch).unwrap_err();
+    assert_eq!(error.to_string(), "export of column \"x\" (Int64): it does not lie as Arrow does");
+}
+
+#[test]
+fn dictionaries_go_out_and_are_refused_back() {
+    let mut rng = generator();
+    let queue = shared();
+    for data_type in dictionary_types() {
+        let array = array(&data_type, 100, Nulls::Some, &mut rng);
+        let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
+        let exported = exchange::export(&queue, &batch).unwrap();
+        assert!(matches!(import(&queue, exported, batch.schema()), Err(Error::Unsupported { .. })), "{data_type}");
+    }
+    assert_eq!(queue.context().pool().in_use(), 0);
+}
+
+#[test]
+fn another_context_gets_a_copy() {
+    let (queue, other) = (shared(), shared());
+    if queue.context().info().driver == DriverKind::Cuda {
+        println!("skipped: contexts of one GPU share its memory");
+        return;
+    }
+    let mut rng = generator();
+    for data_type in plain_types() {
+        let array = lying(&data_type, 5000, Nulls::Some, &mut rng);
+        let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
+        let exported = exchange::export(&queue, &batch).unwrap();
+        let back = import(&other, exported, batch.schema()).unwrap();
+        drop(batch);
+        assert_same(&down(&other, &back).unwrap(), &array, format!("{data_type}"));
+    }
+}
+
+#[test]
+fn arrays_of_the_host_are_uploaded() {
+    let mut rng = generator();
+    for queue in [shared(), apart()] {
+        for data_type in plain_types().into_iter().chain(dictionary_types()) {
+            let array = array(&data_type, 300, Nulls::Some, &mut rng).slice(3, 290);
+            let exported = cpu::export_batch(&batch_of(&array)).unwrap();
+            let back = import(&queue, exported, &schema_of(&array)).unwrap();
+            assert_same(&down(&queue, &back).unwrap(), &array, format!("{data_type}"));
+        }
+    }
+}
+
+#[test]
+fn no_rows_arrive_as_no_rows() {
+    let queue = shared();
+    for data_type in plain_types().into_iter().chain(dictionary_types()) {
+        let none = arrow::array::new_empty_array(&data_type);
+        let batch = up(&queue, std::slice::from_ref(&none)).unwrap();
+        let exported = exchange::export(&queue, &batch).unwrap();
+        let back = import(&queue, exported, batch.schema()).unwrap();
+        assert_eq!(down(&queue, &back).unwrap().len(), 0, "{data_type}");
+    }
+}
+
+#[test]
+fn views_over_several_buffers_are_gathered_on_the_device() {
+    let queue = shared();
+    let mut builder = StringViewBuilder::new().with_fixed_block_size(64);
+    (0..200).for_each(|i| builder.append_value(format!("a string that is long enough for a heap, number {i}")));
+    let array: ArrayRef = Arc::new(builder.finish());
+    let parts = cpu::export_batch(&batch_of(&array)).unwrap();
+    // The same tree with each host buffer in a device buffer of its own.
+    let host = imported(parts, &schema_of(&array));
+    let view = host.view().child(0).unwrap();
+    let mut owners = Vec::new();
+    let buffers = view.buffers().map(|buffer| match buffer.kind {
+        arrow_device::BufferKind::VariadicLengths => buffer.ptr,
+        _ if buffer.ptr.is_null() => buffer.ptr,
+        _ => {
+            let len = buffer.len_bytes.unwrap();
+            let device = queue.alloc(len).unwrap();
+            // SAFETY: the host array is alive and has these bytes.
+            queue.write(&device, 0, unsafe { std::slice::from_raw_parts(buffer.ptr.cast(), len) }).unwrap();
+            owners.push(device.clone());
+            device.raw().handle as *const _
+        }
+    });
+    let column = ArrayExport::new(view.len()).buffers(buffers.collect());
+    assert!(owners.len() > 3);
+    let (device_type, id) = home(queue.context().info());
+    let root = ArrayExport::batch(view.len(), vec![column]).unwrap().owner(Box::new((owners, host)));
+    let exported = root.export(device_type, id, std::ptr::null_mut()).unwrap();
+    let downloads = queue.context().counters().bytes_down;
+    let back = import(&queue, exported, &schema_of(&array)).unwrap();
+    assert_eq!(queue.context().counters().bytes_down, downloads);
+    assert_same(&down(&queue, &back).unwrap(), &array, "views");
+}
+
+/// R30: a consumer may release anywhere; the memory is free again then, and not before.
+#[test]
+fn release_on_another_thread_gives_the_memory_back() {
+    let queue = apart();
+    let pool = queue.context().pool().clone();
+    let array: ArrayRef = Arc::new(UInt64Array::from_iter_values(0..100_000));
+    let batch = up(&queue, &[array]).unwrap();
+    let exported = exchange::export(&queue, &batch).unwrap();
+    drop(batch);
+    block_on(queue.finish()).unwrap();
+    assert!(pool.in_use() >= 800_000);
+    thread::spawn(move || drop(exported)).join().unwrap();
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_released() {
+    let queue = shared();
+    let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("x", DataType::Int32, false)]));
+    let (device_type, id) = home(queue.context().info());
+    let small = queue.alloc(100).unwrap();
+    let column = |len: usize| {
+        let values = small.raw().handle as *const _;
+        ArrayExport::new(len).buffers(vec![std::ptr::null(), values]).owner(Box::new(small.clone()))
+    };
+    let export = |root: ArrayExport, device_type| root.export(device_type, id, std::ptr::null_mut()).unwrap();
+    let batch = |column: ArrayExport, len| ArrayExport::batch(len, vec![column]).unwrap();
+
+    let error = import(&queue, export(batch(column(1000), 1000), device_type), &schema).unwrap_err().to_string();
+    assert!(error.contains("buffer 1 of column \"x\" (Int32) needs 4000 bytes, got"), "{error}");
+
+    let error = import(&queue, export(batch(column(10), 10), ArrowDeviceType::METAL), &schema).unwrap_err().to_string();
+    let label = queue.context().info().label();
+    assert!(error.contains("its memory is that of METAL") && error.contains(&label), "{error}");
+
+    let bits = queue.filled(8, 0x55).unwrap();
+    let nulls = column(10).null_count(Some(5)).buffers(vec![bits.raw().handle as *const _, small.raw().handle as *const _]);
+    let refused = import(&queue, export(batch(nulls, 10), device_type), &schema);
+    assert!(matches!(refused, Err(Error::Nulls { null_count: 5, rows: 10, .. })), "{refused:?}");
+
+    drop(bits);
+    block_on(queue.finish()).unwrap();
+    assert_eq!(queue.context().pool().in_use(), small.raw().bytes);
+    let fits = import(&queue, export(batch(column(25), 25), device_type), &schema).unwrap();
+    assert_eq!(fits.num_rows(), 25);
+}
+
+#[test]
+fn nullable_columns_without_validity_have_one_for_kernels() {
+    let queue = shared();
+    let host: ArrayRef = Arc::new(Int32Array::from_iter_values(0..70));
+    let batch = up(&queue, std::slice::from_ref(&host)).unwrap();
+    let exported = exchange::export(&queue, &batch).unwrap();
+    let view = imported(exported, batch.schema());
+    assert!(view.view().child(0).unwrap().validity().is_none());
+    let back = block_on(exchange::import(&queue, view, batch.schema())).unwrap();
+    assert!(back.columns()[0].validity().is_some());
+    assert_eq!(back.columns()[0].null_count(), Some(0));
+    assert_same(&down(&queue, &back).unwrap(), &host, "no nulls");
+}
