@@ -15,7 +15,8 @@ use chrono_tz::Tz;
 /// Seconds from 1840 to 2100. chrono-tz has rules of 1845 to 2099; the first and the last offset hold
 /// before and after.
 const PROBED: std::ops::Range<i64> = -4_102_444_800..4_102_444_800;
-/// Between two probes. Two changes that cancel each other out within it would go unseen.
+/// Between two probes. Two changes that cancel each other out within it would go unseen; the closest two of the tz database
+/// are four days apart (Africa/Freetown).
 const STEP: usize = 3 * 86_400;
 /// The offset of local times that are missing, or twice there. `NO_OFFSET` of the prelude.
 const NO_OFFSET: i64 = 0x7_ffff;

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 
-    /// Fail a query of which an operator would run on the host
+    /// Fail a query of which an operator would run on the host (until SET device.enabled = false)
     #[arg(long)]
     pub strict: bool,
 

@@ -18,7 +18,7 @@ use datafusion_cli::command::{Command, OutputFormat};
 use datafusion_cli::exec;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
-use devicefusion::DeviceRuntime;
+use devicefusion::{DevicePlanner, DeviceRuntime};
 
 use crate::args::Args;
 use crate::session::Session;
@@ -82,7 +82,7 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
 pub fn told(error: &DataFusionError) -> String {
     match error {
         // The rule fails where a setting wants it to; its name says nothing to a user.
-        DataFusionError::Context(rule, cause) if rule == "DevicePlanner" => told(cause),
+        DataFusionError::Context(rule, cause) if rule == DevicePlanner::NAME => told(cause),
         error => error.strip_backtrace(),
     }
 }

@@ -25,7 +25,7 @@ use datafusion_cli::object_storage::StdinCarriesCommands;
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
 use datafusion_cli::pool_type::PoolType;
 use device::{DeviceConfig, Selector};
-use devicefusion::{DeviceOptions, DeviceTable};
+use devicefusion::{DeviceOptions, DevicePlanner, DeviceTable, Fallback};
 use object_store::ObjectStore;
 use url::Url;
 
@@ -96,11 +96,18 @@ impl Session {
         empty()
     }
 
-    /// Fails where a setting forbids to run a query as it is planned. DataFusion's EXPLAIN in this format shows
-    /// no physical plan then, and does not say why.
+    fn is_strict(&self) -> bool {
+        let options = self.context.state().config().options().extensions.get::<DeviceOptions>().cloned();
+        options.is_some_and(|options| options.fallback == Fallback::Error)
+    }
+
+    /// Fails where a setting forbids to run a query as it is planned. DataFusion's EXPLAIN in this format succeeds then, and
+    /// shows why in its verbose form alone.
     async fn check_placement(&self, query: &LogicalPlan) -> Result<()> {
         match self.context.state().create_physical_plan(query).await {
-            Err(DataFusionError::Context(rule, cause)) if rule == "DevicePlanner" => Err(DataFusionError::Context(rule, cause)),
+            Err(DataFusionError::Context(rule, cause)) if rule == DevicePlanner::NAME => {
+                Err(DataFusionError::Context(rule, cause))
+            }
             _ => Ok(()),
         }
     }
@@ -142,7 +149,7 @@ impl CliSessionContext for Session {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) if self.streams_to_device(&create) => {
                 self.create_device_table(create).await
             }
-            LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Indent && !explain.verbose => {
+            LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Indent && self.is_strict() => {
                 self.check_placement(&explain.plan).await?;
                 self.context.execute_logical_plan(LogicalPlan::Explain(explain)).await
             }

@@ -208,8 +208,15 @@ impl DeviceOptions {
     /// If a variable holds a bad value.
     pub fn from_env() -> Result<Self> {
         let mut options = Self::default();
+        let known = |name: &str| SETTINGS.iter().any(|setting| variable(setting) == name);
+        for (name, _) in std::env::vars_os() {
+            if let Some(name) = name.to_str().filter(|name| name.starts_with(VARIABLES) && !known(name)) {
+                let names: Vec<String> = SETTINGS.iter().map(variable).collect();
+                return config_err!("the variable {name} is no setting: there are {}", names.join(", "));
+            }
+        }
         for setting in SETTINGS {
-            let variable = format!("DATAFUSION_{}", setting.key.to_uppercase().replace('.', "_"));
+            let variable = variable(setting);
             let key = setting.key.strip_prefix("device.").unwrap_or(setting.key);
             if let Some(value) = std::env::var_os(&variable)
                 && let Err(error) = options.set(key, &value.to_string_lossy())
@@ -360,9 +367,20 @@ impl ExtensionOptions for DeviceOptions {
     }
 }
 
+/// How the variables of all settings begin.
+const VARIABLES: &str = "DATAFUSION_DEVICE_";
+
+/// The environment variable of a setting.
+fn variable(setting: &SettingDoc) -> String {
+    format!("DATAFUSION_{}", setting.key.to_uppercase().replace('.', "_"))
+}
+
 fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T> {
     match value.parse() {
         Ok(number) => Ok(number),
+        Err(_) if value.bytes().all(|byte| byte.is_ascii_digit()) && !value.is_empty() => {
+            config_err!("{key} = '{value}': must be less than 2 to the power of 64")
+        }
         Err(_) => config_err!("{key} = '{value}': must be a whole number, 0 or more"),
     }
 }
@@ -429,6 +447,11 @@ mod tests {
             ("selector", "", "device.selector is empty: must be auto, none, opencl, cuda, #k or a part of a name"),
             ("selector", "#x", "device.selector = #x: expected a number after #"),
             ("memory_bytes", "1e9", "device.memory_bytes = '1e9': must be a whole number, 0 or more"),
+            (
+                "batch_rows",
+                "99999999999999999999",
+                "device.batch_rows = '99999999999999999999': must be less than 2 to the power of 64",
+            ),
             ("min_rows", "-1", "device.min_rows = '-1': must be a whole number, 0 or more"),
             ("batch_rows", "4294967296", "device.batch_rows = 4294967296: must lie between 0 and 2147483647"),
             ("profiling", "perhaps", "device.profiling = 'perhaps': must be one of true, false"),

@@ -381,7 +381,8 @@ async fn explain(
             return error;
         }
     }
-    internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {row:?}")
+    let values: String = format!("{:?}", row.columns()).chars().take(200).collect();
+    internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {values}")
 }
 
 fn op_error(operator: &str, error: kernels::Error) -> DataFusionError {

@@ -53,7 +53,7 @@ fn settings_page_is_what_the_code_says() {
          `DATAFUSION_DEVICE_MEMORY_BYTES`. `SHOW ALL` lists the values of a session, `SHOW ALL VERBOSE` what they mean; DataFusion's\n\
          `RESET` knows only its own settings. A *frozen* setting can change until the session's device is open, which the first query\n\
          that has a use for it does; from then on `SET` refuses another value.\n\n\
-         A setting that asks for what there is not (a device, a folder, too little memory) fails the queries that need a device; it\n\
+         A setting that asks for what there is not (a device, a folder, memory enough) fails the queries that have a use for it; it\n\
          never sends them to the host in silence. Only with `device.selector = 'auto'` do queries run on the host where there is no device.\n\n\
          This page is generated from the settings' own table.\n\n\
          | setting | default | frozen | meaning |\n|---|---|---|---|\n",

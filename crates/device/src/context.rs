@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A context: one opened device with its configuration, queues, memory and programs.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -14,7 +15,7 @@ use crate::meter::{Counters, Totals};
 use crate::pinned::Pinned;
 use crate::pool::Pool;
 use crate::program::Compiler;
-use crate::{DeviceConfig, DeviceEntry, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices_for, opencl};
+use crate::{Buffer, DeviceConfig, DeviceEntry, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices_for, opencl};
 
 /// From so many queues on, an idle one is reused although work of its former user is still going on.
 const MANY_QUEUES: usize = 32;
@@ -30,6 +31,8 @@ struct Inner {
     info: DeviceInfo,
     config: DeviceConfig,
     lanes: Mutex<Lanes>,
+    /// What [`Queue::constant`] has put onto the device, by the host's address.
+    constants: Mutex<HashMap<usize, Buffer>>,
     compiler: Arc<Compiler>,
     pinned: Arc<Pinned>,
     pool: Pool,
@@ -90,6 +93,7 @@ impl Context {
         Ok(Self(Arc::new(Inner {
             info,
             lanes: Mutex::default(),
+            constants: Mutex::default(),
             compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&totals), loss.clone(), &config)?,
             pinned: Pinned::new(Arc::clone(&driver), loss.clone()),
             pool: Pool::new(Arc::clone(&driver), Arc::clone(&totals), limit),
@@ -192,8 +196,9 @@ impl Context {
         }
     }
 
-    /// Gives up what is only kept for later: free memory, idle queues and programs that nobody holds.
+    /// Gives up what is only kept for later: free memory, constants, idle queues and programs that nobody holds.
     pub fn trim(&self) {
+        self.0.constants.lock().clear();
         let idle: Vec<_> = self.0.lanes.lock().idle.extract_if(.., |lane| lane.is_idle()).collect();
         drop(idle);
         self.0.compiler.trim();
@@ -256,6 +261,10 @@ impl Context {
 
     pub(crate) fn totals(&self) -> &Arc<Totals> {
         &self.0.totals
+    }
+
+    pub(crate) fn constants(&self) -> &Mutex<HashMap<usize, Buffer>> {
+        &self.0.constants
     }
 
     pub(crate) fn pinned(&self) -> &Arc<Pinned> {

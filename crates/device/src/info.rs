@@ -264,7 +264,7 @@ impl Selector {
             available = format!("{available}; {absent}");
         }
         if let Some(part) = platform {
-            available = format!("{available}; its platform's name must contain \"{part}\"");
+            available = format!("{available}; none is of a platform with \"{part}\" in its name (device.platform)");
         }
         Error::NoDevice { selector: self.clone(), available }
     }
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "device #7: no such device; there is #0 \"old\" (platform \"Some platform\", unusable: it lacks double precision \
-             (cl_khr_fp64)); opencl: no driver; its platform's name must contain \"foo\""
+             (cl_khr_fp64)); opencl: no driver; none is of a platform with \"foo\" in its name (device.platform)"
         );
         let none = [DeviceEntry::absent(DriverKind::Cuda, "libcuda.so.1 is missing"), entries.remove(1)];
         let error = Selector::OpenCl.choose(&none, None);

@@ -255,6 +255,22 @@ impl Queue {
         Ok(buffer)
     }
 
+    /// Bytes that never change: on the device once for the context, however often they are asked for.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload).
+    pub fn constant(&self, bytes: &'static [u8]) -> Result<Buffer> {
+        let mut constants = self.context().constants().lock();
+        let known = constants.get(&(bytes.as_ptr() as usize));
+        // One whose upload has failed since holds anything.
+        if let Some(known) = known.filter(|known| known.len() == bytes.len() && known.home().outcome().is_ok()) {
+            return Ok(known.clone());
+        }
+        let constant = self.upload(Bytes::from_static(bytes))?;
+        constants.insert(bytes.as_ptr() as usize, constant.clone());
+        Ok(constant)
+    }
+
     /// Writes `bytes` at `offset`; they are copied before this returns.
     ///
     /// Waits for earlier uploads where more than 128 MiB of them are on their way.

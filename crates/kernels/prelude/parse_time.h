@@ -97,7 +97,7 @@ COLD_FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
   *value = (u32)v;
   return 1;
 }
-/* Days; `whole`: years beyond the calendar of chrono, too. */
+/* Days, and 0 where there is no date; `whole`: years beyond the calendar of chrono, too. */
 COLD_FN i32 parse_date(str s, const G u32 *zones, i32 whole, i64 *days) {
   *days = 0;
   if (s.len && (s.p[0] == 43 || s.p[0] == 45)) {

@@ -28,6 +28,9 @@ pub struct DevicePlanner {
 }
 
 impl DevicePlanner {
+    /// The rule's name, under which DataFusion wraps what it refuses.
+    pub const NAME: &str = "DevicePlanner";
+
     /// A rule that plans for the device of `runtime`.
     pub fn new(runtime: Arc<DeviceRuntime>) -> Self {
         DevicePlanner { runtime }
@@ -68,7 +71,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
     }
 
     fn name(&self) -> &str {
-        "DevicePlanner"
+        Self::NAME
     }
 
     fn schema_check(&self) -> bool {

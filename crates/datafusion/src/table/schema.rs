@@ -88,7 +88,7 @@ impl SchemaProvider for DeviceSchema {
             }
             None if table.is::<DeviceTable>() => table,
             None => {
-                return exec_err!("device.{name}: only tables of rows can be resident, create it with CREATE TABLE … AS SELECT");
+                return exec_err!("device.{name}: only tables of rows can be resident, create it with CREATE TABLE");
             }
         };
         Ok(self.tables.write().insert(name, table))

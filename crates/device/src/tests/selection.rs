@@ -15,7 +15,7 @@ fn part_of_a_name_a_number_and_a_platform_select() -> Result<()> {
     assert_eq!(by(part, &info.platform)?, info);
     assert_eq!(by(&format!("#{}", info.index), &info.platform.to_lowercase())?, info);
     let error = by("auto", "no such platform").unwrap_err().to_string();
-    assert!(error.contains("its platform's name must contain \"no such platform\""), "{error}");
+    assert!(error.contains("none is of a platform with \"no such platform\" in its name (device.platform)"), "{error}");
     Ok(())
 }
 

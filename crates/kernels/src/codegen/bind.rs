@@ -6,13 +6,14 @@ use device::{Arg, Buffer, Queue};
 
 use super::params::{Constant, LiteralPart, Param, Params, SCRATCH};
 use super::value::CType;
+use super::zone;
 use crate::{Error, Result};
 
 /// What [`Params::bind`] needs besides the batch.
 #[derive(Default)]
 pub struct Bindings<'a> {
-    /// [`Params::upload_literals`]' buffer, where there is one.
-    pub literals: Option<&'a Buffer>,
+    /// What [`Params::upload`] gave.
+    pub constants: Option<&'a Constants>,
     /// The error word, where the kernel can fail.
     pub error: Option<&'a Buffer>,
     /// The sink's own parameters, in any order; among them, where [`Params::scratch_bytes`] is not 0,
@@ -20,13 +21,22 @@ pub struct Bindings<'a> {
     pub named: Vec<(&'a str, Arg<'a>)>,
 }
 
+/// What kernels read besides batches.
+#[derive(Debug, Clone, Default)]
+pub struct Constants {
+    literals: Option<Buffer>,
+    zones: Option<Buffer>,
+}
+
 impl Params {
-    /// Enqueues the upload of string literals and lists; `None` where the kernel takes none.
-    pub fn upload_literals(&self, queue: &Queue) -> Result<Option<Buffer>> {
-        match self.literal_heap() {
-            Some(heap) => Ok(Some(queue.upload(bytes::Bytes::from_owner(arrow::buffer::ScalarBuffer::<u8>::from(heap)))?)),
-            None => Ok(None),
-        }
+    /// Enqueues the upload of string literals and lists, and of what is not on the device yet for other queries too.
+    pub fn upload(&self, queue: &Queue) -> Result<Constants> {
+        let literals = self.literal_heap().map(|heap| {
+            let bytes = bytes::Bytes::from_owner(arrow::buffer::ScalarBuffer::<u8>::from(heap));
+            queue.upload(bytes)
+        });
+        let zones = self.iter().any(|param| *param == Param::Zones).then(|| queue.constant(zone::all()));
+        Ok(Constants { literals: literals.transpose()?, zones: zones.transpose()? })
     }
 
     /// The arguments, in the order of the parameters.
@@ -41,6 +51,7 @@ impl Params {
             let dictionary = column(index)?.dictionary();
             dictionary.map(|column| &**column).ok_or_else(|| Error::Internal(format!("column {index} has no dictionary")))
         };
+        let constants = bindings.constants;
         let mut args = Vec::new();
         for param in self.iter() {
             args.push(match param {
@@ -51,7 +62,14 @@ impl Params {
                 Param::DictData { column, buffer } => data(dictionary(*column)?, *buffer)?,
                 Param::DictOffset { column } => Arg::U64(dictionary(*column)?.offset() as u64),
                 Param::Literal { index, part } => self.literal_arg(*index, *part)?,
-                Param::LiteralHeap => Arg::Buffer(bindings.literals.ok_or_else(|| unbound("literals"))?),
+                Param::LiteralHeap => {
+                    let literals = constants.and_then(|constants| constants.literals.as_ref());
+                    Arg::Buffer(literals.ok_or_else(|| unbound("literals"))?)
+                }
+                Param::Zones => {
+                    let zones = constants.and_then(|constants| constants.zones.as_ref());
+                    Arg::Buffer(zones.ok_or_else(|| unbound("time zones"))?)
+                }
                 Param::Scratch => named(&mut bindings, SCRATCH)?,
                 Param::Error => Arg::Buffer(bindings.error.ok_or_else(|| unbound("the error word"))?),
                 Param::Named(name) => named(&mut bindings, name)?,

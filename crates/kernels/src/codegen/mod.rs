@@ -37,7 +37,7 @@ mod temporal;
 mod value;
 mod zone;
 
-pub use bind::Bindings;
+pub use bind::{Bindings, Constants};
 pub use params::{LiteralPart, Param, Params, SCRATCH};
 pub use row::RowWriter;
 pub use value::{CType, Value};

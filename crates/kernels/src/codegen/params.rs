@@ -57,6 +57,8 @@ pub enum Param {
     },
     /// Bytes of string literals and of long lists.
     LiteralHeap,
+    /// The rules of all time zones, for text that may name any.
+    Zones,
     /// Room for texts that a row computes: [`Params::scratch_bytes`].
     Scratch,
     /// The error word: the lowest failing row, all ones where none failed.
@@ -196,6 +198,11 @@ impl Params {
         let scratch = self.add(Param::Scratch, "G u8 *");
         self.scratch_slots += 1;
         format!("{scratch} + ((u64){} * GSZ() + GID()) * {SCRATCH_SLOT}", self.scratch_slots - 1)
+    }
+
+    /// The name of the rules of all time zones.
+    pub(super) fn zones(&mut self) -> String {
+        self.add(Param::Zones, "const G u32 *RESTRICT")
     }
 
     /// Adds a parameter if it is new; its name.
@@ -393,6 +400,7 @@ fn name(param: &Param) -> String {
         Param::Literal { index, part: LiteralPart::At } => format!("l{index}_at"),
         Param::Literal { index, part: LiteralPart::Len } => format!("l{index}_len"),
         Param::LiteralHeap => "lits".into(),
+        Param::Zones => "zones".into(),
         Param::Scratch => SCRATCH.into(),
         Param::Error => "err".into(),
         Param::Named(name) => name.clone(),

@@ -59,7 +59,7 @@ impl RowWriter<'_> {
                 self.limited(parsed, to, precision, checked)
             }
             Date32 => {
-                let zones = self.zones()?;
+                let zones = self.params.zones();
                 let (ok, code) =
                     self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_date({text}, {zones}, 1, &{out})"));
                 let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
@@ -117,7 +117,7 @@ impl RowWriter<'_> {
     fn parse_date64(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
-        let zones = self.zones()?;
+        let zones = self.params.zones();
         let (ok, code) = self.parsed(&value, Section::ParseTime, "i64", |text, out| {
             let [instant, day] = [format!("{zones}, &{out}, &{nanos}"), format!("{zones}, 0, &{out}")];
             format!("({text}.len > 10 ? parse_datetime({text}, {instant}) : parse_date({text}, {day}))")
@@ -139,7 +139,7 @@ impl RowWriter<'_> {
         let rules = Zone::of(zone)?;
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
-        let zones = self.zones()?;
+        let zones = self.params.zones();
         let (ok, mut seconds) = self
             .parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, {zones}, &{out}, &{nanos})"));
         let mut valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);

@@ -2,11 +2,12 @@
 //! Time zones: how far their local time is ahead of UTC.
 //!
 //! A zone's rules are two tables, by instant and by local time, which a kernel searches; `build.rs` makes them, and
-//! says what the bytes mean. A kernel gets those of the zones that its types name, and all by local time where it
-//! reads text, which may name any.
+//! says what the bytes mean. A kernel gets those of the zones that its types name with its literals, and all of them by
+//! local time, a constant of the device, where it reads text, which may name any.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use chrono::{DateTime, Offset, TimeZone};
@@ -18,7 +19,12 @@ use crate::Result;
 use crate::prelude::Section;
 
 static BY_INSTANT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/zones_by_instant.bin"));
-static BY_LOCAL_TIME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/zones_by_local_time.bin"));
+static BY_LOCAL_TIME: &[u8] = &ALIGNED.0;
+
+/// Aligned for kernels that read it in place.
+#[repr(align(128))]
+struct Aligned<T: ?Sized>(T);
+static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/zones_by_local_time.bin")));
 
 /// Offsets of a zone.
 #[derive(Debug, Clone)]
@@ -66,10 +72,9 @@ impl Zone {
     }
 }
 
-/// The rules of all zones by local time, with their names.
-fn all() -> &'static Arc<[i64]> {
-    static ALL: LazyLock<Arc<[i64]>> = LazyLock::new(|| words(BY_LOCAL_TIME).collect());
-    &ALL
+/// The rules of all zones by local time, with their names: what [`Param::Zones`](super::Param::Zones) stands for.
+pub(super) fn all() -> &'static [u8] {
+    BY_LOCAL_TIME
 }
 
 impl RowWriter<'_> {
@@ -94,12 +99,6 @@ impl RowWriter<'_> {
         }
     }
 
-    /// C for the address of the rules of all zones, as the parsers of times take it.
-    pub(super) fn zones(&mut self) -> Result<String> {
-        let (words, _) = self.params.table(all())?;
-        Ok(format!("(const G u32 *){words}"))
-    }
-
     fn offset_in(&mut self, table: &Arc<[i64]>, second: &str) -> Result<String> {
         self.params.need(Section::Zone);
         self.costly();
@@ -115,11 +114,11 @@ fn find(zones: &[u8], name: &str) -> Option<Arc<[i64]>> {
     let (mut from, mut to) = (0, word(0)?);
     while from < to {
         let middle = (from + to) / 2;
-        let [name_at, name_len, table_at, table_len] = [0, 1, 2, 3].map(|part| word(4 + middle * 4 + part));
-        match bytes(name_at?, name_len?)?.cmp(name.as_bytes()) {
-            std::cmp::Ordering::Less => from = middle + 1,
-            std::cmp::Ordering::Greater => to = middle,
-            std::cmp::Ordering::Equal => return Some(words(bytes(table_at?, table_len? * 8)?).collect()),
+        let entry = 4 + middle * 4;
+        match bytes(word(entry)?, word(entry + 1)?)?.cmp(name.as_bytes()) {
+            Ordering::Less => from = middle + 1,
+            Ordering::Greater => to = middle,
+            Ordering::Equal => return Some(words(bytes(word(entry + 2)?, word(entry + 3)? * 8)?).collect()),
         }
     }
     None
@@ -185,6 +184,7 @@ mod tests {
         assert!(matches!(Zone::of(Some("Etc/GMT+12")), Ok(Zone::Fixed(-43_200))));
         assert!(matches!(Zone::of(Some("Asia/Tokyo")), Ok(Zone::Rules(_))));
         assert!(Zone::of(Some("europe/berlin")).is_err());
-        assert_eq!(find(BY_INSTANT, "").map(|table| table.len()), None);
+        assert!(find(BY_INSTANT, "").is_none());
+        assert!((BY_LOCAL_TIME.as_ptr() as usize).is_multiple_of(128));
     }
 }

@@ -8,7 +8,7 @@ use columnar::DeviceBatch;
 use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 
 use super::Options;
-use crate::codegen::{Bindings, Params, Profile, SCRATCH};
+use crate::codegen::{Bindings, Constants, Params, Profile, SCRATCH};
 use crate::prelude::Sections;
 use crate::{Error, Result};
 
@@ -93,16 +93,17 @@ impl Program {
     pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
         let source = ProgramSource { text: self.text.clone(), operator: self.operator.clone(), options: vec![] };
         let program = queue.compile(source).await?;
-        let literals = self.kernels.iter().map(|kernel| kernel.params.upload_literals(queue)).collect::<Result<_>>()?;
-        Ok(Loaded { program: self, compiled: program, literals })
+        let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
+        Ok(Loaded { program: self, compiled: program, constants })
     }
 }
 
-/// A program on a device, with its literals.
+/// A program on a device, with its constants.
 pub(super) struct Loaded<'a> {
     program: &'a Program,
     compiled: Arc<device::Program>,
-    literals: Vec<Option<Buffer>>,
+    /// Of each kernel.
+    constants: Vec<Constants>,
 }
 
 impl Loaded<'_> {
@@ -128,7 +129,7 @@ impl Loaded<'_> {
             bytes => Some(queue.alloc(bytes)?),
         };
         let named = named.into_iter().chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch)))).collect();
-        let bindings = Bindings { literals: self.literals[kernel].as_ref(), error, named };
+        let bindings = Bindings { constants: Some(&self.constants[kernel]), error, named };
         let args = text.params.bind(batch, bindings)?;
         queue.launch(&self.compiled.kernel(&text.name)?, grid, &args)?;
         Ok(())

@@ -112,14 +112,14 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
     let kernel = program.kernel("evaluate").unwrap();
     let out = queue.alloc(text.bytes).unwrap();
     let error = queue.filled(8 * exprs.len().max(1), 0xff).unwrap();
-    let literals = text.params.upload_literals(&queue).unwrap();
+    let constants = text.params.upload(&queue).unwrap();
     let grid = match profile {
         Profile::Gpu => Grid { groups: 3, group_size: 64 },
         Profile::Cpu => Grid { groups: 3, group_size: 1 },
     };
     let scratch = queue.alloc(text.params.scratch_bytes((grid.groups * grid.group_size) as usize)).unwrap();
     let named = vec![("n", Arg::U64(rows as u64)), ("out", Arg::Buffer(&out)), (SCRATCH, Arg::Buffer(&scratch))];
-    let args = text.params.bind(device, Bindings { literals: literals.as_ref(), error: Some(&error), named }).unwrap();
+    let args = text.params.bind(device, Bindings { constants: Some(&constants), error: Some(&error), named }).unwrap();
     queue.launch(&kernel, grid, &args).unwrap();
     let bytes = block_on(queue.read(&out, 0..text.bytes)).unwrap();
     let errors = block_on(queue.read(&error, 0..8 * exprs.len())).unwrap();

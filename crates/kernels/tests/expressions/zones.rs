@@ -284,7 +284,9 @@ fn texts_name_every_zone() {
         }
     }
     let to = [DataType::Date32, zoned(TimeUnit::Second, "Asia/Kathmandu")];
-    check(Arc::new(StringArray::from(texts)), &to, Profile::Gpu);
+    for profile in PROFILES {
+        check(Arc::new(StringArray::from(texts.clone())), &to, profile);
+    }
 }
 
 #[test]
