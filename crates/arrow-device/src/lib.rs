@@ -2,7 +2,18 @@
 //! The Arrow C Device data interface for arrow-rs: arrays, pull streams and async streams.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod array;
+mod callback;
+pub mod cpu;
 mod error;
 pub mod ffi;
+mod layout;
+pub mod metadata;
+pub mod schema;
+pub mod stream;
+#[cfg(test)]
+mod testing;
 
+pub use array::{ArrayExport, ArrayView, BufferView, ImportedArray};
 pub use error::{Error, Result};
+pub use layout::BufferKind;
