@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod array;
+pub mod async_stream;
 mod callback;
 pub mod cpu;
 mod error;
