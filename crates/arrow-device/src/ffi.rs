@@ -124,6 +124,18 @@ impl FFI_ArrowDeviceArray {
         }
     }
 
+    /// Moves the array at `array` here: copies the struct, and marks the source as released without releasing it (R40).
+    ///
+    /// # Safety
+    /// `array` points to an initialised struct that can be read and written.
+    pub unsafe fn from_raw(array: *mut FFI_ArrowDeviceArray) -> Self {
+        // SAFETY: readable and initialised by this function's own condition; below, the source loses what it owned.
+        let moved = unsafe { std::ptr::read(array) };
+        // SAFETY: writable by this function's own condition. A plain store: the old value owns nothing to drop.
+        unsafe { (&raw mut (*array).array.release).write(None) };
+        moved
+    }
+
     /// Whether this holds nothing: released, moved away, or the end of a stream.
     pub fn is_released(&self) -> bool {
         self.array.release.is_none()
@@ -163,6 +175,18 @@ impl Drop for FFI_ArrowDeviceArrayStream {
 }
 
 impl FFI_ArrowDeviceArrayStream {
+    /// Moves the stream at `stream` here: copies the struct, and marks the source as released without releasing it.
+    ///
+    /// # Safety
+    /// `stream` points to an initialised struct that can be read and written.
+    pub unsafe fn from_raw(stream: *mut FFI_ArrowDeviceArrayStream) -> Self {
+        // SAFETY: readable and initialised by this function's own condition; below, the source loses what it owned.
+        let moved = unsafe { std::ptr::read(stream) };
+        // SAFETY: writable by this function's own condition. A plain store: the old value owns nothing to drop.
+        unsafe { (&raw mut (*stream).release).write(None) };
+        moved
+    }
+
     /// A released structure, all zero.
     pub fn empty() -> Self {
         Self {

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Device arrays: taking over those of others ([`ImportedArray`]), and giving away our own ([`ArrayExport`]).
+
+pub(crate) mod check;
+mod export;
+mod import;
+pub(crate) mod path;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use export::ArrayExport;
+pub use import::ImportedArray;
+pub use view::{ArrayView, BufferView};

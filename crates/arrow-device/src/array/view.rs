@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A safe look at a validated tree of arrays: everything but the memory of the buffers, which may be a device's.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use arrow::datatypes::DataType;
+use arrow::ffi::FFI_ArrowArray;
+
+use super::check::buffer_at;
+use crate::layout::{self, BufferKind, Layout};
+
+/// One node of an imported array: its type, lengths and buffers, and the nodes below it.
+///
+/// Made by [`ImportedArray::view`](crate::ImportedArray::view), so all of it fits the type. Lengths and offsets count
+/// elements; buffers begin at their start, the offset is not added.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use arrow::array::{ArrayRef, Int32Array};
+/// use arrow_device::{BufferKind, ImportedArray, cpu};
+///
+/// let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
+/// let field = cpu::field_of(&numbers);
+/// // SAFETY: the array comes from this crate's export.
+/// let imported = unsafe { ImportedArray::import(cpu::export_array(&numbers)?, &field)? };
+///
+/// let view = imported.view();
+/// assert_eq!((view.len(), view.offset(), view.null_count()), (3, 0, Some(1)));
+/// let values = view.buffer(1).ok_or("no values")?;
+/// assert_eq!((values.kind, values.len_bytes), (BufferKind::Fixed(4), Some(12)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct ArrayView<'a> {
+    array: &'a FFI_ArrowArray,
+    data_type: &'a DataType,
+    layout: Layout,
+}
+
+/// One buffer of an array: where it is, and how large.
+#[derive(Debug, Clone, Copy)]
+pub struct BufferView<'a> {
+    /// What it holds.
+    pub kind: BufferKind,
+    /// Its start: a pointer in device memory, or a handle where the device type has those (OpenCL's `cl_mem`). Host memory
+    /// for [`BufferKind::VariadicLengths`]. May be null where nothing needs reading.
+    pub ptr: *const c_void,
+    /// The bytes that can be read, as length, offset and type tell, 0 for an array without elements. `None` for
+    /// [`BufferKind::Bytes`], whose size is the last offset: read it once the array's event has completed.
+    pub len_bytes: Option<usize>,
+    lifetime: PhantomData<&'a FFI_ArrowArray>,
+}
+
+// SAFETY: this only says where memory is; reading it is up to whoever does, on any thread.
+unsafe impl Send for BufferView<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for BufferView<'_> {}
+
+impl<'a> ArrayView<'a> {
+    /// # Safety
+    /// `check` has accepted the tree for this type, and nobody changes it during `'a`.
+    pub(crate) unsafe fn new(array: &'a FFI_ArrowArray, data_type: &'a DataType, layout: Layout) -> Self {
+        Self { array, data_type, layout }
+    }
+
+    /// The Arrow type.
+    pub fn data_type(&self) -> &'a DataType {
+        self.data_type
+    }
+
+    /// How many elements there are.
+    // `is_empty` would say less than `len() == 0` where a length is also a size.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.array.len()
+    }
+
+    /// How many elements lie in the buffers before the first.
+    pub fn offset(&self) -> usize {
+        self.array.offset()
+    }
+
+    /// How many elements are null by this array's own validity; `None` where the producer has not counted them (R28).
+    ///
+    /// Without a validity it is known: all for `Null`, 0 for the rest. Nulls in the children of unions and in the values
+    /// of runs and dictionaries are theirs.
+    pub fn null_count(&self) -> Option<usize> {
+        match self.data_type {
+            DataType::Null => Some(self.len()),
+            _ if self.validity().is_none() => Some(0),
+            _ => self.array.null_count_opt(),
+        }
+    }
+
+    /// The bitmap of the elements that are not null; `None` if the type has none, or the producer gave none.
+    pub fn validity(&self) -> Option<BufferView<'a>> {
+        if !self.layout.has_validity() {
+            return None;
+        }
+        self.buffer(0).filter(|buffer| !buffer.ptr.is_null())
+    }
+
+    /// How many buffers there are, validity and variadic ones included.
+    pub fn num_buffers(&self) -> usize {
+        self.array.num_buffers()
+    }
+
+    /// The buffer at `index` in C's order; validity, where the type has one, is the first.
+    pub fn buffer(&self, index: usize) -> Option<BufferView<'a>> {
+        if index >= self.num_buffers() {
+            return None;
+        }
+        let kinds = self.layout.kinds();
+        let last = self.num_buffers() - 1;
+        let (kind, len_bytes) = match kinds.get(index) {
+            Some(BufferKind::Bytes) if self.len() == 0 => (BufferKind::Bytes, Some(0)),
+            // Too large a size was refused by the check.
+            Some(kind) if self.len() > 0 => (*kind, kind.byte_len(self.len() + self.offset()).unwrap_or_default()),
+            Some(kind) => (*kind, Some(0)),
+            None if index < last => (BufferKind::Variadic, Some(self.variadic_len(index - kinds.len(), last))),
+            None => (BufferKind::VariadicLengths, Some((last - kinds.len()) * size_of::<i64>())),
+        };
+        // SAFETY: the check saw a table with `n_buffers` entries.
+        let ptr = unsafe { buffer_at(self.array, index) };
+        Some(BufferView { kind, ptr, len_bytes, lifetime: PhantomData })
+    }
+
+    /// All buffers in C's order.
+    pub fn buffers(&self) -> impl ExactSizeIterator<Item = BufferView<'a>> + use<'a> {
+        let view = *self;
+        (0..self.num_buffers()).map(move |index| {
+            // `index` is within the count, so the default is never taken.
+            let none = BufferView { kind: BufferKind::Bytes, ptr: std::ptr::null(), len_bytes: None, lifetime: PhantomData };
+            view.buffer(index).unwrap_or(none)
+        })
+    }
+
+    /// The buffers that string or binary views point into; none for other types.
+    pub fn variadic_buffers(&self) -> impl Iterator<Item = BufferView<'a>> + use<'a> {
+        self.buffers().filter(|buffer| buffer.kind == BufferKind::Variadic)
+    }
+
+    fn variadic_len(&self, index: usize, lengths: usize) -> usize {
+        // SAFETY: the check saw the table, and read these lengths from host memory (R35).
+        let length = unsafe { buffer_at(self.array, lengths).cast::<i64>().add(index).read_unaligned() };
+        usize::try_from(length).unwrap_or_default()
+    }
+
+    /// How many children there are: the columns of a record batch, the values of a list.
+    pub fn num_children(&self) -> usize {
+        self.array.num_children()
+    }
+
+    /// The child at `index`.
+    pub fn child(&self, index: usize) -> Option<ArrayView<'a>> {
+        let field = layout::child_field(self.data_type, index)?;
+        // SAFETY: the check saw as many children as the type has, each of them at a good address.
+        let child = unsafe { &*self.array.children.add(index).read_unaligned() };
+        let layout = layout::layout(field.data_type()).ok()?;
+        // SAFETY: the check has gone through the children too.
+        Some(unsafe { Self::new(child, field.data_type(), layout) })
+    }
+
+    /// All children.
+    pub fn children(&self) -> impl Iterator<Item = ArrayView<'a>> + use<'a> {
+        let view = *self;
+        (0..self.num_children()).filter_map(move |index| view.child(index))
+    }
+
+    /// The values that this array's keys stand for; `None` unless the type is a dictionary.
+    pub fn dictionary(&self) -> Option<ArrayView<'a>> {
+        let DataType::Dictionary(_, values) = self.data_type else { return None };
+        // SAFETY: the check saw a dictionary at a good address.
+        let dictionary = unsafe { &*self.array.dictionary };
+        let layout = layout::layout(values).ok()?;
+        // SAFETY: the check has gone through the dictionary too.
+        Some(unsafe { Self::new(dictionary, values, layout) })
+    }
+}
+
+impl std::fmt::Debug for ArrayView<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArrayView")
+            .field("data_type", self.data_type)
+            .field("len", &self.len())
+            .field("offset", &self.offset())
+            .field("null_count", &self.null_count())
+            .field("buffers", &self.num_buffers())
+            .field("children", &self.num_children())
+            .finish()
+    }
+}

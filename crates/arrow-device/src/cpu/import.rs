@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From foreign arrays in host memory to arrow-rs arrays.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayData, ArrayDataBuilder, ArrayRef, RecordBatch, RecordBatchOptions, StructArray, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::datatypes::{DataType, Field};
+
+use crate::array::path::Path;
+use crate::callback::guard;
+use crate::ffi::ArrowDeviceType;
+use crate::layout::{BufferKind, child_field};
+use crate::{ArrayView, BufferView, Error, ImportedArray, Result};
+
+/// Whether memory of this device type is host memory: the CPU's, or pinned by CUDA or ROCm.
+pub fn is_host(device_type: ArrowDeviceType) -> bool {
+    matches!(device_type, ArrowDeviceType::CPU | ArrowDeviceType::CUDA_HOST | ArrowDeviceType::ROCM_HOST)
+}
+
+/// Makes an arrow-rs array of a foreign one in host memory, sharing its buffers; those at odd addresses are copied.
+///
+/// All values are checked against the type. The array is released when the last of the result's buffers drops.
+///
+/// # Errors
+/// `Unsupported` if the array is not in host memory or has an event to wait on first (see
+/// [`ImportedArray::assume_complete`]); `Invalid` if values do not fit the type.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use arrow::array::{ArrayRef, StringArray};
+/// use arrow_device::{ImportedArray, cpu};
+///
+/// let names: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None]));
+/// let field = cpu::field_of(&names);
+/// // SAFETY: the array comes from this crate's export.
+/// let imported = unsafe { ImportedArray::import(cpu::export_array(&names)?, &field)? };
+/// assert_eq!(&cpu::import_array(imported)?, &names);
+/// # Ok::<(), arrow_device::Error>(())
+/// ```
+pub fn import_array(array: ImportedArray) -> Result<ArrayRef> {
+    guard("import of an array", || Ok(make_array(import(array)?)))
+}
+
+/// Makes a record batch of a foreign struct array in host memory, as [`import_array`] does.
+///
+/// # Errors
+/// As [`import_array`]; also `Invalid` if the array is not a struct, if whole rows are null, or a column has nulls that its
+/// field does not allow.
+pub fn import_batch(array: ImportedArray) -> Result<RecordBatch> {
+    guard("import of a record batch", || {
+        let Some(schema) = array.schema() else {
+            let what = Path::root(array.field()).invalid("expected a struct array, which record batches are");
+            return Err(what);
+        };
+        let field = Arc::clone(array.field());
+        let path = Path::root(&field);
+        let rows = StructArray::from(import(array)?);
+        let num_rows = rows.len();
+        let (_, columns, nulls) = rows.into_parts();
+        if nulls.is_some_and(|nulls| nulls.null_count() > 0) {
+            return Err(path.invalid("rows of a record batch must not be null"));
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(num_rows));
+        let batch = RecordBatch::try_new_with_options(Arc::new(schema), columns, &options);
+        batch.map_err(|error| path.invalid(error))
+    })
+}
+
+fn import(array: ImportedArray) -> Result<ArrayData> {
+    let path = Path::root(array.field());
+    if !is_host(array.device_type()) {
+        return Err(path.unsupported(format_args!("its memory is that of {}, not the host's", array.device_type())));
+    }
+    if !array.sync_event().is_null() {
+        return Err(path.unsupported(format_args!("it has an event of {} to wait on first", array.device_type())));
+    }
+    let owner = Arc::new(array);
+    Importer { owner: &owner }.data(&owner.view(), &Path::root(owner.field()))
+}
+
+struct Importer<'a> {
+    owner: &'a Arc<ImportedArray>,
+}
+
+impl Importer<'_> {
+    fn data(&self, view: &ArrayView<'_>, path: &Path<'_>) -> Result<ArrayData> {
+        // Nothing of it needs reading, and its buffers may be anything (R46).
+        if view.len() == 0 {
+            return Ok(ArrayData::new_empty(view.data_type()));
+        }
+        let mut buffers = Vec::with_capacity(view.num_buffers());
+        for buffer in view.buffers() {
+            match buffer.kind {
+                BufferKind::Validity | BufferKind::VariadicLengths => {}
+                BufferKind::Bytes => buffers.push(self.buffer(&buffer, last_offset(view, path)?, path)?),
+                _ => buffers.push(self.buffer(&buffer, buffer.len_bytes.unwrap_or_default(), path)?),
+            }
+        }
+        let builder = ArrayDataBuilder::new(view.data_type().clone())
+            .len(view.len())
+            .offset(view.offset())
+            .nulls(self.nulls(view, path)?)
+            .buffers(buffers)
+            .child_data(self.children(view, path)?)
+            .align_buffers(true);
+        // SAFETY: not used before `validate` has accepted it.
+        let data = unsafe { builder.build_unchecked() };
+        validate(data, path)
+    }
+
+    /// A buffer of `len_bytes`, shared with the foreign array.
+    fn buffer(&self, buffer: &BufferView<'_>, len_bytes: usize, path: &Path<'_>) -> Result<Buffer> {
+        // Empty ones may be null or dangle.
+        if len_bytes == 0 {
+            return Ok(Buffer::default());
+        }
+        let Some(ptr) = NonNull::new(buffer.ptr.cast_mut().cast::<u8>()) else {
+            return Err(path.invalid(format_args!("a buffer is null, expected {len_bytes} bytes")));
+        };
+        // SAFETY: the import's caller promised these bytes, and the owner keeps them until the last buffer drops.
+        Ok(unsafe { Buffer::from_custom_allocation(ptr, len_bytes, Arc::clone(self.owner) as _) })
+    }
+
+    fn nulls(&self, view: &ArrayView<'_>, path: &Path<'_>) -> Result<Option<NullBuffer>> {
+        let Some(validity) = view.validity() else { return Ok(None) };
+        let bits = self.buffer(&validity, validity.len_bytes.unwrap_or_default(), path)?;
+        let nulls = NullBuffer::new(BooleanBuffer::new(bits, view.offset(), view.len()));
+        match view.null_count() {
+            Some(count) if count != nulls.null_count() => {
+                Err(path.invalid(format_args!("null_count is {count}, but the validity has {} nulls", nulls.null_count())))
+            }
+            _ => Ok(Some(nulls)),
+        }
+    }
+
+    fn children(&self, view: &ArrayView<'_>, path: &Path<'_>) -> Result<Vec<ArrayData>> {
+        let mut children = Vec::with_capacity(view.num_children());
+        for (index, child) in view.children().enumerate() {
+            let Some(field) = child_field(view.data_type(), index) else { continue };
+            children.push(self.data(&child, &path.child(index, field))?);
+        }
+        if let Some(dictionary) = view.dictionary() {
+            children.push(self.data(&dictionary, &path.dictionary(dictionary.data_type()))?);
+        }
+        // Values without a run are allowed; arrow-rs wants as many as there are runs.
+        if let (DataType::RunEndEncoded(_, _), [ends, values]) = (view.data_type(), children.as_mut_slice()) {
+            *values = values.slice(0, ends.len());
+        }
+        Ok(children)
+    }
+}
+
+/// The bytes of a string array: its last offset.
+fn last_offset(view: &ArrayView<'_>, path: &Path<'_>) -> Result<usize> {
+    let end = view.offset() + view.len();
+    let last = match view.buffer(1) {
+        Some(BufferView { kind: BufferKind::Offsets(4), ptr, .. }) => {
+            // SAFETY: the check saw a buffer for this many offsets; they may lie at any address.
+            i64::from(unsafe { ptr.cast::<i32>().add(end).read_unaligned() })
+        }
+        Some(BufferView { kind: BufferKind::Offsets(8), ptr, .. }) => {
+            // SAFETY: as above.
+            unsafe { ptr.cast::<i64>().add(end).read_unaligned() }
+        }
+        _ => 0,
+    };
+    let bytes = usize::try_from(last).ok().filter(|bytes| *bytes <= isize::MAX as usize);
+    bytes.ok_or_else(|| path.invalid(format_args!("its last offset cannot be {last}")))
+}
+
+/// Checks the values of one node; those below it have been checked.
+fn validate(data: ArrayData, path: &Path<'_>) -> Result<ArrayData> {
+    data.validate().map_err(|error| path.invalid(error))?;
+    check_nulls(&data, path)?;
+    let Err(error) = data.validate_values() else { return Ok(data) };
+    // What a view of a null is, the format leaves open; arrow-rs does not.
+    let cleared = match data.data_type() {
+        DataType::Utf8View | DataType::BinaryView => clear_null_views(&data),
+        _ => None,
+    };
+    let cleared = cleared.ok_or_else(|| path.invalid(&error))?;
+    cleared.validate_values().map_err(|error| path.invalid(error))?;
+    Ok(cleared)
+}
+
+/// A copy of an array of views whose nulls are empty strings; `None` if it has no nulls.
+fn clear_null_views(data: &ArrayData) -> Option<ArrayData> {
+    let nulls = data.nulls()?;
+    let (views, rest) = data.buffers().split_first()?;
+    let mut views = views.typed_data::<u128>().to_vec();
+    for (view, valid) in views.iter_mut().skip(data.offset()).zip(nulls.iter()) {
+        if !valid {
+            *view = 0;
+        }
+    }
+    let buffers = std::iter::once(Buffer::from_vec(views)).chain(rest.iter().cloned()).collect();
+    // SAFETY: not used before its values are validated; all else is as before.
+    Some(unsafe { data.clone().into_builder().buffers(buffers).build_unchecked() })
+}
+
+/// Refuses nulls of children whose fields allow none, unless the parent is null there.
+///
+/// arrow-rs has such a check, but it expands the parent's bits to the child's, and how many those are is foreign too.
+fn check_nulls(data: &ArrayData, path: &Path<'_>) -> Result<()> {
+    let per_parent = match data.data_type() {
+        DataType::Struct(_) => Some(1),
+        DataType::FixedSizeList(_, len) => usize::try_from(*len).ok(),
+        DataType::List(_) | DataType::LargeList(_) | DataType::Map(_, _) => None,
+        _ => return Ok(()),
+    };
+    for (index, child) in data.child_data().iter().enumerate() {
+        let Some(field) = child_field(data.data_type(), index) else { continue };
+        let Some(nulls) = child.nulls().filter(|_| !field.is_nullable()) else { continue };
+        // Elements of the child outside of the parent's slice do not matter.
+        let hidden = |element: usize| match per_parent {
+            Some(size) => match (element / size.max(1)).checked_sub(data.offset()) {
+                Some(parent) => parent >= data.len() || data.is_null(parent),
+                None => true,
+            },
+            None => false,
+        };
+        let shown = nulls.iter().enumerate().find(|(element, valid)| !valid && !hidden(*element));
+        if let Some((element, _)) = shown {
+            return Err(child_path(path, index, field, element));
+        }
+    }
+    Ok(())
+}
+
+fn child_path(path: &Path<'_>, index: usize, field: &Field, element: usize) -> Error {
+    path.child(index, field).invalid(format_args!("element {element} is null, the field allows no nulls"))
+}

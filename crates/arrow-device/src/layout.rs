@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which buffers, children and dictionary an array of each Arrow type has in C, and how large its buffers are.
+//!
+//! This is the only place that knows the types one by one: validation, views, export and the host's import ask here.
+
+use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, UnionMode};
+
+use BufferKind::*;
+
+/// What one of the buffers of an array holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BufferKind {
+    /// One bit per element, 1 where it is not null. May be a null pointer where nothing is null.
+    Validity,
+    /// One bit per element: Booleans.
+    Bits,
+    /// This many bytes per element.
+    Fixed(usize),
+    /// Integers of this many bytes, one more than there are elements: where each string or list begins, and the last ends.
+    Offsets(usize),
+    /// Bytes of strings that the offsets cut; how many, only the last offset tells.
+    Bytes,
+    /// 16 bytes per element: a view of a string.
+    Views,
+    /// One of the buffers that views point into.
+    Variadic,
+    /// The sizes of all [`Variadic`](BufferKind::Variadic) buffers, in bytes, as `i64`s in host memory (R35).
+    VariadicLengths,
+}
+
+impl BufferKind {
+    /// Bytes that `elements` elements take, or nothing where the elements alone do not tell; an error on overflow.
+    pub(crate) fn byte_len(self, elements: usize) -> Result<Option<usize>, Overflow> {
+        let bytes = match self {
+            Validity | Bits => Some(elements.div_ceil(8)),
+            Fixed(width) => Some(elements.checked_mul(width).ok_or(Overflow)?),
+            Offsets(width) => Some(elements.checked_add(1).and_then(|n| n.checked_mul(width)).ok_or(Overflow)?),
+            Views => Some(elements.checked_mul(16).ok_or(Overflow)?),
+            Bytes | Variadic | VariadicLengths => None,
+        };
+        match bytes {
+            // No allocation is larger, and Rust's slices may not be.
+            Some(bytes) if bytes > isize::MAX as usize => Err(Overflow),
+            bytes => Ok(bytes),
+        }
+    }
+}
+
+/// A size in bytes that no memory has.
+#[derive(Debug)]
+pub(crate) struct Overflow;
+
+/// The buffers of an array, without those that only views have (see [`Layout::variadic`]).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    kinds: [BufferKind; 3],
+    len: usize,
+    /// Whether any number of buffers for the views follows, then one with their lengths.
+    pub(crate) variadic: bool,
+}
+
+impl Layout {
+    fn new(kinds: &[BufferKind]) -> Self {
+        let mut all = [Validity; 3];
+        for (to, from) in all.iter_mut().zip(kinds) {
+            *to = *from;
+        }
+        Self { kinds: all, len: kinds.len(), variadic: false }
+    }
+
+    /// The fixed buffers in C's order.
+    pub(crate) fn kinds(&self) -> &[BufferKind] {
+        &self.kinds[..self.len]
+    }
+
+    /// Whether buffer 0 is the validity.
+    pub(crate) fn has_validity(&self) -> bool {
+        self.kinds().first() == Some(&Validity)
+    }
+}
+
+/// The layout of a type, or why an array of it cannot be: the words that follow its name in an error.
+pub(crate) fn layout(data_type: &DataType) -> Result<Layout, String> {
+    let fixed = |width| Ok(Layout::new(&[Validity, Fixed(width)]));
+    match data_type {
+        DataType::Null => Ok(Layout::new(&[])),
+        DataType::Boolean => Ok(Layout::new(&[Validity, Bits])),
+        DataType::Int8 | DataType::UInt8 => fixed(1),
+        DataType::Int16 | DataType::UInt16 | DataType::Float16 => fixed(2),
+        DataType::Int32 | DataType::UInt32 | DataType::Float32 | DataType::Date32 | DataType::Time32(_) => fixed(4),
+        DataType::Int64
+        | DataType::UInt64
+        | DataType::Float64
+        | DataType::Date64
+        | DataType::Time64(_)
+        | DataType::Timestamp(_, _)
+        | DataType::Duration(_) => fixed(8),
+        DataType::Interval(IntervalUnit::YearMonth) => fixed(4),
+        DataType::Interval(IntervalUnit::DayTime) => fixed(8),
+        DataType::Interval(IntervalUnit::MonthDayNano) => fixed(16),
+        DataType::Decimal32(precision, scale) => decimal(*precision, *scale, 9).and_then(|()| fixed(4)),
+        DataType::Decimal64(precision, scale) => decimal(*precision, *scale, 18).and_then(|()| fixed(8)),
+        DataType::Decimal128(precision, scale) => decimal(*precision, *scale, 38).and_then(|()| fixed(16)),
+        DataType::Decimal256(precision, scale) => decimal(*precision, *scale, 76).and_then(|()| fixed(32)),
+        DataType::FixedSizeBinary(width) => fixed(size(*width)?),
+        DataType::Utf8 | DataType::Binary => Ok(Layout::new(&[Validity, Offsets(4), Bytes])),
+        DataType::LargeUtf8 | DataType::LargeBinary => Ok(Layout::new(&[Validity, Offsets(8), Bytes])),
+        DataType::Utf8View | DataType::BinaryView => Ok(Layout { variadic: true, ..Layout::new(&[Validity, Views]) }),
+        DataType::List(_) => Ok(Layout::new(&[Validity, Offsets(4)])),
+        DataType::LargeList(_) => Ok(Layout::new(&[Validity, Offsets(8)])),
+        DataType::ListView(_) => Ok(Layout::new(&[Validity, Fixed(4), Fixed(4)])),
+        DataType::LargeListView(_) => Ok(Layout::new(&[Validity, Fixed(8), Fixed(8)])),
+        DataType::FixedSizeList(_, len) => size(*len).map(|_| Layout::new(&[Validity])),
+        DataType::Struct(_) => Ok(Layout::new(&[Validity])),
+        DataType::Map(entries, _) => map(entries).map(|()| Layout::new(&[Validity, Offsets(4)])),
+        DataType::Union(_, UnionMode::Sparse) => Ok(Layout::new(&[Fixed(1)])),
+        DataType::Union(_, UnionMode::Dense) => Ok(Layout::new(&[Fixed(1), Fixed(4)])),
+        DataType::Dictionary(keys, _) if keys.is_dictionary_key_type() => layout(keys),
+        DataType::Dictionary(keys, _) => Err(format!("keys of a dictionary must be integers, not {keys}")),
+        DataType::RunEndEncoded(run_ends, _) => run_ends_type(run_ends).map(|()| Layout::new(&[])),
+    }
+}
+
+fn decimal(precision: u8, scale: i8, max: u8) -> Result<(), String> {
+    if precision == 0 || precision > max {
+        return Err(format!("precision must lie between 1 and {max}, not {precision}"));
+    }
+    if i16::from(scale) > i16::from(precision) {
+        return Err(format!("scale {scale} is larger than precision {precision}"));
+    }
+    Ok(())
+}
+
+fn size(size: i32) -> Result<usize, String> {
+    usize::try_from(size).map_err(|_| format!("its size must not be negative, got {size}"))
+}
+
+fn map(entries: &Field) -> Result<(), String> {
+    match entries.data_type() {
+        DataType::Struct(fields) if fields.len() == 2 => Ok(()),
+        other => Err(format!("entries of a map must be a struct of key and value, not {other}")),
+    }
+}
+
+fn run_ends_type(run_ends: &Field) -> Result<(), String> {
+    match run_ends.data_type() {
+        DataType::Int16 | DataType::Int32 | DataType::Int64 => Ok(()),
+        other => Err(format!("run ends must be Int16, Int32 or Int64, not {other}")),
+    }
+}
+
+/// How many children an array of this type has.
+pub(crate) fn num_children(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Struct(fields) => fields.len(),
+        DataType::Union(fields, _) => fields.len(),
+        DataType::RunEndEncoded(_, _) => 2,
+        other => usize::from(child_field(other, 0).is_some()),
+    }
+}
+
+/// The field of child `index`.
+pub(crate) fn child_field(data_type: &DataType, index: usize) -> Option<&FieldRef> {
+    match (data_type, index) {
+        (DataType::Struct(fields), _) => fields.get(index),
+        (DataType::Union(fields, _), _) => fields.iter().nth(index).map(|(_, field)| field),
+        (DataType::RunEndEncoded(run_ends, _), 0) => Some(run_ends),
+        (DataType::RunEndEncoded(_, values), 1) => Some(values),
+        (
+            DataType::List(field)
+            | DataType::LargeList(field)
+            | DataType::ListView(field)
+            | DataType::LargeListView(field)
+            | DataType::FixedSizeList(field, _)
+            | DataType::Map(field, _),
+            0,
+        ) => Some(field),
+        _ => None,
+    }
+}
+
+/// How many elements child 0 and its siblings must have at least, for a parent that ends at element `end`; nothing where
+/// only the data tells (lists, dense unions, runs). An error on overflow.
+pub(crate) fn min_child_len(data_type: &DataType, end: usize) -> Result<Option<usize>, Overflow> {
+    match data_type {
+        DataType::Struct(_) | DataType::Union(_, UnionMode::Sparse) => Ok(Some(end)),
+        DataType::FixedSizeList(_, len) => {
+            let len = usize::try_from(*len).map_err(|_| Overflow)?;
+            end.checked_mul(len).filter(|elements| i64::try_from(*elements).is_ok()).map(Some).ok_or(Overflow)
+        }
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_memory_has_are_overflows() {
+        assert_eq!(Fixed(8).byte_len(3).unwrap(), Some(24));
+        assert_eq!(Offsets(4).byte_len(0).unwrap(), Some(4));
+        assert_eq!(Validity.byte_len(9).unwrap(), Some(2));
+        assert_eq!(Bytes.byte_len(9).unwrap(), None);
+        Fixed(8).byte_len(usize::MAX / 8).unwrap_err();
+        Fixed(32).byte_len(usize::MAX / 8).unwrap_err();
+        Offsets(8).byte_len(usize::MAX).unwrap_err();
+    }
+
+    #[test]
+    fn r8_types_that_cannot_be_say_why() {
+        let says = |data_type: DataType| layout(&data_type).unwrap_err();
+        assert_eq!(says(DataType::FixedSizeBinary(-1)), "its size must not be negative, got -1");
+        assert_eq!(says(DataType::Decimal128(39, 0)), "precision must lie between 1 and 38, not 39");
+        assert_eq!(says(DataType::Decimal32(3, 4)), "scale 4 is larger than precision 3");
+        let keys = DataType::Dictionary(Box::new(DataType::Utf8), Box::new(DataType::Utf8));
+        assert_eq!(says(keys), "keys of a dictionary must be integers, not Utf8");
+        let entries = DataType::Map(Field::new("entries", DataType::Utf8, false).into(), false);
+        assert_eq!(says(entries), "entries of a map must be a struct of key and value, not Utf8");
+    }
+}
