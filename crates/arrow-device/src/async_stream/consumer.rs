@@ -14,10 +14,11 @@ use futures::Stream;
 use futures::stream::FusedStream;
 
 use super::inbox::{Arrival, Inbox, Next, Opening};
-use super::seam::{ImportedArray, Metadata, decode};
-use super::{AsyncHandler, caught};
+use super::{AsyncHandler, Metadata};
+use crate::callback::guard;
 use crate::ffi::{ArrowDeviceType, FFI_ArrowAsyncDeviceStreamHandler, FFI_ArrowAsyncTask};
-use crate::{Error, Result};
+use crate::metadata::decode;
+use crate::{Error, ImportedArray, Result};
 
 /// The settings of an [`AsyncDeviceStream`].
 #[derive(Debug, Clone)]
@@ -193,7 +194,7 @@ impl AsyncDeviceStream {
             )));
         }
         // SAFETY: of the schema's type and live until released, as the producer must see to (R69).
-        unsafe { ImportedArray::import(array, &opening.field) }
+        unsafe { ImportedArray::import_ref(array, &opening.field) }
     }
 }
 
@@ -258,18 +259,18 @@ unsafe fn inbox(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) -> Option<Arc<I
 }
 
 unsafe extern "C" fn on_schema(handler: *mut FFI_ArrowAsyncDeviceStreamHandler, schema: *mut FFI_ArrowSchema) -> c_int {
-    caught(|| {
+    let taken = guard("on_schema", || {
         // SAFETY: `handler` is live, as the producer must see to.
-        let Some(inbox) = (unsafe { inbox(handler) }) else { return libc::EINVAL };
+        let Some(inbox) = (unsafe { inbox(handler) }) else { return Ok(libc::EINVAL) };
         let schema = match schema.is_null() {
             true => FFI_ArrowSchema::empty(),
             // SAFETY: a schema for us to move out (R65), also if it is refused.
             false => unsafe { FFI_ArrowSchema::from_raw(schema) },
         };
         // SAFETY: live as above, and its producer set before this call (R79).
-        inbox.on_schema(schema, unsafe { (*handler).producer })
-    })
-    .unwrap_or(libc::EIO)
+        Ok(inbox.on_schema(schema, unsafe { (*handler).producer }))
+    });
+    taken.unwrap_or(libc::EIO)
 }
 
 unsafe extern "C" fn on_next_task(
@@ -277,18 +278,18 @@ unsafe extern "C" fn on_next_task(
     task: *mut FFI_ArrowAsyncTask,
     metadata: *const c_char,
 ) -> c_int {
-    caught(|| {
+    let taken = guard("on_next_task", || {
         // SAFETY: `handler` is live, as the producer must see to.
-        let Some(inbox) = (unsafe { inbox(handler) }) else { return libc::EINVAL };
+        let Some(inbox) = (unsafe { inbox(handler) }) else { return Ok(libc::EINVAL) };
         if task.is_null() {
             inbox.on_end();
-            return 0;
+            return Ok(0);
         }
         // SAFETY: a task for us to copy (R67), with metadata that is valid during the call (R90).
         let (task, metadata) = unsafe { (*task, decode(metadata)) };
-        inbox.on_next_task(task, metadata)
-    })
-    .unwrap_or(libc::EIO)
+        Ok(inbox.on_next_task(task, metadata))
+    });
+    taken.unwrap_or(libc::EIO)
 }
 
 unsafe extern "C" fn on_error(
@@ -297,22 +298,23 @@ unsafe extern "C" fn on_error(
     message: *const c_char,
     metadata: *const c_char,
 ) {
-    caught(|| {
+    // Nobody can be told of a panic; here, and below.
+    let _ = guard("on_error", || {
         // SAFETY: `handler` is live, as the producer must see to.
-        let Some(inbox) = (unsafe { inbox(handler) }) else { return };
+        let Some(inbox) = (unsafe { inbox(handler) }) else { return Ok(()) };
         // SAFETY: null or text, valid during the call.
         let message = (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned());
         // SAFETY: null or encoded metadata, valid during the call. What cannot be read must not hide the error.
         let metadata = unsafe { decode(metadata) }.unwrap_or_default();
         inbox.on_error(code, message, metadata);
-    })
-    .ok();
+        Ok(())
+    });
 }
 
 unsafe extern "C" fn release(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
-    caught(|| {
+    let _ = guard("release", || {
         // SAFETY: `handler` is live, as the producer must see to.
-        let Some(inbox) = (unsafe { inbox(handler) }) else { return };
+        let Some(inbox) = (unsafe { inbox(handler) }) else { return Ok(()) };
         inbox.on_release();
         // SAFETY: the memory is the inbox's, which is still held here.
         let reference = unsafe {
@@ -323,6 +325,6 @@ unsafe extern "C" fn release(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
             // SAFETY: the reference of `AsyncDeviceStream::new`, taken back once: the pointer is null from now on.
             drop(unsafe { Arc::from_raw(reference.cast::<Inbox>()) });
         }
-    })
-    .ok();
+        Ok(())
+    });
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 
-use super::caught;
 use crate::Error;
+use crate::callback::guard;
 use crate::ffi::{ArrowDeviceType, FFI_ArrowAsyncProducer};
 
 /// What a consumer has asked for.
@@ -145,23 +145,25 @@ impl Demand {
 }
 
 unsafe extern "C" fn request(producer: *mut FFI_ArrowAsyncProducer, n: i64) {
-    caught(|| {
+    // What is asked for is noted before anything can panic: a waker.
+    let _ = guard("request", || {
         // SAFETY: as the consumer must see to.
         if let Some(demand) = unsafe { demand(producer) } {
             demand.request(n);
         }
-    })
-    .ok();
+        Ok(())
+    });
 }
 
 unsafe extern "C" fn cancel(producer: *mut FFI_ArrowAsyncProducer) {
-    caught(|| {
+    // As in `request`.
+    let _ = guard("cancel", || {
         // SAFETY: as the consumer must see to.
         if let Some(demand) = unsafe { demand(producer) } {
             demand.cancel();
         }
-    })
-    .ok();
+        Ok(())
+    });
 }
 
 /// The demand behind a producer, kept alive during a call: the task that it wakes may end meanwhile.

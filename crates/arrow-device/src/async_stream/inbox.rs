@@ -10,22 +10,23 @@
 //! that lock while the reader stands at it. `on_error` does not wait: `cancel` may call it (X6).
 
 use std::collections::VecDeque;
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::thread::{self, ThreadId};
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{FieldRef, SchemaRef};
 use arrow::ffi::FFI_ArrowSchema;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::seam::{Metadata, decode};
-use super::{AsyncStreamOptions, caught};
+use super::{AsyncStreamOptions, Metadata};
+use crate::callback::guard;
 use crate::ffi::{
     ArrowDeviceType, FFI_ArrowAsyncDeviceStreamHandler, FFI_ArrowAsyncProducer, FFI_ArrowAsyncTask, FFI_ArrowDeviceArray,
 };
-use crate::{Error, Result};
+use crate::metadata::decode;
+use crate::{Error, Result, schema};
 
 /// How errors name the callback of a task.
 const EXTRACT: &str = "extract_data";
@@ -60,7 +61,7 @@ impl Drop for Inbox {
 pub(super) struct Opening {
     pub schema: SchemaRef,
     /// The type of the arrays: a struct of the schema's columns.
-    pub field: Field,
+    pub field: FieldRef,
     pub device_type: ArrowDeviceType,
     pub metadata: Metadata,
 }
@@ -255,9 +256,8 @@ impl Inbox {
 /// For the producer.
 impl Inbox {
     pub fn on_schema(&self, schema: FFI_ArrowSchema, producer: *mut FFI_ArrowAsyncProducer) -> c_int {
-        // SAFETY: `on_schema` comes with a valid producer, if with any (R79).
-        let told = unsafe { Opening::read(&schema, producer) };
-        drop(schema);
+        // SAFETY: `on_schema` comes with a valid schema and a valid producer, if with any (R79).
+        let told = unsafe { Opening::read(schema, producer) };
         let mut state = self.state.lock();
         let (opening, producer) = match told {
             _ if state.closed => return libc::EINVAL,
@@ -406,15 +406,15 @@ impl Unlock for MutexGuard<'_, State> {
 
 /// Wakes the reader; what a waker does is not the producer's business.
 fn wake(waker: Option<Waker>) {
-    caught(|| waker.map(Waker::wake)).ok();
+    guard("a waker", || Ok(waker.map(Waker::wake))).ok();
 }
 
 impl Opening {
     /// Copies what a producer tells with its schema.
     ///
     /// # Safety
-    /// `producer` is null or valid.
-    unsafe fn read(schema: &FFI_ArrowSchema, producer: *mut FFI_ArrowAsyncProducer) -> Result<(Self, Producer)> {
+    /// `schema` is empty or follows the interface, `producer` is null or valid.
+    unsafe fn read(schema: FFI_ArrowSchema, producer: *mut FFI_ArrowAsyncProducer) -> Result<(Self, Producer)> {
         let invalid = |what: &str| Error::Invalid(format!("async stream: {what}"));
         let raw = producer;
         // SAFETY: valid, if not null.
@@ -422,28 +422,13 @@ impl Opening {
         let (Some(request), Some(cancel)) = (producer.request, producer.cancel) else {
             return Err(invalid("the producer lacks request or cancel"));
         };
-        let field = import_schema(schema)?;
-        let DataType::Struct(fields) = field.data_type() else {
-            return Err(invalid(&format!("its arrays are {}, but should be structs of columns", field.data_type())));
-        };
-        let schema = Schema::new_with_metadata(fields.clone(), field.metadata().clone()).into();
+        // SAFETY: a schema of the producer, or an empty one.
+        let schema = Arc::new(unsafe { schema::import_schema(schema) }?);
+        let field = Arc::new(schema::batch_field(&schema));
         // SAFETY: null or encoded, by the interface (R90).
         let metadata = unsafe { decode(producer.additional_metadata) }?;
         let opening = Self { schema, field, device_type: producer.device_type, metadata };
         Ok((opening, Producer { raw, request, cancel }))
-    }
-}
-
-fn import_schema(schema: &FFI_ArrowSchema) -> Result<Field> {
-    // SAFETY: the struct begins with its format, a pointer that is null where it is released.
-    if unsafe { ptr::from_ref(schema).cast::<*const c_char>().read() }.is_null() {
-        return Err(Error::Invalid("async stream: on_schema came without a schema".into()));
-    }
-    // arrow-rs panics where pointers are null or names are not UTF-8.
-    match caught(|| Field::try_from(schema)) {
-        Ok(Ok(field)) => Ok(field),
-        Ok(Err(error)) => Err(Error::Invalid(format!("async stream: its schema: {error}"))),
-        Err(panic) => Err(Error::Invalid(format!("async stream: its schema: {panic}"))),
     }
 }
 

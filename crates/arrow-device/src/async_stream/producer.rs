@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The producer of an async stream: a future that serves a stream of arrays to a handler.
 
-use std::borrow::Cow;
 use std::ffi::{CString, c_char, c_int};
 use std::fmt;
 use std::pin::Pin;
@@ -14,10 +13,12 @@ use arrow::ffi::FFI_ArrowSchema;
 use futures::Stream;
 
 use super::demand::{Demand, Wish};
-use super::seam::{Metadata, encode};
 use super::task::Delivery;
-use super::{AsyncBatch, AsyncHandler, caught, failure_code};
+use super::{AsyncBatch, AsyncHandler, Metadata, failure_code};
+use crate::callback::{c_text, guard};
 use crate::ffi::ArrowDeviceType;
+use crate::metadata::encode;
+use crate::schema::export_schema;
 use crate::{Error, Result};
 
 /// After so many batches in one poll the executor gets a turn, so that a source that is always ready starves nobody.
@@ -104,10 +105,9 @@ where
     S: Stream<Item = Result<B>>,
     B: Into<AsyncBatch>,
 {
-    let metadata = options.metadata.as_ref().map(encode).transpose();
-    let schema = FFI_ArrowSchema::try_from(schema).map_err(|error| Error::Invalid(format!("async stream: {error}")));
+    let metadata = options.metadata.map(encode).transpose();
     let (metadata, schema) = match metadata {
-        Ok(metadata) => (metadata, schema),
+        Ok(metadata) => (metadata, export_schema(schema)),
         Err(error) => (None, Err(error)),
     };
     let demand = Demand::new(device_type, metadata);
@@ -267,19 +267,20 @@ where
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<AsyncBatch>>> {
         let Some(source) = &mut self.source else { return Poll::Ready(None) };
-        match caught(|| source.as_mut().poll_next(cx).map_ok(Into::into)) {
+        let polled = guard("the source of an async stream", || Ok(source.as_mut().poll_next(cx).map_ok(Into::into)));
+        match polled {
             Ok(Poll::Ready(Some(Ok(batch)))) => {
                 let batch: AsyncBatch = batch;
                 Poll::Ready(Some(batch.check(self.device_type).map(|()| batch)))
             }
             Ok(polled) => polled,
-            Err(text) => Poll::Ready(Some(Err(Error::Other(format!("async stream: its source panicked: {text}"))))),
+            Err(panic) => Poll::Ready(Some(Err(panic))),
         }
     }
 
     fn deliver(&mut self, mut batch: AsyncBatch) -> Step {
         let Some(handler) = &mut self.handler else { return Step::End(None) };
-        let metadata = match batch.metadata.take().as_ref().map(encode).transpose() {
+        let metadata = match batch.metadata.take().map(encode).transpose() {
             Ok(metadata) => metadata,
             Err(error) => return self.report(&error),
         };
@@ -306,13 +307,9 @@ where
     }
 
     fn report(&self, error: &Error) -> Step {
-        let metadata = self.error_metadata.as_ref().and_then(|tell| caught(|| tell(error)).ok());
-        Step::End(Some(Report {
-            code: failure_code(error),
-            message: c_text(&error.to_string()),
-            // Metadata that cannot be encoded must not hide the error.
-            metadata: metadata.and_then(|metadata| encode(&metadata).ok()),
-        }))
+        // Metadata that fails must not hide the error.
+        let metadata = self.error_metadata.as_ref().and_then(|tell| guard("error metadata", || encode(tell(error))).ok());
+        Step::End(Some(Report { code: failure_code(error), message: c_text(&error.to_string()), metadata }))
     }
 }
 
@@ -331,7 +328,11 @@ impl<S> AsyncProducer<S> {
 
     fn drop_source(&mut self) {
         let source = (self.source.take(), self.held.take());
-        caught(|| drop(source)).ok();
+        // Whatever it was doing is over; its panic would only hide how the stream ended.
+        let _ = guard("the source of an async stream", || {
+            drop(source);
+            Ok(())
+        });
     }
 }
 
@@ -347,10 +348,4 @@ impl<S> fmt::Debug for AsyncProducer<S> {
 
 fn pointer(metadata: &Option<Vec<u8>>) -> *const c_char {
     metadata.as_ref().map_or(std::ptr::null(), |bytes| bytes.as_ptr().cast())
-}
-
-/// Text for C, which ends at the first NUL.
-fn c_text(text: &str) -> CString {
-    let text = if text.contains('\0') { Cow::Owned(text.replace('\0', " ")) } else { Cow::Borrowed(text) };
-    CString::new(text.as_ref()).unwrap_or_default()
 }

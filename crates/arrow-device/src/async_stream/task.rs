@@ -8,9 +8,9 @@ use std::{fmt, ptr};
 
 use parking_lot::Mutex;
 
-use super::caught;
 use super::demand::Demand;
-use super::seam::Metadata;
+use super::{Metadata, failure_code};
+use crate::callback::guard;
 use crate::ffi::{ArrowDeviceType, FFI_ArrowAsyncTask, FFI_ArrowDeviceArray};
 use crate::{Error, Result};
 
@@ -126,41 +126,48 @@ impl Delivery {
         if let Some(batch) = batch {
             // SAFETY: `extract_data` has not taken the batch, so it leaves this reference to us.
             drop(unsafe { Arc::from_raw(self.given) });
-            caught(|| drop(batch)).ok();
+            discard(batch);
         }
     }
 }
 
+/// Drops a batch that nobody wants; whom would a panic in its owner concern?
+fn discard(batch: AsyncBatch) {
+    let _ = guard("a batch", || {
+        drop(batch);
+        Ok(())
+    });
+}
+
 unsafe extern "C" fn extract_data(task: *mut FFI_ArrowAsyncTask, out: *mut FFI_ArrowDeviceArray) -> c_int {
-    caught(|| {
-        // SAFETY: a task of `Delivery::new`, or a copy of one, as the consumer must see to.
-        let Some(task) = (unsafe { task.as_mut() }) else { return libc::EINVAL };
-        // A second call through the same copy finds null.
-        let given = std::mem::replace(&mut task.private_data, ptr::null_mut()).cast::<Parcel>();
-        if given.is_null() {
-            return libc::EINVAL;
-        }
-        // SAFETY: the reference of this task, not taken back before the first call.
-        let parcel = ManuallyDrop::new(unsafe { Arc::from_raw(given) });
-        let Some(batch) = parcel.batch.lock().take() else { return libc::EINVAL };
-        let parcel = ManuallyDrop::into_inner(parcel);
-        if out.is_null() {
-            caught(|| drop(batch)).ok();
-            return 0;
-        }
-        let made = caught(|| batch.make(parcel.device_type));
-        let made = made.unwrap_or_else(|text| Err(Error::Other(format!("async stream: a batch panicked: {text}"))));
-        let (array, code) = match made {
-            Ok(array) => (array, 0),
-            Err(error) => {
-                let code = super::failure_code(&error);
+    // SAFETY: a task of `Delivery::new`, or a copy of one, as the consumer must see to.
+    let Some(task) = (unsafe { task.as_mut() }) else { return libc::EINVAL };
+    // A second call through the same copy finds null.
+    let given = std::mem::replace(&mut task.private_data, ptr::null_mut()).cast::<Parcel>();
+    if given.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: the reference of this task, not taken back before the first call.
+    let parcel = ManuallyDrop::new(unsafe { Arc::from_raw(given) });
+    let Some(batch) = parcel.batch.lock().take() else { return libc::EINVAL };
+    let parcel = ManuallyDrop::into_inner(parcel);
+    if out.is_null() {
+        discard(batch);
+        return 0;
+    }
+    let (array, code) = match guard("a batch", || batch.make(parcel.device_type)) {
+        Ok(array) => (array, 0),
+        Err(error) => {
+            let code = failure_code(&error);
+            // What panics here is a waker, after the failure is noted.
+            let _ = guard("a waker", || {
                 parcel.demand.fail(error);
-                (FFI_ArrowDeviceArray::empty(), code)
-            }
-        };
-        // SAFETY: the consumer's output, all of which is written; what is there needs no drop (R97).
-        unsafe { out.write(array) };
-        code
-    })
-    .unwrap_or(libc::EIO)
+                Ok(())
+            });
+            (FFI_ArrowDeviceArray::empty(), code)
+        }
+    };
+    // SAFETY: the consumer's output, all of which is written; what is there needs no drop (R97).
+    unsafe { out.write(array) };
+    code
 }
