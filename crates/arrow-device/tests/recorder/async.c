@@ -107,7 +107,7 @@ static int extract_data(struct ArrowAsyncTask *self, struct ArrowDeviceArray *ou
     Async *a = state->async;
     int64_t batch = state->batch;
     jitter(s);
-    if (out) CHECK(s, 44, all_bytes(out, 0, sizeof *out), "the output of extract_data is not zeroed");
+    if (out) CHECK(s, 44, is_zeroed(out), "the output of extract_data is not zeroed");
     note(s, "extract %" PRId64 "%s", batch, out ? "" : " into NULL");
     drop(state);
     int code = batch == option(s, "fail_extract") ? (int)option(s, "fail_code") : 0;

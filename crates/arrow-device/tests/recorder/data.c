@@ -465,6 +465,11 @@ static void release_malformed(struct ArrowArray *self) {
     release_array(self);
 }
 
+int is_zeroed(const struct ArrowDeviceArray *array) {
+    return all_bytes(array, 0, offsetof(struct ArrowDeviceArray, device_type)) && !array->device_type && !array->sync_event &&
+           all_bytes(array->reserved, 0, sizeof array->reserved);
+}
+
 void array_make(Session *s, int64_t batch, struct ArrowDeviceArray *out) {
     int64_t rows = option(s, "rows"), first = batch * rows, shape = option(s, "shape");
     int64_t offset = option(s, "offset"), top = option(s, "top_offset");

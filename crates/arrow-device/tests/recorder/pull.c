@@ -73,7 +73,7 @@ static int get_next(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray
     Session *s;
     PullState *state = enter(self, "get_next", &s);
     if (!state) return EINVAL;
-    CHECK(s, 44, all_bytes(out, 0, sizeof *out), "the output of get_next is not zeroed");
+    CHECK(s, 44, is_zeroed(out), "the output of get_next is not zeroed");
     int code = fails(s, state, 1);
     if (code) {
         leave_garbage(s, out, 53, "get_next");

@@ -136,6 +136,8 @@ int64_t metadata_bytes(const char *metadata);
 const char *make_error_text(Session *s);
 int is_utf8(const char *text);
 
+// Every member; what lies between them is nobody's.
+int is_zeroed(const struct ArrowDeviceArray *array);
 void array_make(Session *s, int64_t batch, struct ArrowDeviceArray *out);
 // What a failing callback leaves behind: nothing that looks empty.
 void leave_garbage(Session *s, struct ArrowDeviceArray *out, int rule, const char *what);
