@@ -178,8 +178,8 @@ impl AsyncDeviceStream {
 
     /// Asks the producer for the end.
     ///
-    /// What it had sent, and what it sends until it has noticed, can be read; then the stream ends, and without an error
-    /// whatever the producer says. Calls after the first do nothing.
+    /// What it had sent, and what it sends until it has noticed, can be read; then the stream ends. An error that had come
+    /// before is still told, none that comes after it. Calls after the first do nothing.
     pub fn cancel(&self) {
         self.inbox.cancel();
     }
