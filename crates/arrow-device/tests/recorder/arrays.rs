@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, FixedSizeListArray, Int16Array, Int32Array, LargeListArray, LargeStringArray, MapArray,
-    RecordBatch, StringArray, StructArray,
+    RecordBatch, StringArray, StructArray, UnionArray,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
-use arrow_device::ffi::ArrowDeviceType;
+use arrow::ffi::FFI_ArrowArray;
+use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::{Error, ImportedArray, Result, cpu, schema};
 
 use crate::data::{Live, MALFORMED, ROWS, batch, ints, schema as batch_schema};
@@ -75,6 +76,30 @@ fn r39_r30_an_import_is_released_once_on_whatever_thread_is_last() {
     std::thread::spawn(move || drop(column)).join().unwrap();
     assert_eq!(session.logged("release array"), 1);
     session.end();
+}
+
+/// Offsets above structs, which arrow-rs alone would take twice.
+#[test]
+fn r46_offsets_of_nested_types_count_once() {
+    let ints: ArrayRef = Arc::new(Int32Array::from_iter((0..12).map(|i| (i % 4 != 1).then_some(i))));
+    let inner = StructArray::try_from(vec![("x", ints.clone())]).unwrap();
+    let outer: ArrayRef = Arc::new(StructArray::try_from(vec![("s", Arc::new(inner.clone()) as ArrayRef)]).unwrap());
+    let item = Arc::new(Field::new("item", inner.data_type().clone(), true));
+    let fixed: ArrayRef = Arc::new(FixedSizeListArray::new(item, 2, Arc::new(inner.clone()), None));
+    let fields = [(1, Arc::new(Field::new("s", inner.data_type().clone(), true)))].into_iter().collect();
+    let sparse: ArrayRef = Arc::new(UnionArray::try_new(fields, vec![1; 12].into(), None, vec![Arc::new(inner)]).unwrap());
+    for array in [outer, fixed, sparse] {
+        for (offset, len) in [(0, 6), (1, 3), (3, 2)] {
+            let data = array.to_data().into_builder().offset(offset).len(len);
+            let mut given = FFI_ArrowDeviceArray::empty();
+            // SAFETY: a part of a valid array; only the offset and the length are other.
+            given.array = FFI_ArrowArray::new(&unsafe { data.build_unchecked() });
+            (given.device_type, given.device_id) = (ArrowDeviceType::CPU, -1);
+            // SAFETY: exported above.
+            let imported = unsafe { ImportedArray::import(given, &cpu::field_of(&array)) }.unwrap();
+            assert_eq!(&cpu::import_array(imported).unwrap(), &array.slice(offset, len));
+        }
+    }
 }
 
 #[test]
