@@ -4,12 +4,14 @@
 //! A record batch travels as a struct array, its schema's metadata as that of the struct's field (R31).
 
 use std::ffi::{CStr, c_char};
+use std::fmt::Display;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ffi::FFI_ArrowSchema;
 
 use crate::array::check::MAX_DEPTH;
 use crate::callback::guard;
+use crate::layout::{child_field, num_children};
 use crate::{Error, Result, metadata};
 
 /// More children in a foreign schema than this are refused as corrupt.
@@ -43,10 +45,25 @@ pub fn schema_of(field: &Field) -> Option<Schema> {
 /// # Errors
 /// `Unsupported` if C cannot express it: a NUL in a name or time zone, metadata that is too large.
 pub fn export_field(field: &Field) -> Result<FFI_ArrowSchema> {
-    // arrow-rs panics where a time zone has a NUL.
-    let schema = guard("export of the schema", || Ok(FFI_ArrowSchema::try_from(field)));
-    let unsupported = |error: &dyn std::fmt::Display| Error::Unsupported(format!("export of field {:?}: {error}", field.name()));
-    schema.map_err(|error| unsupported(&error))?.map_err(|error| unsupported(&error))
+    let unsupported = |why: &dyn Display| Error::Unsupported(format!("export of field {:?}: {why}", field.name()));
+    if has_nul(field) {
+        return Err(unsupported(&"a name or time zone in it has a NUL, where texts of C end"));
+    }
+    let schema = guard("export of the schema", || Ok(FFI_ArrowSchema::try_from(field)))?;
+    schema.map_err(|error| unsupported(&error))
+}
+
+/// Whether a text that C ends at a NUL has one; arrow-rs panics for some of these.
+fn has_nul(field: &Field) -> bool {
+    field.name().contains('\0') || has_nul_type(field.data_type())
+}
+
+fn has_nul_type(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Timestamp(_, Some(zone)) => zone.contains('\0'),
+        DataType::Dictionary(_, values) => has_nul_type(values),
+        _ => (0..num_children(data_type)).filter_map(|index| child_field(data_type, index)).any(|child| has_nul(child)),
+    }
 }
 
 /// The C schema of record batches.
@@ -90,7 +107,7 @@ pub unsafe fn import_schema(schema: FFI_ArrowSchema) -> Result<Schema> {
 /// # Safety
 /// As [`import_field`].
 unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
-    let invalid = |what: &dyn std::fmt::Display| Err(Error::Invalid(format!("import of the schema: {what}")));
+    let invalid = |what: &dyn Display| Err(Error::Invalid(format!("import of the schema: {what}")));
     if depth >= MAX_DEPTH {
         return Err(Error::Unsupported(format!("import of the schema: nested deeper than {MAX_DEPTH} levels")));
     }
@@ -243,8 +260,13 @@ mod tests {
     #[test]
     fn what_c_cannot_express_is_unsupported() {
         let zone = DataType::Timestamp(TimeUnit::Second, Some("a\0b".into()));
-        for field in [Field::new("x", zone, true), Field::new("a\0b", DataType::Int8, true)] {
-            assert!(matches!(export_field(&field), Err(Error::Unsupported(_))));
+        let dictionary = DataType::Dictionary(DataType::Int8.into(), zone.clone().into());
+        let named = Field::new("a\0b", DataType::Int8, true);
+        let nested = Field::new("l", DataType::List(named.clone().into()), true);
+        for field in [Field::new("x", zone, true), Field::new("x", dictionary, true), named, nested] {
+            let error = export_field(&field).unwrap_err();
+            assert!(matches!(error, Error::Unsupported(_)));
+            assert!(error.to_string().ends_with("has a NUL, where texts of C end"), "{error}");
         }
     }
 }

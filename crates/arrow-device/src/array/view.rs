@@ -47,8 +47,8 @@ pub struct BufferView<'a> {
     /// Its start: a pointer in device memory, or a handle where the device type has those (OpenCL's `cl_mem`). Host memory
     /// for [`BufferKind::VariadicLengths`]. May be null where nothing needs reading.
     pub ptr: *const c_void,
-    /// The bytes that can be read, as length, offset and type tell, 0 for an array without elements. `None` for
-    /// [`BufferKind::Bytes`], whose size is the last offset: read it once the array's event has completed.
+    /// The bytes that can be read, as length, offset and type tell; 0 for an array without elements, and where `ptr` is null.
+    /// `None` for [`BufferKind::Bytes`], whose size is the last offset: read it once the array's event has completed.
     pub len_bytes: Option<usize>,
     lifetime: PhantomData<&'a FFI_ArrowArray>,
 }
@@ -124,6 +124,7 @@ impl<'a> ArrayView<'a> {
         };
         // SAFETY: the check saw a table with `n_buffers` entries.
         let ptr = unsafe { buffer_at(self.array, index) };
+        let len_bytes = if ptr.is_null() { Some(0) } else { len_bytes };
         Some(BufferView { kind, ptr, len_bytes, lifetime: PhantomData })
     }
 

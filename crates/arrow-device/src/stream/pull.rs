@@ -3,13 +3,12 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use arrow::datatypes::FieldRef;
 use futures::Stream;
-use parking_lot::{Condvar, Mutex};
 
 use super::ArrowDeviceArrayStreamReader;
 use crate::callback::guard;
@@ -28,7 +27,7 @@ pub struct DeviceArrayStream {
 
 impl Drop for DeviceArrayStream {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.lock();
         state.cancelled = true;
         let unread = (std::mem::take(&mut state.queue), state.waker.take());
         drop(state);
@@ -47,7 +46,7 @@ impl ArrowDeviceArrayStreamReader {
     ///
     /// # Examples
     /// ```
-    /// use std::sync::Arc;
+    /// use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
     /// use arrow::array::{ArrayRef, Int32Array};
     /// use arrow_device::ffi::ArrowDeviceType;
     /// use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
@@ -103,7 +102,7 @@ impl Stream for DeviceArrayStream {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         // Wakers are foreign code: cloned and dropped outside of the lock.
         let mut waker = Some(context.waker().clone());
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.lock();
         let next = match state.queue.pop_front() {
             Some(next) => Poll::Ready(Some(next)),
             None if state.ended => Poll::Ready(None),
@@ -131,6 +130,14 @@ struct Shared {
     changed: Condvar,
 }
 
+impl Shared {
+    /// Nothing panics under the lock, so what it guards is whole.
+    // The standard library's lock rather than parking_lot's, whose waiting Miri cannot follow.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Default)]
 struct State {
     queue: VecDeque<Result<ImportedArray>>,
@@ -151,7 +158,7 @@ impl Drop for Puller {
     /// However the pulling ended, whoever polls must learn of it.
     fn drop(&mut self) {
         let never_ran = self.reader.is_some();
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.lock();
         if never_ran && !state.ended {
             state.queue.push_back(Err(Error::Other("the device stream's thread ended before the stream did".into())));
         }
@@ -170,7 +177,7 @@ impl Puller {
             let Some(reader) = &mut self.reader else { break };
             // Nothing in there should panic; if it does, the drop of this says so.
             let Ok(Some(next)) = guard("get_next", || Ok(reader.next())) else { break };
-            let mut state = self.shared.state.lock();
+            let mut state = self.shared.lock();
             if state.cancelled {
                 // `next` is released after the lock is.
                 drop(state);
@@ -189,7 +196,7 @@ impl Puller {
 
     /// Waits until another array may be pulled; false once nobody wants any.
     fn wait_for_room(&self, read_ahead: usize) -> bool {
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.lock();
         loop {
             if state.cancelled {
                 return false;
@@ -198,7 +205,7 @@ impl Puller {
             if demand || state.queue.len() < read_ahead {
                 return true;
             }
-            self.shared.changed.wait(&mut state);
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
