@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, FixedSizeListArray, Int16Array, Int32Array, LargeListArray, LargeStringArray, MapArray,
-    RecordBatch, StringArray, StructArray, UnionArray,
+    Array, ArrayRef, AsArray, BinaryArray, FixedSizeListArray, Int16Array, Int32Array, LargeListArray, LargeStringArray,
+    MapArray, RecordBatch, StringArray, StructArray, UnionArray,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
@@ -188,7 +188,8 @@ fn round_trip(array: &ArrayRef, record_batch: i64) {
 
 /// Arrays of many types, without nulls and with.
 fn samples() -> Vec<ArrayRef> {
-    let ints: ArrayRef = Arc::new(Int32Array::from(vec![Some(5), None, Some(-7), Some(0), Some(100), None, Some(3), Some(4), Some(9)]));
+    let ints: ArrayRef =
+        Arc::new(Int32Array::from(vec![Some(5), None, Some(-7), Some(0), Some(100), None, Some(3), Some(4), Some(9)]));
     let longs = cast(&ints, &DataType::Int64).unwrap();
     let words = ["", "a", "né", "a text of more than twelve bytes", "d", "e", "f", "g", "h"];
     let texts: ArrayRef = Arc::new(words.iter().enumerate().map(|(i, text)| (i != 4).then_some(*text)).collect::<StringArray>());

@@ -99,7 +99,8 @@ fn r70_r71_r94_failures_at_every_step_are_told_after_the_batches_before() {
     for fail_at in 0..=4 {
         for (code, kind) in CODES.into_iter().zip([1, 0, 2, 3, 4, 1]) {
             let metadata = kind % 3;
-            let settings = [("fail_at", fail_at), ("fail_code", code), ("error_text", kind), ("metadata", metadata), ("jitter", 50)];
+            let settings =
+                [("fail_at", fail_at), ("fail_code", code), ("error_text", kind), ("metadata", metadata), ("jitter", 50)];
             let session = Session::new(&settings);
             let mut stream = start(&session, 2);
             let (read, error) = read(&mut stream);

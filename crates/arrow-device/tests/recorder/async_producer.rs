@@ -51,7 +51,8 @@ fn r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_
             for (request, each) in [(1, 1), (100, 0), (i64::MAX, i64::MAX), (2, 1)] {
                 // Requests that stop with the extraction would stop the stream.
                 let each = if extract == 2 { 1 } else { each };
-                let (session, live) = (Session::new(&[("extract", extract), ("request", request), ("request_each", each)]), Live::default());
+                let (session, live) =
+                    (Session::new(&[("extract", extract), ("request", request), ("request_each", each)]), Live::default());
                 session.set("jitter", if n == 5 { 200 } else { 0 });
                 let thread = serve(&session, &live, n, None);
                 session.wait_for_release();
@@ -216,7 +217,9 @@ fn r97_r68_batches_that_are_not_wanted_are_freed() {
             let (session, live) = (Session::new(&settings), Live::default());
             let counted = live.clone();
             // Of these, what fails is not even tried.
-            let batches = (0..3).map(move |k| if k == 2 { Ok(late(&counted, k, if null == 0 { -1 } else { 2 })) } else { Ok(late(&counted, k, -1)) });
+            let batches = (0..3).map(move |k| {
+                if k == 2 { Ok(late(&counted, k, if null == 0 { -1 } else { 2 })) } else { Ok(late(&counted, k, -1)) }
+            });
             let thread = serve_with(&session, batches, ProduceOptions::default());
             session.wait_for_release();
             assert_eq!((session.get("ended"), session.get("errored")), (1, 0));

@@ -57,7 +57,9 @@ pub fn batch(shape: i64, first: i64, rows: i64) -> RecordBatch {
             "g",
             false,
             Arc::new(
-                Decimal128Array::from_iter_values(numbers().map(|g| i128::from(g) * 100)).with_precision_and_scale(10, 2).unwrap(),
+                Decimal128Array::from_iter_values(numbers().map(|g| i128::from(g) * 100))
+                    .with_precision_and_scale(10, 2)
+                    .unwrap(),
             ),
         ),
         ("h", false, Arc::new(StringViewArray::from_iter_values(views))),
@@ -66,9 +68,8 @@ pub fn batch(shape: i64, first: i64, rows: i64) -> RecordBatch {
     ];
     let wanted = [10, 1, 0][shape as usize];
     let columns = columns.into_iter().take(wanted);
-    let (fields, columns): (Vec<_>, Vec<_>) = columns
-        .map(|(name, nullable, column)| (Field::new(name, column.data_type().clone(), nullable), column))
-        .unzip();
+    let (fields, columns): (Vec<_>, Vec<_>) =
+        columns.map(|(name, nullable, column)| (Field::new(name, column.data_type().clone(), nullable), column)).unzip();
     let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows as usize));
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).unwrap()
 }

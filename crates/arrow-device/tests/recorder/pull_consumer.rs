@@ -39,14 +39,7 @@ pub fn error_text(kind: i64) -> Option<String> {
     }
 }
 
-pub const CODES: [i64; 6] = [
-    libc::EINVAL as i64,
-    libc::ENOMEM as i64,
-    libc::EIO as i64,
-    libc::ENOSYS as i64,
-    12345,
-    -1,
-];
+pub const CODES: [i64; 6] = [libc::EINVAL as i64, libc::ENOMEM as i64, libc::EIO as i64, libc::ENOSYS as i64, 12345, -1];
 
 #[test]
 fn r44_r52_r53_all_batches_come_whatever_else_is_left_in_the_outputs() {

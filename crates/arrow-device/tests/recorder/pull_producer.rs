@@ -25,7 +25,11 @@ pub fn errors() -> Vec<Error> {
 }
 
 /// Batches of [`batches`], the one of that number failing.
-pub fn source(live: &Live, n: i64, fails: Option<(i64, Error)>) -> impl Iterator<Item = Result<FFI_ArrowDeviceArray>> + Send + use<> {
+pub fn source(
+    live: &Live,
+    n: i64,
+    fails: Option<(i64, Error)>,
+) -> impl Iterator<Item = Result<FFI_ArrowDeviceArray>> + Send + use<> {
     let (live, token) = (live.clone(), live.token());
     (0..n).map(move |k| {
         let _held = &token;

@@ -2,7 +2,8 @@
 // The recorder against itself: its producers and consumers keep every rule in every combination of settings, and each
 // breach that they can play is noted under the number of its rule, and no other.
 //
-// A program of its own, so that it runs under the sanitizers. Prints what it has not expected; exits with its count.
+// A program of its own, so that it runs under the sanitizers. Prints what it has not expected, and fails if there was any.
+// With the argument "kept" it breaks no rule: some breaches are data races by nature.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,11 +180,12 @@ static const struct { const char *kind, *settings, *breach, *expected; } BREACHE
     {"async", "garbage=0 style=1 extract=2 request=3", NULL, "75"},
 };
 
-int main(void) {
+int main(int argc, char **argv) {
     char settings[256];
-    for (size_t i = 0; i < sizeof BREACHES / sizeof *BREACHES; i++)
+    int kept = argc > 1 && !strcmp(argv[1], "kept");
+    for (size_t i = 0; !kept && i < sizeof BREACHES / sizeof *BREACHES; i++)
         play(BREACHES[i].kind, BREACHES[i].settings, BREACHES[i].breach, BREACHES[i].expected);
-    printf("%zu breaches\n", sizeof BREACHES / sizeof *BREACHES);
+    printf("%zu breaches\n", kept ? (size_t)0 : sizeof BREACHES / sizeof *BREACHES);
 
     // No breach in any combination.
     for (int shape = 0; shape < 4; shape++)
