@@ -14,7 +14,7 @@ use arrow::ffi::FFI_ArrowArray;
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::{Error, ImportedArray, Result, cpu, schema};
 
-use crate::data::{Live, MALFORMED, ROWS, batch, ints, schema as batch_schema};
+use crate::data::{Live, MALFORMED, MALFORMED_SCHEMA, ROWS, batch, ints, schema as batch_schema};
 use crate::session::Session;
 
 /// Imports batch 0 of a session.
@@ -122,6 +122,17 @@ fn r45_r47_malformed_arrays_are_refused_and_released() {
         let error = imported.map(|_| ()).unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{malformed}: {error:?}");
         assert_eq!(session.logged("release array"), 1, "{malformed}");
+        session.end();
+    }
+}
+
+#[test]
+fn r45_r47_malformed_schemas_are_refused_and_released() {
+    for malformed in MALFORMED_SCHEMA {
+        let session = Session::new(&[("malformed_schema", malformed)]);
+        // SAFETY: the recorder keeps to the interface, but for what its setting says, which is checked.
+        let error = unsafe { schema::import_field(session.make_schema()) }.unwrap_err();
+        assert!(matches!(error, Error::Invalid(_) | Error::Unsupported(_)), "{malformed}: {error:?}");
         session.end();
     }
 }

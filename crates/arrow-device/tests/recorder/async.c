@@ -212,24 +212,31 @@ static void call_error(Async *a, Call *call) {
     drop(metadata);
 }
 
-static void call_release(Async *a) {
+// Ends the producer. Calls are still answered, as breaches.
+static void end_producer(Async *a) {
     Session *s = a->s;
-    enter_phase(a, RELEASING);
-    note(s, "release");
-    // The handler is the consumer's memory, and may be gone after this.
-    a->handler->release(a->handler);
     pthread_mutex_lock(&a->mutex);
+    int ended = a->phase == RELEASED;
     a->phase = RELEASED;
     int64_t inside = a->inside;
     pthread_mutex_unlock(&a->mutex);
-    note(s, "release returned");
-    CHECK(s, 75, !inside, "%" PRId64 " calls run on after release", inside);
-    // The earliest moment at which the producer may go. Calls are still answered, as breaches.
+    if (ended) return;
+    CHECK(s, 75, !inside, "%" PRId64 " calls run on after the end", inside);
     drop((void *)(uintptr_t)a->given.additional_metadata);
     memset(&a->producer->device_type, 0xDD, sizeof a->producer->device_type);
     memset(&a->producer->additional_metadata, 0xDD, sizeof(void *));
     memset(&a->producer->private_data, 0xDD, sizeof(void *));
     bury(a->producer);
+}
+
+static void call_release(Async *a) {
+    enter_phase(a, RELEASING);
+    note(a->s, "release");
+    // The handler is the consumer's memory, and may be gone after this.
+    a->handler->release(a->handler);
+    note(a->s, "release returned");
+    // The earliest moment at which the producer may go.
+    end_producer(a);
 }
 
 static void run_call(void *argument) {
@@ -347,7 +354,10 @@ static void run_stream(Async *a) {
     if (bad && !mutant(s, "a bad request is ignored")) fail(a, EINVAL);
     else if (failed) fail(a, failed);
     else if (cancelled && (option(s, "style") || mutant(s, "an error for a cancel"))) fail(a, ECANCELED);
-    else if ((!cancelled || option(s, "end_after_cancel")) && !mutant(s, "no end")) call(a, ON_NEXT_TASK, -1, 0);
+    else if ((!cancelled || option(s, "end_after_cancel")) && !mutant(s, "no end")) {
+        call(a, ON_NEXT_TASK, -1, 0);
+        if (option(s, "early_free")) end_producer(a);
+    }
 }
 
 static void *drive(void *argument) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Async streams of the recorder, read by this crate.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use arrow_device::{Error, ImportedArray, Result, cpu};
 use futures::executor::block_on;
 use futures::{FutureExt, StreamExt};
 
-use crate::data::{MALFORMED, batches};
+use crate::data::{MALFORMED, MALFORMED_SCHEMA, ROWS, Random, batches};
 use crate::pull_consumer::{CODES, error_text};
 use crate::session::Session;
 
@@ -315,6 +318,160 @@ fn r45_r47_a_malformed_array_ends_the_stream_and_is_released() {
             assert!(block_on(stream.next()).is_none());
         }
         drop(stream);
+        session.end();
+    }
+}
+
+#[test]
+fn r45_r47_r81_a_malformed_schema_is_refused() {
+    for malformed in MALFORMED_SCHEMA {
+        for style in [0, 1] {
+            let session = Session::new(&[("malformed_schema", malformed), ("style", style)]);
+            let mut stream = start(&session, 2);
+            let (read, error) = read(&mut stream);
+            let error = error.unwrap();
+            assert!(read.is_empty() && matches!(error, Error::Invalid(_) | Error::Unsupported(_)), "{malformed}: {error:?}");
+            drop(stream);
+            session.end();
+        }
+    }
+}
+
+/// A reader without a thread of its own: whatever wakes it, inside of whichever callback, polls it there and then.
+struct Inside {
+    stream: Mutex<Option<AsyncDeviceStream>>,
+    woken: AtomicBool,
+    rows: AtomicUsize,
+    // After so many batches it drops its stream, there and then.
+    leaves_after: usize,
+    failed: AtomicBool,
+}
+
+impl Inside {
+    fn run(self: &Arc<Self>) {
+        let waker = Waker::from(Arc::clone(self));
+        let mut context = Context::from_waker(&waker);
+        while self.woken.load(SeqCst) {
+            // Whoever holds it sees `woken` when it is done.
+            let Ok(mut stream) = self.stream.try_lock() else { return };
+            self.woken.store(false, SeqCst);
+            while let Some(reader) = stream.as_mut() {
+                match reader.poll_next_unpin(&mut context) {
+                    Poll::Pending => break,
+                    Poll::Ready(Some(Ok(array))) => {
+                        let rows = self.rows.fetch_add(array.len(), SeqCst) + array.len();
+                        if rows >= self.leaves_after * ROWS as usize {
+                            *stream = None;
+                        }
+                    }
+                    Poll::Ready(Some(Err(_))) => self.failed.store(true, SeqCst),
+                    Poll::Ready(None) => *stream = None,
+                }
+            }
+        }
+    }
+}
+
+impl Wake for Inside {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, SeqCst);
+        self.run();
+    }
+}
+
+#[test]
+fn r66_r71_r86_all_of_it_may_happen_inside_of_callbacks() {
+    for leaves_after in [1, 2, 99] {
+        for (fail_at, inline, style) in [(-1, 0, 0), (-1, 1, 1), (0, 0, 0), (2, 0, 0), (3, 1, 1)] {
+            for threads in [0, 2] {
+                let settings =
+                    [("batches", 4), ("fail_at", fail_at), ("start_inline", inline), ("threads", threads), ("style", style)];
+                let session = Session::new(&settings);
+                let (handler, stream) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+                let inside = Arc::new(Inside {
+                    stream: Mutex::new(Some(stream)),
+                    woken: AtomicBool::new(true),
+                    rows: AtomicUsize::new(0),
+                    leaves_after,
+                    failed: AtomicBool::new(false),
+                });
+                inside.run();
+                session.produce(handler.into_raw());
+                assert!(session.wait_for("done", 1));
+                let before = if fail_at < 0 { 4 } else { (fail_at - 1).max(0) as usize };
+                let expected = before.min(leaves_after);
+                assert_eq!(inside.rows.load(SeqCst), expected * ROWS as usize);
+                assert_eq!(inside.failed.load(SeqCst), fail_at >= 0 && expected < leaves_after);
+                assert!(inside.stream.lock().unwrap().is_none());
+                session.end();
+            }
+        }
+    }
+}
+
+#[test]
+fn y5_a_producer_that_goes_right_after_its_end_is_not_called() {
+    for round in 0..60 {
+        let settings = [("early_free", 1), ("end_after_cancel", round % 2), ("jitter", 200), ("metadata", 1)];
+        let session = Session::new(&settings);
+        let mut stream = start(&session, 1 + (round % 3) as usize);
+        match round % 4 {
+            0 => assert!(read(&mut stream).1.is_none()),
+            1 => {
+                stream.next().now_or_never();
+                thread::sleep(Duration::from_micros(round as u64 * 31));
+                stream.cancel();
+                assert!(read(&mut stream).1.is_none());
+            }
+            _ => {
+                stream.next().now_or_never();
+                thread::sleep(Duration::from_micros(round as u64 * 31));
+            }
+        }
+        drop(stream);
+        session.end();
+    }
+}
+
+/// Settings at random, and a reader that leaves, cancels or stays at random; nothing of it may break a rule.
+#[test]
+fn conversations_at_random_keep_the_rules() {
+    let mut random = Random(0x5eed);
+    for round in 0..200 {
+        let settings = [
+            ("batches", random.below(6)),
+            ("threads", 2 * random.below(2)),
+            ("start_inline", random.below(2)),
+            ("style", random.below(2)),
+            ("jitter", 150 * random.below(2)),
+            ("metadata", random.below(3)),
+            ("fail_at", random.below(12) - 5),
+            ("fail_extract", random.below(12) - 8),
+            ("finish_after_cancel", random.below(2)),
+            ("end_after_cancel", random.below(2)),
+            ("early_free", random.below(2)),
+            ("garbage", random.below(2)),
+        ];
+        let session = Session::new(&settings);
+        let mut stream = start(&session, 1 + random.below(4) as usize);
+        let (leaves, cancels) = (random.below(12), random.below(12));
+        let mut held = Vec::new();
+        for step in 0.. {
+            if step == cancels {
+                stream.cancel();
+            }
+            if step == leaves {
+                break;
+            }
+            match block_on(stream.next()) {
+                Some(Ok(array)) => held.push(cpu::import_batch(array).unwrap()),
+                Some(Err(_)) => {}
+                None => break,
+            }
+        }
+        drop(stream);
+        assert_eq!(columns(&held), columns(&batches(held.len() as i64)), "round {round}: {settings:?}");
+        drop(held);
         session.end();
     }
 }

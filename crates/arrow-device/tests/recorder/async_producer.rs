@@ -11,7 +11,7 @@ use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::{Error, Result};
 use futures::{FutureExt, StreamExt, stream};
 
-use crate::data::{Live, schema};
+use crate::data::{Live, Random, schema};
 use crate::pull_producer::{errors, holds, source};
 use crate::session::Session;
 
@@ -385,4 +385,96 @@ fn r94_a_source_that_waits_is_asked_only_after_a_request() {
     session.wait_for_release();
     holds(&session, 4);
     end(session, thread, &live);
+}
+
+#[test]
+fn r89_a_cancel_ends_a_source_that_never_has_anything() {
+    for at in 0..2 {
+        let settings = [("cancel_at", at), ("cancel_elsewhere", at)];
+        let (session, live) = (Session::new(&settings), Live::default());
+        let batches = stream::iter(source(&live, 1, None)).chain(stream::pending());
+        let thread = produce_on_thread(batches, &schema(), CPU, handler(&session), ProduceOptions::default()).unwrap();
+        end(session, thread, &live);
+    }
+    // While it waits, from another thread.
+    let (session, live) = (Session::new(&[]), Live::default());
+    let batches = stream::iter(source(&live, 1, None)).chain(stream::pending());
+    let thread = produce_on_thread(batches, &schema(), CPU, handler(&session), ProduceOptions::default()).unwrap();
+    assert!(session.wait_for("tasks", 1));
+    session.cancel();
+    end(session, thread, &live);
+}
+
+#[test]
+fn r85_the_producer_may_be_polled_on_another_thread_each_time() {
+    let (session, live) = (Session::new(&[("extract", 1), ("jitter", 100)]), Live::default());
+    let batches = stream::iter(source(&live, 5, None));
+    let mut producer = produce(batches, &schema(), CPU, handler(&session), ProduceOptions::default());
+    let mut ended = false;
+    while !ended {
+        ended = thread::scope(|scope| scope.spawn(|| (&mut producer).now_or_never().is_some()).join().unwrap());
+    }
+    session.wait_for_release();
+    holds(&session, 5);
+    drop(producer);
+    session.end();
+    assert_eq!(live.count(), 0);
+}
+
+#[test]
+fn r84_many_batches_flow_one_by_one() {
+    let (session, live) = (Session::new(&[("request", 1)]), Live::default());
+    let thread = serve(&session, &live, 300, None);
+    session.wait_for_release();
+    holds(&session, 300);
+    end(session, thread, &live);
+}
+
+/// Settings at random, and a source that fails, panics or waits at random; nothing of it may break a rule.
+#[test]
+fn conversations_at_random_keep_the_rules() {
+    let mut random = Random(0x5eed);
+    for _ in 0..200 {
+        let fails = random.below(12) - 6;
+        let late_fails = random.below(12) - 6;
+        // Without a late request the stream would wait for ever.
+        let (request, each) = if random.below(2) == 0 { (1 + random.below(4), 1) } else { (20, 0) };
+        let settings = [
+            ("style", random.below(2)),
+            ("jitter", 150 * random.below(2)),
+            ("extract", random.below(4)),
+            ("extract_null", random.below(8) - 4),
+            ("request", request),
+            ("request_each", each),
+            ("cancel_at", random.below(16) - 9),
+            ("cancel_times", 1 + random.below(2)),
+            ("cancel_elsewhere", random.below(2)),
+            ("request_after_cancel", random.below(3) - 1),
+            ("refuse_schema", 22 * i64::from(random.below(10) == 0)),
+            ("refuse_moves", random.below(2)),
+            ("refuse_task", random.below(24) - 16),
+            ("refuse_extracts", random.below(2)),
+            ("bad_request_at", random.below(24) - 16),
+            ("bad_request", -random.below(2)),
+            ("expect_error", i64::from(fails >= 0 || late_fails >= 0)),
+        ];
+        let (session, live) = (Session::new(&settings), Live::default());
+        let counted = live.clone();
+        let n = random.below(7);
+        let slow = random.below(2) == 0;
+        let batches = stream::iter(0..n).then(move |k| {
+            let counted = counted.clone();
+            async move {
+                if slow {
+                    let (sender, receiver) = futures::channel::oneshot::channel();
+                    thread::spawn(move || sender.send(()));
+                    receiver.await.ok();
+                }
+                if k == fails { Err(Error::Invalid("at random".into())) } else { Ok(late(&counted, k, 2 * late_fails)) }
+            }
+        });
+        let options = ProduceOptions::default().with_look_ahead(random.below(2) == 0);
+        let thread = produce_on_thread(batches, &schema(), CPU, handler(&session), options).unwrap();
+        end(session, thread, &live);
+    }
 }

@@ -48,6 +48,7 @@ static const struct { const char *key; int64_t value; } SETTINGS[] = {
     {"event", 0},            // The data is not there before rec_event_wait.
     {"garbage", 1},          // Y1: rubbish in `reserved`, and in every field at the end of a stream and after failures.
     {"malformed", 0},        // A number from MALFORMED in data.c.
+    {"malformed_schema", 0}, // A number from MALFORMED_SCHEMA in data.c.
     {"metadata", 0},         // 0: NULL, 1: pairs, 2: no pairs, 3: pairs that are no text.
     // Producer: failures.
     {"fail_at", -1},         // The call of that number fails.
@@ -57,6 +58,7 @@ static const struct { const char *key; int64_t value; } SETTINGS[] = {
     {"sticky", 1},           // A pull stream fails on after its first failure.
     {"finish_after_cancel", 1}, // An async stream hands out what was requested before its cancel.
     {"end_after_cancel", 0}, // ... and sends the end marker.
+    {"early_free", 0},       // ... and lets its producer go right after that, as arrow-go does (Y5).
     {"start_inline", 0},     // on_schema comes from within rec_async_start.
     {"patience_ms", 5000},   // How long a consumer may keep an async stream waiting.
     // Consumer.

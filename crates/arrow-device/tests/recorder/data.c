@@ -14,6 +14,7 @@ typedef struct {
     struct ArrowSchema *self;    // Where a child lives.
     int in_parents_release;
     const void *owned[4];
+    struct ArrowSchema top, first;  // As they were before they were malformed: the schema, its first column.
 } SchemaState;
 
 static void release_schema(struct ArrowSchema *self) {
@@ -64,7 +65,53 @@ static void schema_make(Session *s, struct ArrowSchema *out, struct ArrowSchema 
         .flags = flags, .n_children = n_children, .children = children,
         .release = release_schema, .private_data = state,
     };
-    *state = (SchemaState){parent, parent ? out : NULL, 0, {out->format, out->name, out->metadata, children}};
+    *state = (SchemaState){.parent = parent, .self = parent ? out : NULL, .owned = {out->format, out->name, out->metadata, children}};
+}
+
+// What no importer may trust.
+enum {
+    RELEASED_SCHEMA = 1, NO_FORMAT, UNKNOWN_FORMAT, NEGATIVE_CHILDREN, NO_SCHEMA_CHILDREN, NULL_SCHEMA_CHILD, NAME_NO_TEXT, CHILD_NO_FORMAT,
+    CHILD_EMPTY_FORMAT, TOO_FEW_CHILDREN, CHILD_FORMAT_CUT, STRAY_DICTIONARY, END_OF_MALFORMED_SCHEMA
+};
+
+static void release_malformed_schema(struct ArrowSchema *self) {
+    Block *block = find(self->private_data, SCHEMA);
+    if (block && block->live) {
+        SchemaState *state = self->private_data;
+        void *children = (void *)(uintptr_t)state->owned[3];
+        *self = state->top;
+        self->children = children;
+        self->children[0] = block->aux;
+        *self->children[0] = state->first;
+    }
+    release_schema(self);
+}
+
+static void malform_schema(Session *s, struct ArrowSchema *top) {
+    SchemaState *state = top->private_data;
+    struct ArrowSchema *first = top->children[0];
+    state->top = *top;
+    state->first = *first;
+    find(state, SCHEMA)->aux = first;
+    top->release = release_malformed_schema;
+    switch (option(s, "malformed_schema")) {
+    case RELEASED_SCHEMA:
+        top->release(top);
+        memset(top, 0, sizeof *top);
+        break;
+    case NO_FORMAT: top->format = NULL; break;
+    case UNKNOWN_FORMAT: first->format = "Q"; break;
+    case NEGATIVE_CHILDREN: top->n_children = -1; break;
+    case NO_SCHEMA_CHILDREN: top->children = NULL; break;
+    case NULL_SCHEMA_CHILD: top->children[0] = NULL; break;
+    case NAME_NO_TEXT: first->name = "\xff\xfe"; break;
+    case CHILD_NO_FORMAT: first->format = NULL; break;
+    case CHILD_EMPTY_FORMAT: first->format = ""; break;
+    case TOO_FEW_CHILDREN: first->format = "+l"; break;
+    case CHILD_FORMAT_CUT: first->format = "d:10"; break;
+    case STRAY_DICTIONARY: first->format = "+s", first->dictionary = top->children[top->n_children - 1]; break;
+    default: break;
+    }
 }
 
 void rec_make_schema(Session *s, struct ArrowSchema *out) {
@@ -90,6 +137,7 @@ void rec_make_schema(Session *s, struct ArrowSchema *out) {
             schema_make(s, child->dictionary, child, "u", "", 0, 0);
         }
     }
+    if (option(s, "malformed_schema") && columns) malform_schema(s, out);
 }
 
 // ---- Arrays of ours -----------------------------------------------------------------------------------------------

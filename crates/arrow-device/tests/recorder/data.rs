@@ -22,6 +22,9 @@ pub const ROWS: i64 = 5;
 /// What the setting `malformed` breaks: see the list in data.c.
 pub const MALFORMED: std::ops::RangeInclusive<i64> = 1..=26;
 
+/// The same of `malformed_schema`.
+pub const MALFORMED_SCHEMA: std::ops::RangeInclusive<i64> = 1..=12;
+
 /// Column `a` of these rows, in all shapes but 2.
 pub fn ints(first: i64, rows: i64) -> Int32Array {
     (first..first + rows).map(|g| (g % 3 != 2).then_some((g * 3 - 1) as i32)).collect()
@@ -132,5 +135,17 @@ pub struct Token(Arc<AtomicIsize>);
 impl Drop for Token {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Numbers that look random and are the same each time (xorshift).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, end: i64) -> i64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as i64 % end
     }
 }

@@ -8,7 +8,7 @@ use arrow_device::{Error, ImportedArray, Result, cpu};
 use futures::executor::block_on;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::data::{MALFORMED, batches};
+use crate::data::{MALFORMED, MALFORMED_SCHEMA, batches};
 use crate::session::Session;
 
 fn reader(session: &Session) -> Result<ArrowDeviceArrayStreamReader> {
@@ -158,6 +158,17 @@ fn r45_r47_a_malformed_array_ends_the_stream_and_is_released() {
         assert!(matches!(error, Error::Invalid(_)), "{malformed}: {error:?}");
         assert_eq!(reader.next().is_none(), refused);
         drop(reader);
+        session.end();
+    }
+}
+
+#[test]
+fn r45_r47_a_malformed_schema_is_refused_and_its_stream_released() {
+    for malformed in MALFORMED_SCHEMA {
+        let session = Session::new(&[("malformed_schema", malformed)]);
+        let error = reader(&session).unwrap_err();
+        assert!(matches!(error, Error::Invalid(_) | Error::Unsupported(_)), "{malformed}: {error:?}");
+        assert_eq!(session.logged("release stream"), 1);
         session.end();
     }
 }

@@ -67,7 +67,10 @@ const RULES: [(&str, &str); 97] = [
         "R45",
         "arrays::r45_r47_malformed_arrays_are_refused_and_released, \
              pull_consumer::r45_r47_a_malformed_array_ends_the_stream_and_is_released, \
-             async_consumer::r45_r47_a_malformed_array_ends_the_stream_and_is_released",
+             async_consumer::r45_r47_a_malformed_array_ends_the_stream_and_is_released, \
+             arrays::r45_r47_malformed_schemas_are_refused_and_released, \
+             pull_consumer::r45_r47_a_malformed_schema_is_refused_and_its_stream_released, \
+             async_consumer::r45_r47_r81_a_malformed_schema_is_refused",
     ),
     ("R46", "arrays::r28_r46_arrays_of_every_shape_are_imported, arrays::r46_offsets_of_nested_types_count_once"),
     (
@@ -128,7 +131,10 @@ const RULES: [(&str, &str); 97] = [
     ),
     ("R64", "every test of async_consumer [async.c]"),
     ("R65", "async_consumer::r63_r65_r66_r67_r68_r80_all_batches_come_in_order, every test [async.c]"),
-    ("R66", "async_consumer::r66_nothing_is_requested_before_it_is_wanted, every test [async.c]"),
+    (
+        "R66",
+        "async_consumer::r66_nothing_is_requested_before_it_is_wanted, async_consumer::r66_r71_r86_all_of_it_may_happen_inside_of_callbacks, every test [async.c]",
+    ),
     ("R67", "async_consumer::r63_r65_r66_r67_r68_r80_all_batches_come_in_order, every test [async.c]"),
     (
         "R68",
@@ -186,12 +192,13 @@ const RULES: [(&str, &str); 97] = [
     (
         "R84",
         "async_producer::r84_back_pressure_holds_until_more_is_requested, \
-             async_producer::r84_nothing_flows_without_a_request_but_the_schema, \
+             async_producer::r84_nothing_flows_without_a_request_but_the_schema, async_producer::r84_many_batches_flow_one_by_one, \
              async_consumer::r84_no_more_is_requested_than_there_is_room_for, every test [handler.c]",
     ),
     (
         "R85",
-        "async_producer::r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_extracted, \
+        "async_producer::r85_the_producer_may_be_polled_on_another_thread_each_time, \
+             async_producer::r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_extracted, \
              every test [handler.c]",
     ),
     ("R86", "async_producer::r87_a_request_that_is_not_positive_is_an_error_told_later, every test [handler.c]"),
@@ -204,7 +211,7 @@ const RULES: [(&str, &str); 97] = [
     (
         "R89",
         "async_producer::r88_r89_a_cancel_at_any_point_ends_without_an_error, \
-             async_producer::r89_cancels_from_other_threads_race_with_everything, every test [handler.c]",
+             async_producer::r89_cancels_from_other_threads_race_with_everything, async_producer::r89_a_cancel_ends_a_source_that_never_has_anything, every test [handler.c]",
     ),
     (
         "R90",
