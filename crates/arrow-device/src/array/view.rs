@@ -114,13 +114,18 @@ impl<'a> ArrayView<'a> {
         }
         let kinds = self.layout.kinds();
         let last = self.num_buffers() - 1;
-        let (kind, len_bytes) = match kinds.get(index) {
-            Some(BufferKind::Bytes) if self.len() == 0 => (BufferKind::Bytes, Some(0)),
+        let kind = match kinds.get(index) {
+            Some(kind) => *kind,
+            None if index < last => BufferKind::Variadic,
+            None => BufferKind::VariadicLengths,
+        };
+        let len_bytes = match kind {
+            // Whatever is there, even the lengths of the views' buffers, need not be readable (R46).
+            _ if self.len() == 0 => Some(0),
+            BufferKind::Variadic => Some(self.variadic_len(index - kinds.len(), last)),
+            BufferKind::VariadicLengths => Some((last - kinds.len()) * size_of::<i64>()),
             // Too large a size was refused by the check.
-            Some(kind) if self.len() > 0 => (*kind, kind.byte_len(self.len() + self.offset()).unwrap_or_default()),
-            Some(kind) => (*kind, Some(0)),
-            None if index < last => (BufferKind::Variadic, Some(self.variadic_len(index - kinds.len(), last))),
-            None => (BufferKind::VariadicLengths, Some((last - kinds.len()) * size_of::<i64>())),
+            kind => kind.byte_len(self.len() + self.offset()).unwrap_or_default(),
         };
         // SAFETY: the check saw a table with `n_buffers` entries.
         let ptr = unsafe { buffer_at(self.array, index) };

@@ -352,7 +352,8 @@ fn scrambled_values_of_every_type_are_arrays_or_errors() {
         (seed >> 32) as u8
     };
     let (mut good, mut bad) = (0, 0);
-    for round in 0..300 {
+    let rounds = if cfg!(miri) { 2 } else { 300 };
+    for round in 0..rounds {
         for array in samples() {
             let data = scrambled(&array.to_data(), &mut random);
             match import_as(super::export::export(&data).unwrap(), &field_of(&array)) {
@@ -369,7 +370,7 @@ fn scrambled_values_of_every_type_are_arrays_or_errors() {
             }
         }
     }
-    assert!(good > 1000 && bad > 1000, "{good} {bad}");
+    assert!(good > 3 * rounds && bad > 3 * rounds, "{good} {bad}");
 }
 
 #[test]

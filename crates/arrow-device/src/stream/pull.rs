@@ -175,8 +175,8 @@ impl Puller {
     fn run(&mut self, read_ahead: usize) {
         while self.wait_for_room(read_ahead) {
             let Some(reader) = &mut self.reader else { break };
-            // Nothing in there should panic; if it does, the drop of this says so.
-            let Ok(Some(next)) = guard("get_next", || Ok(reader.next())) else { break };
+            // Nothing in there should panic, but if it did, nobody would be told of the end.
+            let Some(next) = guard("get_next", || Ok(reader.next())).unwrap_or_else(|panic| Some(Err(panic))) else { break };
             let mut state = self.shared.lock();
             if state.cancelled {
                 // `next` is released after the lock is.

@@ -310,6 +310,11 @@ fn r46_what_only_looks_broken_is_accepted() {
         let exported = empty.export(ArrowDeviceType::CUDA, 0, null_mut()).unwrap();
         let imported = import(exported, &named(&strings())).unwrap();
         assert!(imported.view().buffers().all(|buffer| buffer.len_bytes == Some(0)));
+        // Views whose buffers have no lengths.
+        let empty = ArrayExport::new(0).offset(offset).buffers(vec![std::ptr::null(); 5]);
+        let exported = empty.export(ArrowDeviceType::CUDA, 0, null_mut()).unwrap();
+        let imported = import(exported, &Field::new("x", DataType::BinaryView, true)).unwrap();
+        assert_eq!(imported.view().variadic_buffers().map(|buffer| buffer.len_bytes).collect::<Vec<_>>(), [Some(0); 2]);
     }
 }
 
