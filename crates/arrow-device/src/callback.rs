@@ -15,8 +15,10 @@ pub(crate) fn guard<T>(call: &str, body: impl FnOnce() -> Result<T>) -> Result<T
         Ok(result) => result,
         Err(payload) => {
             let error = Error::Other(format!("{call} panicked{}", text(&*payload)));
-            // A payload may panic as it drops, and nothing would catch that.
-            std::mem::forget(payload);
+            // A payload may panic as it drops; the payload of that panic is better leaked than tried.
+            if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                std::mem::forget(another);
+            }
             Err(error)
         }
     }

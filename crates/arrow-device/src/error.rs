@@ -3,6 +3,8 @@
 
 use std::ffi::c_int;
 
+use arrow::error::ArrowError;
+
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -40,8 +42,23 @@ impl Error {
             Self::Invalid(_) => libc::EINVAL,
             Self::Unsupported(_) => libc::ENOSYS,
             Self::OutOfMemory(_) => libc::ENOMEM,
-            Self::Foreign { code, .. } => *code,
-            Self::Other(_) => libc::EIO,
+            // 0 would tell C of success.
+            Self::Foreign { code, .. } if *code != 0 => *code,
+            Self::Foreign { .. } | Self::Other(_) => libc::EIO,
+        }
+    }
+}
+
+impl From<ArrowError> for Error {
+    fn from(error: ArrowError) -> Self {
+        let text = error.to_string();
+        match error {
+            ArrowError::NotYetImplemented(_) => Self::Unsupported(text),
+            ArrowError::MemoryError(_) => Self::OutOfMemory(text),
+            ArrowError::SchemaError(_) | ArrowError::InvalidArgumentError(_) | ArrowError::CDataInterface(_) => {
+                Self::Invalid(text)
+            }
+            _ => Self::Other(text),
         }
     }
 }

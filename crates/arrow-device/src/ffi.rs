@@ -70,6 +70,11 @@ impl ArrowDeviceType {
             _ => return None,
         })
     }
+
+    /// Whether arrays of this device type can come with an event: all but those that R48 lists without one.
+    pub fn has_events(self) -> bool {
+        !matches!(self, Self::CPU | Self::VPI | Self::WEBGPU | Self::HEXAGON)
+    }
 }
 
 impl fmt::Display for ArrowDeviceType {

@@ -99,10 +99,10 @@ pub(crate) fn layout(data_type: &DataType) -> Result<Layout, String> {
         DataType::Interval(IntervalUnit::YearMonth) => fixed(4),
         DataType::Interval(IntervalUnit::DayTime) => fixed(8),
         DataType::Interval(IntervalUnit::MonthDayNano) => fixed(16),
-        DataType::Decimal32(precision, scale) => decimal(*precision, *scale, 9).and_then(|()| fixed(4)),
-        DataType::Decimal64(precision, scale) => decimal(*precision, *scale, 18).and_then(|()| fixed(8)),
-        DataType::Decimal128(precision, scale) => decimal(*precision, *scale, 38).and_then(|()| fixed(16)),
-        DataType::Decimal256(precision, scale) => decimal(*precision, *scale, 76).and_then(|()| fixed(32)),
+        DataType::Decimal32(precision, _) => decimal(*precision, 9).and_then(|()| fixed(4)),
+        DataType::Decimal64(precision, _) => decimal(*precision, 18).and_then(|()| fixed(8)),
+        DataType::Decimal128(precision, _) => decimal(*precision, 38).and_then(|()| fixed(16)),
+        DataType::Decimal256(precision, _) => decimal(*precision, 76).and_then(|()| fixed(32)),
         DataType::FixedSizeBinary(width) => fixed(size(*width)?),
         DataType::Utf8 | DataType::Binary => Ok(Layout::new(&[Validity, Offsets(4), Bytes])),
         DataType::LargeUtf8 | DataType::LargeBinary => Ok(Layout::new(&[Validity, Offsets(8), Bytes])),
@@ -122,12 +122,9 @@ pub(crate) fn layout(data_type: &DataType) -> Result<Layout, String> {
     }
 }
 
-fn decimal(precision: u8, scale: i8, max: u8) -> Result<(), String> {
+fn decimal(precision: u8, max: u8) -> Result<(), String> {
     if precision == 0 || precision > max {
         return Err(format!("precision must lie between 1 and {max}, not {precision}"));
-    }
-    if i16::from(scale) > i16::from(precision) {
-        return Err(format!("scale {scale} is larger than precision {precision}"));
     }
     Ok(())
 }
@@ -213,7 +210,7 @@ mod tests {
         let says = |data_type: DataType| layout(&data_type).unwrap_err();
         assert_eq!(says(DataType::FixedSizeBinary(-1)), "its size must not be negative, got -1");
         assert_eq!(says(DataType::Decimal128(39, 0)), "precision must lie between 1 and 38, not 39");
-        assert_eq!(says(DataType::Decimal32(3, 4)), "scale 4 is larger than precision 3");
+        assert_eq!(says(DataType::Decimal32(0, 0)), "precision must lie between 1 and 9, not 0");
         let keys = DataType::Dictionary(Box::new(DataType::Utf8), Box::new(DataType::Utf8));
         assert_eq!(says(keys), "keys of a dictionary must be integers, not Utf8");
         let entries = DataType::Map(Field::new("entries", DataType::Utf8, false).into(), false);

@@ -4,12 +4,14 @@
 //! A record batch travels as a struct array, its schema's metadata as that of the struct's field (R31).
 
 use std::ffi::{CStr, c_char};
+use std::fmt::Display;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ffi::FFI_ArrowSchema;
 
 use crate::array::check::MAX_DEPTH;
 use crate::callback::guard;
+use crate::layout::{child_field, num_children};
 use crate::{Error, Result, metadata};
 
 /// More children in a foreign schema than this are refused as corrupt.
@@ -43,10 +45,25 @@ pub fn schema_of(field: &Field) -> Option<Schema> {
 /// # Errors
 /// `Unsupported` if C cannot express it: a NUL in a name or time zone, metadata that is too large.
 pub fn export_field(field: &Field) -> Result<FFI_ArrowSchema> {
-    // arrow-rs panics where a time zone has a NUL.
-    let schema = guard("export of the schema", || Ok(FFI_ArrowSchema::try_from(field)));
-    let unsupported = |error: &dyn std::fmt::Display| Error::Unsupported(format!("export of field {:?}: {error}", field.name()));
-    schema.map_err(|error| unsupported(&error))?.map_err(|error| unsupported(&error))
+    let unsupported = |why: &dyn Display| Error::Unsupported(format!("export of field {:?}: {why}", field.name()));
+    if has_nul(field) {
+        return Err(unsupported(&"a name or time zone in it has a NUL, where texts of C end"));
+    }
+    let schema = guard("export of the schema", || Ok(FFI_ArrowSchema::try_from(field)))?;
+    schema.map_err(|error| unsupported(&error))
+}
+
+/// Whether a text that C ends at a NUL has one; arrow-rs panics for some of these.
+fn has_nul(field: &Field) -> bool {
+    field.name().contains('\0') || has_nul_type(field.data_type())
+}
+
+fn has_nul_type(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Timestamp(_, Some(zone)) => zone.contains('\0'),
+        DataType::Dictionary(_, values) => has_nul_type(values),
+        _ => (0..num_children(data_type)).filter_map(|index| child_field(data_type, index)).any(|child| has_nul(child)),
+    }
 }
 
 /// The C schema of record batches.
@@ -90,7 +107,7 @@ pub unsafe fn import_schema(schema: FFI_ArrowSchema) -> Result<Schema> {
 /// # Safety
 /// As [`import_field`].
 unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
-    let invalid = |what: &dyn std::fmt::Display| Err(Error::Invalid(format!("import of the schema: {what}")));
+    let invalid = |what: &dyn Display| Err(Error::Invalid(format!("import of the schema: {what}")));
     if depth >= MAX_DEPTH {
         return Err(Error::Unsupported(format!("import of the schema: nested deeper than {MAX_DEPTH} levels")));
     }
@@ -148,4 +165,108 @@ unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str>> {
     // SAFETY: not null, so a C string by this function's own condition.
     let text = unsafe { CStr::from_ptr(text) }.to_str();
     text.map(Some).map_err(|error| Error::Invalid(format!("import of the schema: a {what} is not UTF-8: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{null, null_mut};
+
+    use arrow::datatypes::TimeUnit;
+
+    use super::*;
+
+    fn list() -> Field {
+        Field::new("l", DataType::List(Field::new("item", DataType::Int8, true).into()), true)
+    }
+
+    /// The error after `break_it`.
+    #[track_caller]
+    fn refused(field: &Field, break_it: impl FnOnce(&mut FFI_ArrowSchema)) -> String {
+        let mut schema = export_field(field).unwrap();
+        break_it(&mut schema);
+        // SAFETY: the tests break only what the import checks.
+        let error = unsafe { import_field(schema) }.unwrap_err();
+        assert!(!error.to_string().contains("panicked"), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn r31_a_schema_keeps_its_metadata() {
+        let fields = vec![list(), Field::new("i", DataType::Int8, false).with_metadata([("a".into(), "b".into())].into())];
+        let schema = Schema::new_with_metadata(fields, [("k".into(), "v".into())].into());
+        // SAFETY: exported here.
+        assert_eq!(unsafe { import_schema(export_schema(&schema).unwrap()) }.unwrap(), schema);
+        // SAFETY: exported here.
+        let error = unsafe { import_schema(export_field(&list()).unwrap()) }.unwrap_err();
+        assert!(error.to_string().contains("expected a struct of columns, got List"), "{error}");
+    }
+
+    #[test]
+    fn broken_schemas_are_refused() {
+        let format = |text: &'static std::ffi::CStr| move |schema: &mut FFI_ArrowSchema| schema.format = text.as_ptr();
+        let says = |what: &str| format!("import of the schema: field \"l\" (+l): {what}");
+        assert_eq!(refused(&list(), |schema| schema.n_children = 0), says("expected 1 children, got 0"));
+        assert_eq!(refused(&list(), |schema| schema.children = null_mut()), says("children is null, expected 1"));
+        let error = refused(&list(), |schema| schema.n_children = -1);
+        assert_eq!(error, "import of the schema: field \"l\" (+l) cannot have -1 children");
+        let error = refused(&Field::new("i", DataType::Int8, true), |schema| schema.n_children = i64::MAX);
+        assert_eq!(error, format!("import of the schema: field \"i\" (c) cannot have {} children", i64::MAX));
+        let broken = |break_it: &dyn Fn(&mut FFI_ArrowSchema)| {
+            let schema = export_field(&list()).unwrap();
+            let mut copy = borrowed(&schema);
+            break_it(&mut copy);
+            // SAFETY: the tests break only what the import checks.
+            unsafe { import_field(copy) }.unwrap_err().to_string()
+        };
+        assert_eq!(broken(&|schema| schema.format = null()), "import of the schema: the format of field \"l\" is null");
+        assert!(broken(&format(c"\xff")).starts_with("import of the schema: a format is not UTF-8"));
+        assert!(broken(&|schema| schema.name = c"\xff".as_ptr()).starts_with("import of the schema: a name is not UTF-8"));
+        assert!(broken(&format(c"nonsense")).starts_with("import of the schema: "));
+        assert!(broken(&format(c"+ud:-1")).starts_with("import of the schema: "));
+        assert!(broken(&format(c"+us:1,2")).starts_with("import of the schema: "));
+        assert!(broken(&format(c"w:x")).starts_with("import of the schema: "));
+        assert_eq!(broken(&|schema| schema.release = None), "import of the schema: it is released");
+        let count = (-1i32).to_ne_bytes();
+        let error = broken(&|schema| schema.metadata = count.as_ptr().cast());
+        assert_eq!(error, says("metadata: the number of pairs must not be negative, got -1"));
+        for address in [0usize, 9] {
+            let table = std::cell::Cell::new(std::ptr::without_provenance_mut(address));
+            let error = broken(&|schema| schema.children = table.as_ptr());
+            assert_eq!(error, "import of the schema: field \"l\" (+l) has a child at a null or odd address");
+        }
+    }
+
+    /// The same schema in a struct that owns nothing.
+    fn borrowed(schema: &FFI_ArrowSchema) -> FFI_ArrowSchema {
+        unsafe extern "C" fn forget(schema: *mut FFI_ArrowSchema) {
+            // SAFETY: called with the struct to be released.
+            unsafe { (*schema).release = None };
+        }
+        // SAFETY: with another release callback the copy owns nothing, so it cannot free anything twice.
+        let mut copy = unsafe { std::ptr::read(schema) };
+        copy.release = Some(forget);
+        copy
+    }
+
+    #[test]
+    fn nesting_without_end_is_unsupported() {
+        let nested = (0..100).fold(DataType::Int8, |inner, _| DataType::List(Field::new("item", inner, true).into()));
+        let schema = export_field(&Field::new("x", nested, true)).unwrap();
+        // SAFETY: exported here.
+        let error = unsafe { import_field(schema) }.unwrap_err();
+        assert_eq!(error.to_string(), "import of the schema: nested deeper than 64 levels");
+    }
+
+    #[test]
+    fn what_c_cannot_express_is_unsupported() {
+        let zone = DataType::Timestamp(TimeUnit::Second, Some("a\0b".into()));
+        let dictionary = DataType::Dictionary(DataType::Int8.into(), zone.clone().into());
+        let named = Field::new("a\0b", DataType::Int8, true);
+        let nested = Field::new("l", DataType::List(named.clone().into()), true);
+        for field in [Field::new("x", zone, true), Field::new("x", dictionary, true), named, nested] {
+            let error = export_field(&field).unwrap_err();
+            assert!(matches!(error, Error::Unsupported(_)));
+            assert!(error.to_string().ends_with("has a NUL, where texts of C end"), "{error}");
+        }
+    }
 }

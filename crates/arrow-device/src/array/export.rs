@@ -208,13 +208,6 @@ impl ArrayExport {
     }
 }
 
-impl ArrowDeviceType {
-    /// Whether arrays of this device type can come with an event: all but those that R48 lists without one.
-    pub fn has_events(self) -> bool {
-        !matches!(self, Self::CPU | Self::VPI | Self::WEBGPU | Self::HEXAGON)
-    }
-}
-
 /// What an exported node owns. C reads and writes through the pointers into it, so they are raw from the start.
 struct Private {
     buffers: Table<*const c_void>,

@@ -47,8 +47,8 @@ pub struct BufferView<'a> {
     /// Its start: a pointer in device memory, or a handle where the device type has those (OpenCL's `cl_mem`). Host memory
     /// for [`BufferKind::VariadicLengths`]. May be null where nothing needs reading.
     pub ptr: *const c_void,
-    /// The bytes that can be read, as length, offset and type tell, 0 for an array without elements. `None` for
-    /// [`BufferKind::Bytes`], whose size is the last offset: read it once the array's event has completed.
+    /// The bytes that can be read, as length, offset and type tell; 0 for an array without elements, and where `ptr` is null.
+    /// `None` for [`BufferKind::Bytes`], whose size is the last offset: read it once the array's event has completed.
     pub len_bytes: Option<usize>,
     lifetime: PhantomData<&'a FFI_ArrowArray>,
 }
@@ -114,16 +114,22 @@ impl<'a> ArrayView<'a> {
         }
         let kinds = self.layout.kinds();
         let last = self.num_buffers() - 1;
-        let (kind, len_bytes) = match kinds.get(index) {
-            Some(BufferKind::Bytes) if self.len() == 0 => (BufferKind::Bytes, Some(0)),
+        let kind = match kinds.get(index) {
+            Some(kind) => *kind,
+            None if index < last => BufferKind::Variadic,
+            None => BufferKind::VariadicLengths,
+        };
+        let len_bytes = match kind {
+            // Whatever is there, even the lengths of the views' buffers, need not be readable (R46).
+            _ if self.len() == 0 => Some(0),
+            BufferKind::Variadic => Some(self.variadic_len(index - kinds.len(), last)),
+            BufferKind::VariadicLengths => Some((last - kinds.len()) * size_of::<i64>()),
             // Too large a size was refused by the check.
-            Some(kind) if self.len() > 0 => (*kind, kind.byte_len(self.len() + self.offset()).unwrap_or_default()),
-            Some(kind) => (*kind, Some(0)),
-            None if index < last => (BufferKind::Variadic, Some(self.variadic_len(index - kinds.len(), last))),
-            None => (BufferKind::VariadicLengths, Some((last - kinds.len()) * size_of::<i64>())),
+            kind => kind.byte_len(self.len() + self.offset()).unwrap_or_default(),
         };
         // SAFETY: the check saw a table with `n_buffers` entries.
         let ptr = unsafe { buffer_at(self.array, index) };
+        let len_bytes = if ptr.is_null() { Some(0) } else { len_bytes };
         Some(BufferView { kind, ptr, len_bytes, lifetime: PhantomData })
     }
 

@@ -45,7 +45,7 @@ pub fn field_of(array: &dyn Array) -> Field {
     Field::new("", array.data_type().clone(), true)
 }
 
-fn export(data: &ArrayData) -> Result<FFI_ArrowDeviceArray> {
+pub(super) fn export(data: &ArrayData) -> Result<FFI_ArrowDeviceArray> {
     node(data)?.export(ArrowDeviceType::CPU, -1, std::ptr::null_mut())
 }
 

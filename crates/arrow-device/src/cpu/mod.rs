@@ -7,9 +7,11 @@
 
 mod export;
 mod import;
+mod reader;
 
 #[cfg(test)]
 mod tests;
 
 pub use export::{export_array, export_batch, field_of};
 pub use import::{import_array, import_batch, is_host};
+pub use reader::{export_reader, import_reader};
