@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::{fmt, future, ptr};
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use arrow::ffi::FFI_ArrowSchema;
 use futures::Stream;
 use futures::stream::FusedStream;
@@ -18,7 +18,7 @@ use super::{AsyncHandler, Metadata};
 use crate::callback::guard;
 use crate::ffi::{ArrowDeviceType, FFI_ArrowAsyncDeviceStreamHandler, FFI_ArrowAsyncTask};
 use crate::metadata::decode;
-use crate::{Error, ImportedArray, Result};
+use crate::{Error, ImportedArray, Result, schema};
 
 /// The settings of an [`AsyncDeviceStream`].
 #[derive(Debug, Clone)]
@@ -93,8 +93,8 @@ impl AsyncStreamOptions {
 /// #         (*handler).release.map(|release| release(handler));
 /// #     }
 /// # }
-/// let (handler, mut batches) = AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(4));
 /// // SAFETY: `read_table` keeps to the interface.
+/// let (handler, mut batches) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(4)) };
 /// unsafe { read_table(handler.into_raw()) };
 ///
 /// let error = block_on(batches.next()).unwrap().unwrap_err();
@@ -116,7 +116,12 @@ impl AsyncDeviceStream {
     /// A stream, and the handler to give to its producer.
     ///
     /// Dropping the handler ends the stream with an error.
-    pub fn new(options: AsyncStreamOptions) -> (AsyncHandler, Self) {
+    ///
+    /// # Safety
+    /// - The producer that gets the handler follows the interface, as far as that cannot be checked: what it passes is valid
+    ///   during the call, calls do not overlap, and none comes after `release`.
+    /// - Its arrays are such that [`ImportedArray::import`] may take them.
+    pub unsafe fn new(options: AsyncStreamOptions) -> (AsyncHandler, Self) {
         let inbox = Inbox::new(
             options,
             FFI_ArrowAsyncDeviceStreamHandler {
@@ -140,18 +145,33 @@ impl AsyncDeviceStream {
     /// This requests no batches, and it can be asked for repeatedly.
     ///
     /// # Errors
-    /// The error of the producer, or of its schema, if there will be none.
+    /// The error of the producer, or of its schema, if there will be none; `Invalid` if the arrays are not structs.
     pub async fn schema(&mut self) -> Result<SchemaRef> {
-        future::poll_fn(|cx| self.poll_schema(cx)).await
+        let field = self.field().await?;
+        let schema = schema::schema_of(&field).ok_or_else(|| {
+            Error::Invalid(format!(
+                "async stream: its arrays are no record batches, but {}; ask for its field",
+                field.data_type()
+            ))
+        });
+        schema.map(Arc::new)
     }
 
-    /// As [`Self::schema`], for those who poll.
+    /// Like [`Self::schema`], for arrays of any type.
     ///
     /// # Errors
-    /// As [`Self::schema`].
-    pub fn poll_schema(&mut self, cx: &mut Context<'_>) -> Poll<Result<SchemaRef>> {
+    /// The error of the producer, or of its schema, if there will be none.
+    pub async fn field(&mut self) -> Result<FieldRef> {
+        future::poll_fn(|cx| self.poll_field(cx)).await
+    }
+
+    /// As [`Self::field`], for those who poll.
+    ///
+    /// # Errors
+    /// As [`Self::field`].
+    pub fn poll_field(&mut self, cx: &mut Context<'_>) -> Poll<Result<FieldRef>> {
         match self.inbox.opening(cx) {
-            Some(opening) => Poll::Ready(opening.map(|opening| Arc::clone(&opening.schema))),
+            Some(opening) => Poll::Ready(opening.map(|opening| Arc::clone(&opening.field))),
             None => Poll::Pending,
         }
     }
@@ -193,7 +213,7 @@ impl AsyncDeviceStream {
                 array.device_type, opening.device_type
             )));
         }
-        // SAFETY: of the schema's type and live until released, as the producer must see to (R69).
+        // SAFETY: as the caller of `new` promised for the producer.
         unsafe { ImportedArray::import_ref(array, &opening.field) }
     }
 }

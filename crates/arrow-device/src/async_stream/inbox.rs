@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::thread::{self, ThreadId};
 
-use arrow::datatypes::{FieldRef, SchemaRef};
+use arrow::datatypes::FieldRef;
 use arrow::ffi::FFI_ArrowSchema;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -59,8 +59,7 @@ impl Drop for Inbox {
 /// What `on_schema` told.
 #[derive(Debug)]
 pub(super) struct Opening {
-    pub schema: SchemaRef,
-    /// The type of the arrays: a struct of the schema's columns.
+    /// Of all arrays: for record batches a struct of their columns.
     pub field: FieldRef,
     pub device_type: ArrowDeviceType,
     pub metadata: Metadata,
@@ -423,11 +422,10 @@ impl Opening {
             return Err(invalid("the producer lacks request or cancel"));
         };
         // SAFETY: a schema of the producer, or an empty one.
-        let schema = Arc::new(unsafe { schema::import_schema(schema) }?);
-        let field = Arc::new(schema::batch_field(&schema));
+        let field = Arc::new(unsafe { schema::import_field(schema) }?);
         // SAFETY: null or encoded, by the interface (R90).
         let metadata = unsafe { decode(producer.additional_metadata) }?;
-        let opening = Self { schema, field, device_type: producer.device_type, metadata };
+        let opening = Self { field, device_type: producer.device_type, metadata };
         Ok((opening, Producer { raw, request, cancel }))
     }
 }

@@ -15,8 +15,8 @@
 //! use std::sync::Arc;
 //! use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 //! use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions, ProduceOptions, produce_on_thread};
-//! use arrow_device::cpu;
 //! use arrow_device::ffi::ArrowDeviceType;
+//! use arrow_device::{cpu, schema};
 //! use futures::executor::block_on;
 //! use futures::{StreamExt, stream};
 //!
@@ -24,9 +24,11 @@
 //! let batch = RecordBatch::try_from_iter([("price", prices)])?;
 //! let source = stream::iter([cpu::export_batch(&batch)]);
 //!
-//! let (handler, mut batches) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+//! // SAFETY: the producer is that of this crate, and so are the arrays.
+//! let (handler, mut batches) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
+//! let field = schema::batch_field(&batch.schema());
 //! let options = ProduceOptions::default();
-//! let thread = produce_on_thread(source, &batch.schema(), ArrowDeviceType::CPU, handler, options)?;
+//! let thread = produce_on_thread(source, &field, ArrowDeviceType::CPU, handler, options)?;
 //!
 //! block_on(async {
 //!     assert_eq!(batches.schema().await?.field(0).name(), "price");

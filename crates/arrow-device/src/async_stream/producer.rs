@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::{Builder, JoinHandle};
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::Field;
 use arrow::ffi::FFI_ArrowSchema;
 use futures::Stream;
 
@@ -18,7 +18,7 @@ use super::{AsyncBatch, AsyncHandler, Metadata, failure_code};
 use crate::callback::{c_text, guard};
 use crate::ffi::ArrowDeviceType;
 use crate::metadata::encode;
-use crate::schema::export_schema;
+use crate::schema::export_field;
 use crate::{Error, Result};
 
 /// After so many batches in one poll the executor gets a turn, so that a source that is always ready starves nobody.
@@ -74,7 +74,10 @@ impl fmt::Debug for ProduceOptions {
     }
 }
 
-/// Serves the batches of `source` to a handler, as struct arrays of `schema` on devices of `device_type`.
+/// Serves the arrays of `source` to a handler.
+///
+/// `field` is that of every array ([`schema::batch_field`](crate::schema::batch_field) for record batches), and each must be
+/// of `device_type` (R91).
 ///
 /// Nothing happens until the returned future is polled, by whatever executor. Then `on_schema` is called, and with every
 /// batch that the consumer has requested `on_next_task`; `source` is first polled after the first request. The future ends
@@ -96,7 +99,7 @@ impl fmt::Debug for ProduceOptions {
 /// See [the module](super).
 pub fn produce<S, B>(
     source: S,
-    schema: &Schema,
+    field: &Field,
     device_type: ArrowDeviceType,
     mut handler: AsyncHandler,
     options: ProduceOptions,
@@ -107,7 +110,7 @@ where
 {
     let metadata = options.metadata.map(encode).transpose();
     let (metadata, schema) = match metadata {
-        Ok(metadata) => (metadata, export_schema(schema)),
+        Ok(metadata) => (metadata, export_field(field)),
         Err(error) => (None, Err(error)),
     };
     let demand = Demand::new(device_type, metadata);
@@ -136,7 +139,7 @@ where
 /// See [the module](super).
 pub fn produce_on_thread<S, B>(
     source: S,
-    schema: &Schema,
+    field: &Field,
     device_type: ArrowDeviceType,
     handler: AsyncHandler,
     options: ProduceOptions,
@@ -145,7 +148,7 @@ where
     S: Stream<Item = Result<B>> + Send + 'static,
     B: Into<AsyncBatch>,
 {
-    let producer = produce(source, schema, device_type, handler, options);
+    let producer = produce(source, field, device_type, handler, options);
     Builder::new()
         .name("async-producer".into())
         .spawn(move || futures::executor::block_on(producer))

@@ -17,7 +17,7 @@ use crate::metadata::encode;
 use crate::{ArrayExport, Error};
 
 fn opened(in_flight: usize) -> (Scripted, AsyncDeviceStream) {
-    let (handler, stream) = AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(in_flight));
+    let (handler, stream) = consumer(AsyncStreamOptions::default().with_in_flight(in_flight));
     (Scripted::opened(handler), stream)
 }
 
@@ -30,11 +30,11 @@ fn read(stream: &mut AsyncDeviceStream) -> Option<Result<usize, String>> {
 
 #[test]
 fn r63_r65_schema_arrives_once_and_requests_nothing() {
-    let (handler, mut stream) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+    let (handler, mut stream) = consumer(AsyncStreamOptions::default());
     let mut peer = Scripted::new(handler);
     let flag = Flag::new();
     let waker = Waker::from(Arc::clone(&flag));
-    assert!(stream.poll_schema(&mut Context::from_waker(&waker)).is_pending());
+    assert!(stream.poll_field(&mut Context::from_waker(&waker)).is_pending());
     assert_eq!(stream.device_type(), None);
     assert_eq!(peer.schema(), 0);
     assert!(flag.take(), "who waits for the schema is woken");
@@ -65,7 +65,7 @@ fn r66_requests_follow_the_reader() {
 
 #[test]
 fn r66_a_reader_that_waits_requests_inside_on_schema() {
-    let (handler, mut stream) = AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(5));
+    let (handler, mut stream) = consumer(AsyncStreamOptions::default().with_in_flight(5));
     assert!(next(&mut stream).is_pending());
     let peer = Scripted::opened(handler);
     assert_eq!(peer.asked.take(), "request(5)");
@@ -98,7 +98,7 @@ fn r67_r68_r69_batches_come_in_order_and_outlive_all() {
 #[test]
 fn r70_r90_metadata_and_texts_are_copied() {
     let live = Live::default();
-    let (handler, mut stream) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+    let (handler, mut stream) = consumer(AsyncStreamOptions::default());
     let mut peer = Scripted::new(handler);
     let mut whole = encode([("rows", "9")]).unwrap();
     peer.producer().additional_metadata = whole.as_ptr().cast();
@@ -160,7 +160,7 @@ fn r72_r77_what_waits_and_what_comes_late_is_dismissed_after_a_drop() {
     for extract in [false, true] {
         let live = Live::default();
         let options = AsyncStreamOptions::default().with_extract_unwanted(extract);
-        let (handler, mut stream) = AsyncDeviceStream::new(options);
+        let (handler, mut stream) = consumer(options);
         let mut peer = Scripted::opened(handler);
         assert!(next(&mut stream).is_pending());
         assert_eq!(peer.batch(&live, 1), 0);
@@ -262,7 +262,7 @@ fn r76_a_release_alone_is_an_error_after_the_batches() {
     assert_eq!(read(&mut stream), Some(Err("async stream: released by its producer before its end".into())));
     assert_eq!(read(&mut stream), None);
 
-    let (handler, mut stream) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+    let (handler, mut stream) = consumer(AsyncStreamOptions::default());
     drop(handler);
     assert!(block_on(stream.schema()).is_err());
     assert!(matches!(next(&mut stream), Poll::Ready(Some(Err(Error::Invalid(_))))));
@@ -282,7 +282,7 @@ fn r78_release_marks_the_handler_and_leaves_its_memory_to_the_reader() {
 #[test]
 fn r65_a_schema_after_the_reader_left_or_cancelled_is_refused() {
     for cancel in [false, true] {
-        let (handler, stream) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+        let (handler, stream) = consumer(AsyncStreamOptions::default());
         let mut peer = Scripted::new(handler);
         let mut stream = Some(stream);
         match cancel {
@@ -324,7 +324,7 @@ fn r45_r47_an_array_that_does_not_fit_the_schema_is_refused_and_released() {
 
 #[test]
 fn r94_an_error_may_come_first() {
-    let (handler, mut stream) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+    let (handler, mut stream) = consumer(AsyncStreamOptions::default());
     let mut peer = Scripted::new(handler);
     peer.error(libc::EACCES, Some("not yours"));
     let error = block_on(stream.schema()).unwrap_err();
@@ -340,7 +340,7 @@ fn r77_the_reader_may_leave_at_every_step() {
         for cancel in [false, true] {
             for polls in [false, true] {
                 let live = Live::default();
-                let (handler, stream) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+                let (handler, stream) = consumer(AsyncStreamOptions::default());
                 let mut peer = Scripted::new(handler);
                 let mut stream = Some(stream);
                 for step in 0..8 {

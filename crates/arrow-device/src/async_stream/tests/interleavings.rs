@@ -65,11 +65,11 @@ fn says_something(steps: &[Step]) -> bool {
 #[track_caller]
 fn check(case: Case, steps: &[Step]) {
     let live = Live::default();
-    let (handler, reader) = AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(case.in_flight));
+    let (handler, reader) = consumer(AsyncStreamOptions::default().with_in_flight(case.in_flight));
     let end: Vec<_> = if case.fails { vec![Err(failure())] } else { vec![] };
     let options = ProduceOptions::default().with_look_ahead(case.look_ahead);
     let source = arrays(&live, BATCHES).chain(stream::iter(end));
-    let mut producer = Some(produce(source, &schema(), ArrowDeviceType::CPU, handler, options));
+    let mut producer = Some(produce(source, &field(), ArrowDeviceType::CPU, handler, options));
     let mut reader = Some(reader);
     let mut told: Vec<Option<Result<usize, String>>> = Vec::new();
     // As the steps went, not as they were written: a producer that had ended before was not dropped midway.
@@ -83,7 +83,7 @@ fn check(case: Case, steps: &[Step]) {
             Step::PollReader => read(&mut reader, &mut told),
             Step::PollSchema => {
                 if let Some(reader) = &mut reader {
-                    let _ = reader.poll_schema(&mut Context::from_waker(Waker::noop()));
+                    let _ = reader.poll_field(&mut Context::from_waker(Waker::noop()));
                 }
             }
             Step::Cancel => {
@@ -101,7 +101,7 @@ fn check(case: Case, steps: &[Step]) {
     // Now both go on for as long as they want.
     for round in 0.. {
         assert!(round < 100, "{case:?} {steps:?}: does not end, told {told:?}");
-        producer.take_if(|producer| drive(producer));
+        producer.take_if(drive);
         let before = told.len();
         read(&mut reader, &mut told);
         if told.last() == Some(&None) || reader.is_none() {

@@ -14,7 +14,7 @@ where
     S: Stream<Item = Result<B>>,
     B: Into<AsyncBatch>,
 {
-    produce(source, &schema(), ArrowDeviceType::CPU, handler, ProduceOptions::default())
+    produce(source, &field(), ArrowDeviceType::CPU, handler, ProduceOptions::default())
 }
 
 /// `tasks(2)` is " task task".

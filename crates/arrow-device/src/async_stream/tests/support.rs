@@ -10,7 +10,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use arrow::datatypes::{DataType, Field, Schema};
 use futures::{Stream, StreamExt, stream};
 
+use crate::async_stream::{AsyncDeviceStream, AsyncHandler, AsyncStreamOptions};
 use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
+use crate::schema::batch_field;
 use crate::{ArrayExport, Error, ImportedArray, Result};
 
 /// Counts what is alive: arrays, tasks, sources. Zero at the end of a test says that all was freed, and nothing twice.
@@ -38,6 +40,15 @@ impl Drop for Token {
 
 pub fn schema() -> Schema {
     Schema::new_with_metadata(vec![Field::new("x", DataType::Int64, false)], [("of".into(), "schema".into())].into())
+}
+
+pub fn field() -> Field {
+    batch_field(&schema())
+}
+
+pub fn consumer(options: AsyncStreamOptions) -> (AsyncHandler, AsyncDeviceStream) {
+    // SAFETY: the producers of the tests break rules, but not those that cannot be checked.
+    unsafe { AsyncDeviceStream::new(options) }
 }
 
 /// An array of `n` rows, which tell it from others.

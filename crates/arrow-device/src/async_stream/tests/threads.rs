@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 use super::recorder::Recorder;
 use super::scripted::Scripted;
 use super::support::*;
-use crate::async_stream::{AsyncDeviceStream, AsyncStreamOptions, ProduceOptions, produce_on_thread};
+use crate::async_stream::{AsyncStreamOptions, ProduceOptions, produce_on_thread};
 use crate::ffi::ArrowDeviceType;
 
 const CPU: ArrowDeviceType = ArrowDeviceType::CPU;
@@ -37,7 +37,7 @@ fn dawdle(n: usize) {
 
 /// A reader that is inside the producer's method while the producer ends.
 fn ends_while_inside(cancels: bool, end: fn(&mut Scripted)) -> bool {
-    let (handler, mut stream) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+    let (handler, mut stream) = consumer(AsyncStreamOptions::default());
     let mut peer = Scripted::opened(handler);
     let (entered, inside) = mpsc::channel();
     let (leave, left) = mpsc::channel::<()>();
@@ -97,7 +97,7 @@ fn x6_on_error_waits_for_nobody() {
 fn r75_no_call_comes_after_release_however_they_race() {
     for seed in 0..TRIES {
         let live = Live::default();
-        let (handler, mut stream) = AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(3));
+        let (handler, mut stream) = consumer(AsyncStreamOptions::default().with_in_flight(3));
         let mut peer = Scripted::opened(handler);
         let start = Arc::new(Barrier::new(2));
         let producer = thread::spawn({
@@ -140,7 +140,7 @@ fn r85_r86_r89_requests_and_cancels_from_many_threads() {
             move |n: usize| Ok(array(&live, n % 5))
         });
         let source = counted(&live, batches);
-        let thread = produce_on_thread(source, &schema(), CPU, handler, ProduceOptions::default()).unwrap();
+        let thread = produce_on_thread(source, &field(), CPU, handler, ProduceOptions::default()).unwrap();
         while recorder.waiting() == 0 {
             thread::yield_now();
         }
@@ -177,7 +177,7 @@ fn r87_an_invalid_request_among_others_ends_with_one_error() {
         let live = Live::default();
         let (handler, recorder) = Recorder::requests(1);
         let source = arrays(&live, 5).chain(stream::pending());
-        let thread = produce_on_thread(source, &schema(), CPU, handler, ProduceOptions::default()).unwrap();
+        let thread = produce_on_thread(source, &field(), CPU, handler, ProduceOptions::default()).unwrap();
         while recorder.waiting() == 0 {
             thread::yield_now();
         }
@@ -210,10 +210,10 @@ fn a_pair_with_delays_reads_all_or_leaves_or_cancels() {
         let leave = random.next().unwrap() % 25;
         let cancel = seed % 2 == 0;
         let in_flight = seed % 4;
-        let (handler, mut stream) = AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(in_flight));
+        let (handler, mut stream) = consumer(AsyncStreamOptions::default().with_in_flight(in_flight));
         let mut waits = numbers(seed + 99);
         let source = arrays(&live, batches).inspect(move |_| dawdle(waits.next().unwrap_or(0)));
-        let thread = produce_on_thread(source, &schema(), CPU, handler, ProduceOptions::default()).unwrap();
+        let thread = produce_on_thread(source, &field(), CPU, handler, ProduceOptions::default()).unwrap();
 
         let mut read = 0;
         while read < leave
@@ -241,7 +241,7 @@ fn a_pair_with_delays_reads_all_or_leaves_or_cancels() {
 #[test]
 fn r89_cancels_from_many_threads_reach_the_producer_once() {
     for _ in 0..TRIES / 3 {
-        let (handler, stream) = AsyncDeviceStream::new(AsyncStreamOptions::default());
+        let (handler, stream) = consumer(AsyncStreamOptions::default());
         let peer = Scripted::opened(handler);
         let start = Barrier::new(4);
         thread::scope(|scope| {
@@ -260,7 +260,7 @@ fn r89_cancels_from_many_threads_reach_the_producer_once() {
 fn r93_tasks_are_extracted_on_any_thread_at_the_same_time() {
     let live = Live::default();
     let (handler, recorder) = Recorder::requests(64);
-    let thread = produce_on_thread(arrays(&live, 64), &schema(), CPU, handler, ProduceOptions::default()).unwrap();
+    let thread = produce_on_thread(arrays(&live, 64), &field(), CPU, handler, ProduceOptions::default()).unwrap();
     thread.join().unwrap();
     let extracted = AtomicUsize::new(0);
     thread::scope(|scope| {
