@@ -6,8 +6,10 @@ use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use arrow::datatypes::Field;
 use arrow_device::async_stream::{AsyncBatch, AsyncHandler, ProduceOptions, produce, produce_on_thread};
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
+use arrow_device::schema::batch_field;
 use arrow_device::{Error, Result};
 use futures::{FutureExt, StreamExt, stream};
 
@@ -16,6 +18,10 @@ use crate::pull_producer::{errors, holds, source};
 use crate::session::Session;
 
 const CPU: ArrowDeviceType = ArrowDeviceType::CPU;
+
+fn field() -> Field {
+    batch_field(&schema())
+}
 
 fn handler(session: &Session) -> AsyncHandler {
     // SAFETY: the recorder's handler lives until its release, and nobody else calls it.
@@ -32,7 +38,7 @@ fn serve_with<B: Into<AsyncBatch> + 'static>(
     batches: impl Iterator<Item = Result<B>> + Send + 'static,
     options: ProduceOptions,
 ) -> JoinHandle<()> {
-    produce_on_thread(stream::iter(batches), &schema(), CPU, handler(session), options).unwrap()
+    produce_on_thread(stream::iter(batches), &field(), CPU, handler(session), options).unwrap()
 }
 
 /// Nothing is left of the source and the arrays, and no rule was broken.
@@ -339,7 +345,7 @@ fn r83_r89_a_producer_dropped_at_any_poll_says_so_and_releases() {
                 pending = !pending;
                 if pending { Poll::Pending } else { Poll::Ready(batches.next()) }
             });
-            let mut producer = produce(slow, &schema(), CPU, handler(&session), ProduceOptions::default());
+            let mut producer = produce(slow, &field(), CPU, handler(&session), ProduceOptions::default());
             let ended = (0..polls).any(|_| (&mut producer).now_or_never().is_some());
             if cancelled {
                 session.cancel();
@@ -381,7 +387,7 @@ fn r94_a_source_that_waits_is_asked_only_after_a_request() {
         });
         receiver.await.unwrap()
     });
-    let thread = produce_on_thread(Box::pin(batches), &schema(), CPU, handler(&session), ProduceOptions::default()).unwrap();
+    let thread = produce_on_thread(Box::pin(batches), &field(), CPU, handler(&session), ProduceOptions::default()).unwrap();
     session.wait_for_release();
     holds(&session, 4);
     end(session, thread, &live);
@@ -393,13 +399,13 @@ fn r89_a_cancel_ends_a_source_that_never_has_anything() {
         let settings = [("cancel_at", at), ("cancel_elsewhere", at)];
         let (session, live) = (Session::new(&settings), Live::default());
         let batches = stream::iter(source(&live, 1, None)).chain(stream::pending());
-        let thread = produce_on_thread(batches, &schema(), CPU, handler(&session), ProduceOptions::default()).unwrap();
+        let thread = produce_on_thread(batches, &field(), CPU, handler(&session), ProduceOptions::default()).unwrap();
         end(session, thread, &live);
     }
     // While it waits, from another thread.
     let (session, live) = (Session::new(&[]), Live::default());
     let batches = stream::iter(source(&live, 1, None)).chain(stream::pending());
-    let thread = produce_on_thread(batches, &schema(), CPU, handler(&session), ProduceOptions::default()).unwrap();
+    let thread = produce_on_thread(batches, &field(), CPU, handler(&session), ProduceOptions::default()).unwrap();
     assert!(session.wait_for("tasks", 1));
     session.cancel();
     end(session, thread, &live);
@@ -409,7 +415,7 @@ fn r89_a_cancel_ends_a_source_that_never_has_anything() {
 fn r85_the_producer_may_be_polled_on_another_thread_each_time() {
     let (session, live) = (Session::new(&[("extract", 1), ("jitter", 100)]), Live::default());
     let batches = stream::iter(source(&live, 5, None));
-    let mut producer = produce(batches, &schema(), CPU, handler(&session), ProduceOptions::default());
+    let mut producer = produce(batches, &field(), CPU, handler(&session), ProduceOptions::default());
     let mut ended = false;
     while !ended {
         ended = thread::scope(|scope| scope.spawn(|| (&mut producer).now_or_never().is_some()).join().unwrap());
@@ -474,7 +480,7 @@ fn conversations_at_random_keep_the_rules() {
             }
         });
         let options = ProduceOptions::default().with_look_ahead(random.below(2) == 0);
-        let thread = produce_on_thread(batches, &schema(), CPU, handler(&session), options).unwrap();
+        let thread = produce_on_thread(batches, &field(), CPU, handler(&session), options).unwrap();
         end(session, thread, &live);
     }
 }

@@ -48,7 +48,7 @@ pub fn batch(shape: i64, first: i64, rows: i64) -> RecordBatch {
         g => format!("row{g}"),
     });
     let views = numbers().map(|g| if g % 2 == 1 { format!("a string that is number {g}") } else { format!("s{g}") });
-    let bytes = numbers().flat_map(|g| [g as u8, g as u8 + 1, 0]).collect::<Vec<_>>();
+    let bytes = numbers().flat_map(|g| [g as u8, (g as u8).wrapping_add(1), 0]).collect::<Vec<_>>();
     let columns: Vec<(&str, bool, ArrayRef)> = vec![
         ("a", true, Arc::new(ints(first, rows))),
         ("b", false, Arc::new(StringArray::from_iter_values(strings))),

@@ -43,7 +43,8 @@ const RULES: [(&str, &str); 97] = [
     ),
     (
         "R31",
-        "arrays::r31_metadata_of_a_schema_reaches_c_and_comes_back, \
+        "async_consumer::r31_arrays_that_are_no_batches_flow_too, \
+             arrays::r31_metadata_of_a_schema_reaches_c_and_comes_back, \
              arrays::r31_r46_an_array_that_is_no_batch_is_imported",
     ),
     ("R32", "every test: a schema comes before its arrays"),
@@ -181,7 +182,7 @@ const RULES: [(&str, &str); 97] = [
     (
         "R81",
         "async_producer::r81_nothing_but_release_follows_a_refused_schema, \
-             async_consumer::r81_a_schema_that_is_no_batch_is_refused, every test [handler.c]",
+             async_consumer::r45_r47_r81_a_malformed_schema_is_refused, every test [handler.c]",
     ),
     ("R82", "async_producer::r82_nothing_but_release_follows_a_refused_task, every test [handler.c]"),
     (
