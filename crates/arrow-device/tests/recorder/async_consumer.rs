@@ -15,7 +15,7 @@ use arrow_device::{Error, ImportedArray, Result, cpu};
 use futures::executor::block_on;
 use futures::{FutureExt, StreamExt};
 
-use crate::data::{MALFORMED, MALFORMED_SCHEMA, ROWS, Random, batches, ints};
+use crate::data::{MALFORMED, MALFORMED_SCHEMA, ROWS, Random, batches, ints, rounds};
 use crate::pull_consumer::{CODES, error_text};
 use crate::session::Session;
 
@@ -211,7 +211,7 @@ fn r72_r75_r76_r89_a_cancel_at_any_point_ends_without_an_error() {
 
 #[test]
 fn r75_a_cancel_from_another_thread_never_meets_a_producer_that_is_gone() {
-    for round in 0..40 {
+    for round in 0..rounds(40) {
         let session = Session::new(&[("batches", 3), ("jitter", 400)]);
         let mut stream = start(&session, 2);
         block_on(stream.schema()).unwrap();
@@ -221,7 +221,7 @@ fn r75_a_cancel_from_another_thread_never_meets_a_producer_that_is_gone() {
         }
         thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep(Duration::from_micros(round * 37));
+                thread::sleep(Duration::from_micros(round as u64 * 37));
                 stream.cancel();
             });
         });
@@ -233,12 +233,12 @@ fn r75_a_cancel_from_another_thread_never_meets_a_producer_that_is_gone() {
 /// A drop while the producer is in the middle of whatever it does.
 #[test]
 fn r75_a_drop_at_any_moment_is_safe() {
-    for round in 0..60 {
+    for round in 0..rounds(60) {
         let session = Session::new(&[("batches", 4), ("jitter", 200), ("fail_at", if round % 3 == 0 { 3 } else { -1 })]);
         let mut stream = start(&session, 2);
         // Wakes the flow without waiting for it.
         stream.next().now_or_never();
-        thread::sleep(Duration::from_micros(round * 41));
+        thread::sleep(Duration::from_micros(round as u64 * 41));
         drop(stream);
         session.end();
     }
@@ -416,7 +416,7 @@ fn r66_r71_r86_all_of_it_may_happen_inside_of_callbacks() {
 
 #[test]
 fn y5_a_producer_that_goes_right_after_its_end_is_not_called() {
-    for round in 0..60 {
+    for round in 0..rounds(60) {
         let settings = [("early_free", 1), ("end_after_cancel", round % 2), ("jitter", 200), ("metadata", 1)];
         let session = Session::new(&settings);
         let mut stream = start(&session, 1 + (round % 3) as usize);
@@ -442,7 +442,7 @@ fn y5_a_producer_that_goes_right_after_its_end_is_not_called() {
 #[test]
 fn conversations_at_random_keep_the_rules() {
     let mut random = Random(0x5eed);
-    for round in 0..200 {
+    for round in 0..rounds(200) {
         let settings = [
             ("batches", random.below(6)),
             ("threads", 2 * random.below(2)),

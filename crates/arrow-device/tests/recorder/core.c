@@ -60,7 +60,7 @@ static const struct { const char *key; int64_t value; } SETTINGS[] = {
     {"end_after_cancel", 0}, // ... and sends the end marker.
     {"early_free", 0},       // ... and lets its producer go right after that, as arrow-go does (Y5).
     {"start_inline", 0},     // on_schema comes from within rec_async_start.
-    {"patience_ms", 5000},   // How long a consumer may keep an async stream waiting.
+    {"patience_ms", 30000},  // How long a consumer may keep an async stream waiting.
     // Consumer.
     {"preset", 0xAB},        // What outputs are filled with: 0 as R44 wants it, else what is left unwritten shows.
     {"record_batch", 1},     // Top-level structs must be as R33 wants them.
@@ -81,7 +81,7 @@ static const struct { const char *key; int64_t value; } SETTINGS[] = {
     {"extract", 0},          // 0: in on_next_task, 1: on another thread, 2: after release, 3: at the end, last first.
     {"extract_null", -1},    // Task k is not wanted; -2: none is.
     {"expect_error", 0},     // The producer's own failure is part of the plan.
-    {"release_ms", 5000},    // How long release may take.
+    {"release_ms", 30000},    // How long release may take.
 };
 enum { N_SETTINGS = sizeof SETTINGS / sizeof *SETTINGS };
 

@@ -138,6 +138,14 @@ impl Drop for Token {
     }
 }
 
+/// How often to try what depends on chance: less often where everything is slow.
+pub fn rounds(n: i64) -> i64 {
+    if std::env::var_os(BRIEF).is_some() { n / 10 } else { n }
+}
+
+/// Set under valgrind.
+pub const BRIEF: &str = "RECORDER_BRIEF";
+
 /// Numbers that look random and are the same each time (xorshift).
 pub struct Random(pub u64);
 

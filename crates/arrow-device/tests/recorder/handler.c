@@ -23,7 +23,7 @@ struct Consumer {
     pthread_mutex_t mutex;
     struct ArrowAsyncProducer *producer;
     uint64_t metadata_sum;
-    int64_t callbacks, schemas, tasks, ended, errored, error_code, released, cancelled, extract_failed;
+    int64_t callbacks, schemas, tasks, ended, errored, error_code, released, cancelled, cancel_returned, extract_failed;
     int64_t requested, bad_pending, late_requests;
     int refused_schema, refused_task, failed_inside;
     char *message;
@@ -44,7 +44,8 @@ static void unlock(Consumer *c) { pthread_mutex_unlock(&c->mutex); }
 static void call_request(Consumer *c, struct ArrowAsyncProducer *producer, int64_t n) {
     if (!producer) return;  // Noted already.
     lock(c);
-    if (c->cancelled) c->late_requests++;
+    // While a cancel runs on another thread, nobody can tell which of the two came first.
+    if (c->cancel_returned) c->late_requests++;
     else if (n > 0) c->requested = n > INT64_MAX - c->requested ? INT64_MAX : c->requested + n;
     unlock(c);
     note(c->s, "request %" PRId64, n);
@@ -63,6 +64,9 @@ static void call_cancel(Consumer *c, struct ArrowAsyncProducer *producer) {
     cancelling = c;
     producer->cancel(producer);
     cancelling = outer;
+    lock(c);
+    c->cancel_returned = 1;
+    unlock(c);
 }
 
 typedef struct { Consumer *c; int cancel; int64_t n; } Outside;
@@ -339,7 +343,8 @@ static void release(struct ArrowAsyncDeviceStreamHandler *self) {
     CHECK(s, 80, c->schemas || c->errored, "release without on_schema or on_error");
     CHECK(s, 84, c->ended || c->errored || c->cancelled || c->refused_schema || c->refused_task || !c->schemas,
           "release without the end of the data");
-    CHECK(s, 87, !c->bad_pending || c->errored || c->refused_task, "request(%" PRId64 ") has gone unnoticed", option(s, "bad_request"));
+    // A cancel that comes before the error is told leaves nothing to tell.
+    CHECK(s, 87, !c->bad_pending || c->errored || c->refused_task || c->cancelled, "request(%" PRId64 ") has gone unnoticed", option(s, "bad_request"));
     c->released = 1;
     unlock(c);
     pthread_mutex_unlock(&c->gate);

@@ -50,9 +50,10 @@ fn from_stream(arrays: impl Iterator<Item = Result<FFI_ArrowDeviceArray>> + Send
         let (sender, receiver) = futures::channel::oneshot::channel();
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_micros(300));
-            sender.send(array)
+            sender.send(()).ok();
         });
-        receiver.await.unwrap()
+        receiver.await.unwrap();
+        array
     };
     export_stream(&schema::batch_field(&data::schema()), ArrowDeviceType::CPU, stream::iter(arrays).then(later)).unwrap()
 }

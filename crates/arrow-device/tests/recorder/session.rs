@@ -104,11 +104,11 @@ impl Session {
         unsafe { (self.f.rec_get)(self.raw, name.as_ptr()) }
     }
 
-    /// Waits until a count is as large as that; false after 5 seconds.
+    /// Waits until a count is as large as that; false after 30 seconds.
     pub fn wait_for(&self, key: &str, least: i64) -> bool {
         let start = Instant::now();
         while self.get(key) < least {
-            if start.elapsed() > Duration::from_secs(5) {
+            if start.elapsed() > Duration::from_secs(30) {
                 return false;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -279,7 +279,7 @@ impl Session {
     #[track_caller]
     pub fn wait_for_release(&self) {
         // SAFETY: a live session with a handler.
-        let code = unsafe { (self.f.rec_handler_wait)(self.raw, 5000) };
+        let code = unsafe { (self.f.rec_handler_wait)(self.raw, 30_000) };
         assert_eq!(code, 0, "release does not come:\n{}", self.log());
     }
 

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use crate::c::{SOURCES, STRICT, compile, output};
+use crate::data::BRIEF;
 
 /// Builds the recorder's self-test with these flags and runs it; `None` where the compiler has no such sanitizer.
 fn selftest(name: &str, flags: &[&str], arguments: &[&str]) -> Option<String> {
@@ -60,6 +61,7 @@ fn all_tests_are_clean_under_valgrind() {
         .args(["--skip", "tools::", "--skip", "header::", "--test-threads", "8"])
         // Reading the symbols of a backtrace takes longer than the tests.
         .env("RUST_BACKTRACE", "0")
+        .env(BRIEF, "1")
         .output()
         .unwrap();
     let (printed, said) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
