@@ -14,6 +14,28 @@ use arrow::ffi::FFI_ArrowSchema;
 /// A consumer makes one ([`AsyncDeviceStream::new`](super::AsyncDeviceStream::new)) and gives it away: to a producer in C
 /// by [`into_raw`](Self::into_raw), to one of this crate as it is ([`produce`](super::produce)). One that is dropped calls
 /// `release` and nothing else, which the interface allows at any time (R94).
+///
+/// # Examples
+/// A function that C calls with a handler of its own:
+/// ```
+/// use std::ffi::c_int;
+/// use arrow::datatypes::{DataType, Field};
+/// use arrow_device::async_stream::{AsyncHandler, ProduceOptions, produce_on_thread};
+/// use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowAsyncDeviceStreamHandler, FFI_ArrowDeviceArray};
+///
+/// unsafe extern "C" fn read_nothing(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) -> c_int {
+///     let produced = || {
+///         // SAFETY: the caller gives a handler that takes callbacks from any thread.
+///         let handler = unsafe { AsyncHandler::from_raw(handler)? };
+///         let source = futures::stream::empty::<arrow_device::Result<FFI_ArrowDeviceArray>>();
+///         let field = Field::new("", DataType::Int64, false);
+///         produce_on_thread(source, &field, ArrowDeviceType::CUDA, handler, ProduceOptions::default())
+///     };
+///     produced().map_or_else(|error| error.errno(), |_thread| 0)
+/// }
+/// # // SAFETY: null is an error.
+/// # assert_eq!(unsafe { read_nothing(std::ptr::null_mut()) }, libc::EINVAL);
+/// ```
 #[derive(Debug)]
 pub struct AsyncHandler {
     raw: NonNull<FFI_ArrowAsyncDeviceStreamHandler>,

@@ -96,7 +96,24 @@ impl fmt::Debug for ProduceOptions {
 /// its own waker: a consumer that requests would be called back from that very call (R86).
 ///
 /// # Examples
-/// See [the module](super).
+/// Both ends on one thread:
+/// ```
+/// # use arrow::array::Int64Array;
+/// # use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions, ProduceOptions};
+/// use arrow_device::async_stream::produce;
+/// use arrow_device::cpu;
+/// use arrow_device::ffi::ArrowDeviceType;
+/// use futures::{StreamExt, executor::block_on, future, stream};
+///
+/// # let column = Int64Array::from(vec![3, 1, 4]);
+/// # // SAFETY: the producer is that of this crate, and so are the arrays.
+/// # let (handler, batches) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
+/// let source = stream::iter([cpu::export_array(&column), cpu::export_array(&column)]);
+/// let options = ProduceOptions::default().with_metadata(vec![("rows".into(), "6".into())]);
+/// let producer = produce(source, &cpu::field_of(&column), ArrowDeviceType::CPU, handler, options);
+/// let ((), number) = block_on(future::join(producer, batches.count()));
+/// assert_eq!(number, 2);
+/// ```
 pub fn produce<S, B>(
     source: S,
     field: &Field,

@@ -10,7 +10,7 @@ use futures::executor::block_on;
 use futures::{StreamExt, stream};
 
 use super::recorder::Recorder;
-use super::scripted::Scripted;
+use super::scripted::{Handle, Scripted, Task};
 use super::support::*;
 use crate::async_stream::{AsyncStreamOptions, ProduceOptions, produce_on_thread};
 use crate::ffi::ArrowDeviceType;
@@ -91,6 +91,35 @@ fn x6_on_error_waits_for_nobody() {
     for cancels in [false, true] {
         assert!(!ends_while_inside(cancels, |peer| peer.error(libc::EIO, None)));
     }
+}
+
+#[test]
+fn r66_requests_are_made_one_at_a_time() {
+    let live = Live::default();
+    let (handler, mut stream) = consumer(AsyncStreamOptions::default());
+    let mut peer = Scripted::new(handler);
+    assert!(next(&mut stream).is_pending());
+    let (entered, inside) = mpsc::channel();
+    let (leave, left) = mpsc::channel::<()>();
+    peer.asked.on_next_call(move || {
+        entered.send(()).unwrap();
+        left.recv().unwrap();
+    });
+    let (asked, handle) = (Arc::clone(&peer.asked), Handle(peer.handler));
+    let producer = thread::spawn(move || {
+        assert_eq!(peer.schema(), 0);
+        peer
+    });
+    inside.recv().unwrap();
+    // It comes too early, but so the reader has room while `on_schema` is inside `request`.
+    assert_eq!(handle.give(Task::good(&live, 1)), 0);
+    assert!(next(&mut stream).is_ready());
+    assert_eq!(asked.take(), "request(2)");
+    leave.send(()).unwrap();
+    let peer = producer.join().unwrap();
+    assert_eq!(asked.take(), "request(1)", "by whoever was inside");
+    drop((stream, peer));
+    assert_eq!(live.count(), 0);
 }
 
 #[test]
