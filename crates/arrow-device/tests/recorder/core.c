@@ -58,7 +58,7 @@ static const struct { const char *key; int64_t value; } SETTINGS[] = {
     {"sticky", 1},           // A pull stream fails on after its first failure.
     {"finish_after_cancel", 1}, // An async stream hands out what was requested before its cancel.
     {"end_after_cancel", 0}, // ... and sends the end marker.
-    {"early_free", 0},       // ... and lets its producer go right after that, as arrow-go does (Y5).
+    {"early_free", 0},       // Its producer goes right after an end marker, before release, as arrow-go's does (Y5).
     {"start_inline", 0},     // on_schema comes from within rec_async_start.
     {"patience_ms", 30000},  // How long a consumer may keep an async stream waiting.
     // Consumer.
@@ -81,7 +81,7 @@ static const struct { const char *key; int64_t value; } SETTINGS[] = {
     {"extract", 0},          // 0: in on_next_task, 1: on another thread, 2: after release, 3: at the end, last first.
     {"extract_null", -1},    // Task k is not wanted; -2: none is.
     {"expect_error", 0},     // The producer's own failure is part of the plan.
-    {"release_ms", 30000},    // How long release may take.
+    {"release_ms", 30000},   // How long release may take.
 };
 enum { N_SETTINGS = sizeof SETTINGS / sizeof *SETTINGS };
 

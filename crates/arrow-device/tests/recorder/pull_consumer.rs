@@ -67,7 +67,8 @@ fn r54_r55_r56_every_failing_call_is_told_and_ends_the_stream() {
     for fail_at in 0..=4 {
         for fail_code in CODES {
             for kind in 0..5 {
-                let session = Session::new(&[("fail_at", fail_at), ("fail_code", fail_code), ("error_text", kind)]);
+                let session =
+                    Session::new(&[("fail_at", fail_at), ("fail_code", fail_code), ("error_text", kind), ("sticky", kind % 2)]);
                 let result = reader(&session);
                 let (read, error) = match result {
                     Ok(mut reader) => {

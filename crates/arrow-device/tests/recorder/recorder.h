@@ -67,7 +67,7 @@ int64_t rec_async_error(Session *s, char *out, size_t bytes);
 
 // ---- Inside -------------------------------------------------------------------------------------------------------
 
-typedef enum { BYTES, SCHEMA, ARRAY, EVENT, STREAM, HELD_STREAM, PRODUCER, TASK, HANDLER, TOMB } Kind;
+typedef enum { BYTES, SCHEMA, ARRAY, EVENT, STREAM, PRODUCER, TASK, HANDLER, TOMB } Kind;
 
 typedef struct Block {
     struct Block *next;

@@ -118,6 +118,7 @@ static const struct { const char *kind, *settings, *breach, *expected; } BREACHE
     {"array", "garbage=0", "a negative length", "28"},
     {"array", "garbage=0", "a buffer too few", "28"},
     {"array", "garbage=0 top_offset=1", NULL, "33"},
+    {"array", "garbage=0", "an array is left unreleased", "29"},
     {"pull", "garbage=0", "another device type", "49"},
     {"pull", "garbage=0", "the schema changes", "51"},
     {"pull", "garbage=0 preset=171", "fields are left at the end", "19 36 44"},
