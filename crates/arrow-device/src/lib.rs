@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | an array, a record batch | [`ImportedArray`] | [`ArrayExport`] |
 //! | a stream of them, pulled | [`stream::ArrowDeviceArrayStreamReader`] | [`stream::export_iterator`], [`stream::export_stream`] |
+//! | a stream of them, pushed | [`async_stream::AsyncDeviceStream`] | [`async_stream::produce`] |
 //! | a schema | [`schema::import_schema`] | [`schema::export_schema`] |
 //! | the same in host memory | [`cpu::import_batch`] | [`cpu::export_batch`] |
 //!
@@ -29,6 +30,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod array;
+pub mod async_stream;
 mod callback;
 pub mod cpu;
 mod error;

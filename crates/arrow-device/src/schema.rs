@@ -137,6 +137,10 @@ unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
     if count > 0 && schema.children.is_null() {
         return invalid(&format_args!("field {name:?} ({format}): children is null, expected {count}"));
     }
+    // What indexes a dictionary has to be an integer; arrow-rs takes anything.
+    if !schema.dictionary.is_null() && !matches!(format, "c" | "C" | "s" | "S" | "i" | "I" | "l" | "L") {
+        return invalid(&format_args!("field {name:?} ({format}) has a dictionary, and is no integer to index it"));
+    }
     // SAFETY: the metadata is null or an encoding.
     if let Err(error) = unsafe { metadata::decode(schema.metadata) } {
         return invalid(&format_args!("field {name:?} ({format}): {error}"));

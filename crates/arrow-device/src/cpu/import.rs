@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayData, ArrayDataBuilder, ArrayRef, RecordBatch, RecordBatchOptions, StructArray, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, UnionMode};
 
 use crate::array::path::Path;
 use crate::callback::guard;
@@ -108,7 +108,7 @@ impl Importer<'_> {
             .align_buffers(true);
         // SAFETY: not used before `validate` has accepted it.
         let data = unsafe { builder.build_unchecked() };
-        validate(data, path)
+        validate(data, path).map(|data| slice(&data, 0, data.len()))
     }
 
     /// A buffer of `len_bytes`, shared with the foreign array.
@@ -151,6 +151,27 @@ impl Importer<'_> {
         }
         Ok(children)
     }
+}
+
+/// A part of an array in which nothing that slices its children has an offset.
+///
+/// arrow-rs takes such offsets twice where they are nested: `ArrayData::slice` moves the children of a struct as well as
+/// its own offset, and the constructors of structs, fixed-size lists and sparse unions slice their children by that.
+fn slice(data: &ArrayData, offset: usize, len: usize) -> ArrayData {
+    let start = data.offset() + offset;
+    let (buffers, size) = match data.data_type() {
+        DataType::Struct(_) => (vec![], 1),
+        DataType::FixedSizeList(_, size) => (vec![], usize::try_from(*size).unwrap_or_default()),
+        DataType::Union(_, UnionMode::Sparse) => {
+            (data.buffers().iter().map(|ids| ids.slice_with_length(start, len)).collect(), 1)
+        }
+        _ => return data.slice(offset, len),
+    };
+    let children = data.child_data().iter().map(|child| slice(child, start * size, len * size)).collect();
+    let nulls = data.nulls().map(|nulls| nulls.slice(offset, len));
+    let builder = data.clone().into_builder().offset(0).len(len).nulls(nulls).buffers(buffers).child_data(children);
+    // SAFETY: the array has been validated, its children are as long as it needs, and this is a part of it.
+    unsafe { builder.build_unchecked() }
 }
 
 /// The bytes of a string array: its last offset.

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Both ends of async streams against each other, and against hand-written peers that keep to the rules or break them.
+
+mod consumer;
+mod consumer_hostile;
+mod interleavings;
+mod pair;
+mod producer;
+mod producer_ends;
+mod recorder;
+mod scripted;
+mod support;
+mod threads;

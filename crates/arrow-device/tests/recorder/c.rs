@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Builds what is written in C.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+/// Of the recorder, which goes into the library and into its self-test.
+pub const SOURCES: [&str; 5] = ["core.c", "data.c", "pull.c", "async.c", "handler.c"];
+pub const STRICT: [&str; 4] = ["-std=c11", "-Wall", "-Wextra", "-Werror"];
+
+pub fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorder").join(name)
+}
+
+pub fn include() -> String {
+    format!("-I{}", Path::new(env!("CARGO_MANIFEST_DIR")).join("include").display())
+}
+
+/// A file of this process's own: others may be building theirs.
+pub fn output(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()))
+}
+
+/// Runs a compiler; what it says if it fails.
+pub fn compile(compiler: &str, arguments: &[&str], sources: &[&str], to: &Path) -> Result<(), String> {
+    let sources = sources.iter().map(|name| source(name));
+    let mut command = Command::new(compiler);
+    command.args(arguments).arg(include()).args(sources).arg("-o").arg(to);
+    let output = command.output().map_err(|error| format!("{compiler}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?}\n{}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// The recorder, built and loaded once.
+pub fn recorder() -> &'static Library {
+    static RECORDER: OnceLock<Library> = OnceLock::new();
+    RECORDER.get_or_init(|| {
+        let library = output("recorder.so");
+        let flags = [STRICT.as_slice(), &["-shared", "-fPIC", "-O1", "-g", "-pthread"]].concat();
+        compile("cc", &flags, &SOURCES, &library).unwrap();
+        // SAFETY: the recorder has no initialisers.
+        let loaded = unsafe { Library::new(&library) }.unwrap();
+        std::fs::remove_file(&library).unwrap();
+        loaded
+    })
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled only: our header defines every canonical guard, and nothing that somebody else has defined behind one.
+#if defined(FOREIGN) && FOREIGN == 1
+#include "arrow/c/abi.h"
+#endif
+
+#ifndef FOREIGN
+// Stands for another project's copy of two of the interfaces, told apart by a member of its own.
+#include <stdint.h>
+#define ARROW_C_DATA_INTERFACE
+struct ArrowSchema { int theirs; };
+struct ArrowArray { int theirs; };
+#define ARROW_C_DEVICE_DATA_INTERFACE
+typedef int32_t ArrowDeviceType;
+struct ArrowDeviceArray { int theirs; };
+#endif
+
+#include "arrow_device.h"
+#include "arrow_device.h"
+
+#if defined(FOREIGN) && FOREIGN == 2
+#include "arrow/c/abi.h"
+#endif
+
+// A copy that comes later finds all guards.
+#if !defined(ARROW_C_DATA_INTERFACE) || !defined(ARROW_C_STREAM_INTERFACE) || !defined(ARROW_C_DEVICE_DATA_INTERFACE) || \
+    !defined(ARROW_C_DEVICE_STREAM_INTERFACE) || !defined(ARROW_C_ASYNC_STREAM_INTERFACE)
+#error "a guard is missing"
+#endif
+
+int theirs(struct ArrowDeviceArrayStream* stream, struct ArrowAsyncTask* task);
+int theirs(struct ArrowDeviceArrayStream* stream, struct ArrowAsyncTask* task) {
+#ifndef FOREIGN
+  struct ArrowDeviceArray array = {1};
+  (void)task;
+  return array.theirs + (int)stream->device_type;
+#else
+  return task->extract_data(task, 0) + (int)stream->device_type;
+#endif
+}
