@@ -213,7 +213,7 @@ fn resident_tables_need_a_device() {
         shell_without_device(OpenCl::WithoutDriver, &["--device", "none", "-c", create]),
     ] {
         assert!(!run.success, "{}", run.stdout);
-        assert!(run.stderr.contains("a resident table needs a device: device."), "{}", run.stderr);
+        assert!(run.stderr.contains("a table of device memory needs a device: device."), "{}", run.stderr);
     }
     for (sql, problem) in [
         ("CREATE TABLE device.t AS SELECT make_array(1) AS a", "DeviceTable: column \"a\": List(Int64) has no device form"),

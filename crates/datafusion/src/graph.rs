@@ -19,8 +19,10 @@ use kernels::codegen::Profile;
 use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
 
 use crate::aggregate::lower_aggregate;
+use crate::exchange::Source;
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceUploadExec,
+    DeviceAggregateExec, DeviceFilterExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceStreamExec,
+    DeviceUploadExec,
 };
 use crate::expr::lower as lower_expr;
 use crate::planner::reads_files;
@@ -48,6 +50,8 @@ pub(crate) enum StageKind {
     Upload { input: Arc<dyn ExecutionPlan> },
     /// Batches of a resident table, some of its columns.
     Scan { snapshot: Arc<Snapshot>, columns: Vec<usize> },
+    /// Some columns of device arrays that somebody else produces.
+    Stream { source: Arc<Source>, columns: Vec<usize> },
     /// Some columns of the input, renamed; nothing is computed.
     Columns { input: Arc<Stage>, columns: Vec<usize> },
     /// Filter and computed columns.
@@ -61,10 +65,10 @@ pub(crate) enum StageKind {
 }
 
 impl Stage {
-    /// Whether host batches go up below.
+    /// Whether host batches go up below, or may.
     pub fn uploads(&self) -> bool {
         match &self.kind {
-            StageKind::Upload { .. } => true,
+            StageKind::Upload { .. } | StageKind::Stream { .. } => true,
             StageKind::Scan { .. } => false,
             StageKind::Columns { input, .. }
             | StageKind::Limit { input, .. }
@@ -74,10 +78,15 @@ impl Stage {
         }
     }
 
+    /// Whether its batches come from outside of the device's own memory.
+    pub fn reads_others(&self) -> bool {
+        matches!(self.kind, StageKind::Upload { .. } | StageKind::Stream { .. })
+    }
+
     /// Number of pipelines that launch kernels.
     pub fn pipelines(&self) -> usize {
         match &self.kind {
-            StageKind::Upload { .. } | StageKind::Scan { .. } => 0,
+            StageKind::Upload { .. } | StageKind::Scan { .. } | StageKind::Stream { .. } => 0,
             StageKind::Columns { input, .. } | StageKind::Limit { input, .. } => input.pipelines(),
             StageKind::Select { input, .. } | StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } => {
                 input.pipelines() + 1
@@ -88,7 +97,7 @@ impl Stage {
     /// Names and texts of all kernels, the first to run first.
     pub fn kernel_texts(&self) -> Vec<(String, String)> {
         let (input, own) = match &self.kind {
-            StageKind::Upload { .. } | StageKind::Scan { .. } => return Vec::new(),
+            StageKind::Upload { .. } | StageKind::Scan { .. } | StageKind::Stream { .. } => return Vec::new(),
             StageKind::Columns { input, .. } | StageKind::Limit { input, .. } => (input, Vec::new()),
             StageKind::Select { input, op, .. } => (input, op.kernel_text()),
             StageKind::Reduce { input, op, .. } => (input, op.kernel_text()),
@@ -153,6 +162,16 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         Stage {
             kind: StageKind::Scan { snapshot: Arc::clone(scan.snapshot()), columns: scan.columns().to_vec() },
             types,
+            schema: plan.schema(),
+            partitions: partitions(plan),
+            operator: plan.name().to_string(),
+            metrics: scan.metrics.clone(),
+        }
+    } else if let Some(scan) = plan.downcast_ref::<DeviceStreamExec>() {
+        let types = columnar::natural_types(&plan.schema());
+        Stage {
+            kind: StageKind::Stream { source: Arc::clone(scan.source()), columns: scan.columns().to_vec() },
+            types: types.map_err(|error| plan_datafusion_err!("DeviceStreamExec: {error}"))?,
             schema: plan.schema(),
             partitions: partitions(plan),
             operator: plan.name().to_string(),

@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod aggregate;
+mod exchange;
 pub mod exec;
 mod expr;
 mod graph;
@@ -27,6 +28,7 @@ mod runtime;
 mod session;
 mod table;
 
+pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
 pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc};
 pub use planner::{DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, placement};
 pub use run::DeviceBatchStream;

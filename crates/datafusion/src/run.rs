@@ -9,7 +9,8 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, SchemaRef};
-use columnar::{DeviceBatch, DeviceColumn, Gathering, Layout};
+use arrow_device::ImportedArray;
+use columnar::{DeviceBatch, DeviceColumn, Gathering, Layout, exchange};
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_datafusion_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -20,6 +21,7 @@ use device::{DeviceKind, Queue};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
 
+use crate::exchange::of_query;
 use crate::graph::{Stage, StageKind};
 use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
@@ -134,7 +136,7 @@ fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> 
 }
 
 fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
-    let of_stage = if matches!(stage.kind, StageKind::Upload { .. }) { &run.uploads } else { &run.queue };
+    let of_stage = if stage.reads_others() { &run.uploads } else { &run.queue };
     let queue = run.metered(of_stage, &stage.metrics, partition);
     let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
     let batches = match &stage.kind {
@@ -144,6 +146,20 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             let schema = Arc::clone(&stage.schema);
             let batches = snapshot.batches().iter().map(|batch| project(batch, columns, &schema));
             stream::iter(batches.collect::<Vec<_>>()).boxed()
+        }
+        StageKind::Stream { source, columns } => {
+            let (source_schema, columns) = (Arc::clone(source.schema()), columns.clone());
+            let operator = stage.operator.clone();
+            let import = move |array: arrow_device::Result<ImportedArray>| {
+                let (queue, schema, columns, operator) =
+                    (queue.clone(), source_schema.clone(), columns.clone(), operator.clone());
+                async move {
+                    let array = array.map_err(of_query)?;
+                    let batch = exchange::import(&queue, array, &schema, &columns).await;
+                    batch.map_err(|error| columnar_error(&operator, error))
+                }
+            };
+            source.open()?.then(import).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
         }
         StageKind::Columns { input, columns } => {
             let (columns, schema) = (columns.clone(), Arc::clone(&stage.schema));

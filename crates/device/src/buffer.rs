@@ -102,10 +102,11 @@ impl Buffer {
         Self(Arc::new(Inner { memory, len, home, uses: Uses::default(), owner, meters: Meters::default() }))
     }
 
-    /// Device memory of somebody else, alive as long as `guardian`.
+    /// Device memory of somebody else, alive as long as `guardian`. What `home` waits for before, other queues do too.
     pub(crate) fn foreign(memory: Memory, guardian: Guardian, home: &Arc<Lane>) -> Self {
+        let uses = Uses::new(vec![(Arc::clone(home), home.last())]);
         let (home, len, owner) = (Arc::clone(home), memory.bytes, Owner::Foreign(guardian));
-        Self(Arc::new(Inner { memory, len, home, uses: Uses::default(), owner, meters: Meters::default() }))
+        Self(Arc::new(Inner { memory, len, home, uses, owner, meters: Meters::default() }))
     }
 
     /// Bytes that it holds.

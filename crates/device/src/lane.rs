@@ -179,6 +179,11 @@ impl Lane {
         self.completed.load(Ordering::Acquire) >= number
     }
 
+    /// The number of the work enqueued last.
+    pub(crate) fn last(&self) -> u64 {
+        self.state.lock().submitted
+    }
+
     /// Whether all work is known to have completed.
     pub(crate) fn is_idle(&self) -> bool {
         let submitted = self.state.lock().submitted;

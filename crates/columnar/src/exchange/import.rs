@@ -22,7 +22,8 @@ use crate::{ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result, natura
 /// What device pointers must be multiples of: the widest load of a kernel.
 const ALIGN: u64 = 16;
 
-/// A record batch, a struct array of the columns of `schema`, in its natural types.
+/// The columns at `columns`, in that order, of a record batch: a struct array of the columns of `schema`. They come in their
+/// natural types; the others are not touched.
 ///
 /// Memory of this device is used in place, except views over several buffers, which are gathered on the device, and memory of
 /// another OpenCL context, which goes through the host. Memory of the host is uploaded, which devices that share it do in
@@ -31,8 +32,9 @@ const ALIGN: u64 = 16;
 /// # Errors
 /// `Exchange` for memory that this device cannot use and for an array that does not fit; `Unsupported` for dictionaries that
 /// are not the host's; the device's.
-pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef) -> Result<DeviceBatch> {
-    let types = natural_types(schema)?;
+pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, columns: &[usize]) -> Result<DeviceBatch> {
+    let projected: SchemaRef = Arc::new(schema.project(columns)?);
+    let types = natural_types(&projected)?;
     check_home(queue, &array)?;
     if let Some(event) = event_of(&array) {
         let guardian: Guardian = Arc::new(());
@@ -45,29 +47,31 @@ pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef) -> 
         }
         // SAFETY: just waited for.
         let batch = cpu::import_batch(unsafe { array.assume_complete() })?;
-        return upload(queue, schema, &types, &[batch.with_schema(Arc::clone(schema))?]);
+        let batch = batch.with_schema(Arc::clone(schema))?.project(columns)?;
+        return upload(queue, &projected, &types, &[batch]);
     }
     if array.len() == 0 {
-        return upload(queue, schema, &types, &[RecordBatch::new_empty(Arc::clone(schema))]);
+        return upload(queue, &projected, &types, &[RecordBatch::new_empty(projected.clone())]);
     }
     let array = Arc::new(array);
     let view = array.view();
     if view.null_count() != Some(0) && view.validity().is_some() {
         return invalid("rows of a record batch must not be null".into());
     }
-    if view.num_children() != types.len() {
-        return invalid(format!("expected {} columns, got {}", types.len(), view.num_children()));
+    if view.num_children() != schema.fields().len() {
+        return invalid(format!("expected {} columns, got {}", schema.fields().len(), view.num_children()));
     }
     let importer = Importer { queue, array: &array };
-    let mut columns = Vec::with_capacity(types.len());
-    for ((child, field), ty) in view.children().zip(schema.fields()).zip(types) {
+    let mut imported = Vec::with_capacity(types.len());
+    for ((index, field), ty) in columns.iter().zip(projected.fields()).zip(types) {
+        let Some(child) = view.child(*index) else { return invalid(format!("there is no column {index}")) };
         if child.data_type() != field.data_type() {
             let (expected, actual) = (field.data_type().clone(), child.data_type().clone());
             return Err(Error::Type { column: field.name().clone(), expected, actual });
         }
-        columns.push(importer.column(&child, field, ty, view.offset(), view.len()).await?);
+        imported.push(importer.column(&child, field, ty, view.offset(), view.len()).await?);
     }
-    DeviceBatch::try_new(Arc::clone(schema), columns, view.len())
+    DeviceBatch::try_new(projected, imported, view.len())
 }
 
 /// Refuses memory that the queue's device cannot reach.

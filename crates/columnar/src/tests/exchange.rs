@@ -20,7 +20,8 @@ fn imported(array: FFI_ArrowDeviceArray, schema: &SchemaRef) -> ImportedArray {
 }
 
 fn import(queue: &Queue, array: FFI_ArrowDeviceArray, schema: &SchemaRef) -> Result<DeviceBatch> {
-    block_on(exchange::import(queue, imported(array, schema), schema))
+    let all: Vec<usize> = (0..schema.fields().len()).collect();
+    block_on(exchange::import(queue, imported(array, schema), schema, &all))
 }
 
 /// Asserts that a column lies in the memory of another, as far as that has any; bases of views are made anew.
@@ -246,7 +247,7 @@ fn nullable_columns_without_validity_have_one_for_kernels() {
     let exported = exchange::export(&queue, &batch).unwrap();
     let view = imported(exported, batch.schema());
     assert!(view.view().child(0).unwrap().validity().is_none());
-    let back = block_on(exchange::import(&queue, view, batch.schema())).unwrap();
+    let back = block_on(exchange::import(&queue, view, batch.schema(), &[0])).unwrap();
     assert!(back.columns()[0].validity().is_some());
     assert_eq!(back.columns()[0].null_count(), Some(0));
     assert_same(&down(&queue, &back).unwrap(), &host, "no nulls");

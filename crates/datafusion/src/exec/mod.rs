@@ -2,7 +2,7 @@
 //! The physical operators, one per file.
 //!
 //! [`DeviceIslandExec`] is the only one that executes: it owns the subtree below it, down to the
-//! [`DeviceUploadExec`]s and [`DeviceScanExec`]s, and runs it as fused pipelines. The operators in
+//! [`DeviceUploadExec`]s, [`DeviceScanExec`]s and [`DeviceStreamExec`]s, and runs it as fused pipelines. The operators in
 //! between exist for EXPLAIN, metrics and rewriting; executing one of them is an internal error,
 //! never a quiet download.
 
@@ -13,6 +13,7 @@ mod island;
 mod limit;
 mod projection;
 mod scan;
+mod stream;
 mod upload;
 
 pub use aggregate::DeviceAggregateExec;
@@ -22,6 +23,7 @@ pub use island::DeviceIslandExec;
 pub use limit::DeviceLimitExec;
 pub use projection::DeviceProjectionExec;
 pub use scan::DeviceScanExec;
+pub use stream::DeviceStreamExec;
 pub use upload::DeviceUploadExec;
 
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<DeviceAggregateExec>()
         || plan.is::<DeviceLimitExec>()
         || plan.is::<DeviceScanExec>()
+        || plan.is::<DeviceStreamExec>()
         || plan.is::<DeviceUploadExec>()
 }
 

@@ -10,7 +10,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::DeviceScanExec;
+use crate::exec::{DeviceScanExec, DeviceStreamExec};
 use crate::options::Fallback;
 use crate::planner::lift;
 use crate::planner::place::Placer;
@@ -42,7 +42,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let options = options_of(config);
         self.runtime.see(&options);
         let plan = lift::release(plan)?;
-        let resident = any(&plan, &|node| node.is::<DeviceScanExec>())?;
+        let resident = any(&plan, &|node| node.is::<DeviceScanExec>() || node.is::<DeviceStreamExec>())?;
         if !resident && (!options.enabled || !any(&plan, &computes)?) {
             return Ok(plan);
         }
@@ -53,7 +53,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let placed = match context.transpose() {
             Ok(None) => plan,
             Ok(Some(context)) => Placer { options: &options, profile: profile(&options, &context) }.place(plan)?,
-            Err(problem) if resident => return plan_err!("a resident table needs a device: {}", problem.reason),
+            Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);
             }

@@ -115,7 +115,7 @@ fn device_of(ctx: &SessionContext) -> Result<(Arc<DeviceRuntime>, Context)> {
 
 /// A device that resident tables cannot do without.
 pub(crate) fn needed(device: std::result::Result<Context, Problem>) -> Result<Context> {
-    device.map_err(|problem| plan_datafusion_err!("a resident table needs a device: {}", problem.reason))
+    device.map_err(|problem| plan_datafusion_err!("a table of device memory needs a device: {}", problem.reason))
 }
 
 #[async_trait]

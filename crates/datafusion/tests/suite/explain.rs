@@ -112,7 +112,7 @@ fn session_of_one_call_runs_on_the_device() {
         let ctx = devicefusion::session().unwrap().enable_url_table();
         set(&ctx, "device.selector", "none");
         let error = text(&crate::harness::answer(&ctx, "CREATE TABLE device.r AS SELECT 1 AS i").await.unwrap_err());
-        assert!(error.contains("a resident table needs a device: device.selector = 'none'"), "{error}");
+        assert!(error.contains("a table of device memory needs a device: device.selector = 'none'"), "{error}");
         set(&ctx, "device.selector", "auto");
         for sql in ["SET device.fallback = 'error'", &format!("CREATE TABLE device.r AS SELECT * FROM '{file}'")] {
             ctx.sql(sql).await.unwrap().collect().await.unwrap();

@@ -51,10 +51,13 @@ fn check(from: &Queue, to: &Queue) -> Result<()> {
     const TURNS: u64 = 3_000_000;
     let (adopted, returned) = lend(from, to, TURNS)?;
     assert_eq!(adopted.len(), 4096);
-    let copy = to.alloc(4096)?;
-    to.copy(&adopted, 0, &copy, 0, 4096)?;
-    let bytes = to_numbers(&block_on(to.read(&copy, 0..4096))?);
-    assert_eq!((bytes[0], bytes[1], bytes[511]), (spun(0, TURNS), 1, 511));
+    // A third queue waits as the one that has adopted it does.
+    for queue in [&to.context().queue()?, to] {
+        let copy = queue.alloc(4096)?;
+        queue.copy(&adopted, 0, &copy, 0, 4096)?;
+        let bytes = to_numbers(&block_on(queue.read(&copy, 0..4096))?);
+        assert_eq!((bytes[0], bytes[1], bytes[511]), (spun(0, TURNS), 1, 511));
+    }
     if Arc::ptr_eq(from.driver(), to.driver()) {
         assert!(matches!(to.fill(&adopted, 0, 8, 0), Err(Error::ReadOnly { .. })));
     }

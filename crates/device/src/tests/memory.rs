@@ -97,7 +97,7 @@ fn shared_memory_is_not_written() -> Result<()> {
     let y = queue.zeroed(800)?;
     let written = [queue.write(&x, 0, &[1]), queue.fill(&x, 0, 8, 1), queue.copy(&y, 0, &x, 0, 8)];
     let errors = written.map(|result| result.unwrap_err().to_string());
-    let reason = "the buffer is the host's own memory, which upload only lends";
+    let reason = "the buffer's memory is somebody else's, and only lent";
     assert_eq!(errors, ["write", "fill", "copy"].map(|call| format!("{call}: {reason}")));
     assert_eq!(host, numbers(0..100));
     Ok(())

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A query's rows, left on the device.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskPoll, Poll};
+
+use arrow::datatypes::{Field, SchemaRef};
+use arrow_device::async_stream::{AsyncHandler, ProduceOptions, produce};
+use arrow_device::ffi::{FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
+use arrow_device::stream::export_stream;
+use arrow_device::{Error, schema};
+use columnar::{DeviceBatch, exchange};
+use datafusion::common::runtime::JoinSet;
+use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::prelude::DataFrame;
+use device::{Context, Queue};
+use futures::{Stream, StreamExt, stream};
+use tokio::runtime::Handle;
+
+use super::{of_device, of_query};
+use crate::exec::{DeviceIslandExec, DeviceUploadExec};
+use crate::run::{DeviceBatchStream, columnar_error};
+use crate::runtime::{device_error, options_of, profile, task_context};
+
+/// Batches that a query may be ahead of a foreign consumer, beside the one that it is making.
+const AHEAD: usize = 1;
+
+/// Who makes the arrays, for messages.
+const RESULT: &str = "DeviceResult";
+
+/// The rows of a query as they lie on the device: nothing is downloaded.
+///
+/// As a [`Stream`] it gives [`DeviceBatch`]es, within the tokio runtime of the session. For others it becomes an
+/// [`ArrowDeviceArrayStream`](Self::into_device_stream) or is [pushed](Self::push_into) into an async handler; these may be
+/// read on any thread. Dropping either stops the query and gives its memory back.
+///
+/// What a plan computes on the host at its end is uploaded; with `device.fallback = 'error'` there is no such plan.
+///
+/// # Examples
+/// ```
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// use arrow_device::stream::ArrowDeviceArrayStreamReader;
+/// use devicefusion::DeviceResult;
+///
+/// let ctx = devicefusion::session()?;
+/// let rows = ctx.sql("SELECT value * 2 AS even FROM generate_series(1, 1000) WHERE value > 10").await?;
+/// let result = DeviceResult::try_new(rows).await?;
+/// let stream = result.into_device_stream()?; // for C
+///
+/// // SAFETY: the stream comes from this crate.
+/// let reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream)? };
+/// let arrays = tokio::task::spawn_blocking(|| reader.collect::<Result<Vec<_>, _>>()).await??;
+/// assert_eq!(arrays.iter().map(|array| array.len()).sum::<usize>(), 990);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct DeviceResult {
+    schema: SchemaRef,
+    context: Context,
+    batches: DeviceBatchStream,
+    runtime: Handle,
+}
+
+impl DeviceResult {
+    /// Plans a query and starts it.
+    ///
+    /// # Errors
+    /// The planner's; or if the session has no device, or this is called outside of a tokio runtime.
+    pub async fn try_new(rows: DataFrame) -> Result<Self> {
+        let task = Arc::new(rows.task_ctx());
+        Self::execute(rows.create_physical_plan().await?, task)
+    }
+
+    /// Starts a plan, all partitions of it, one beside the other.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    pub fn execute(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result<Self> {
+        let runtime = Handle::try_current()
+            .map_err(|_| exec_datafusion_err!("{RESULT}: a query runs in a tokio runtime, and there is none"))?;
+        let (context, _) = task_context(&task)?;
+        let top = without_coalesce(&plan);
+        let uploaded;
+        let island = match top.downcast_ref::<DeviceIslandExec>() {
+            Some(island) => island,
+            None => {
+                let profile = profile(&options_of(task.session_config().options()), &context);
+                let upload = Arc::new(DeviceUploadExec::new(Arc::clone(&plan), plan.name()));
+                uploaded = DeviceIslandExec::try_new(upload, "nowhere", profile)?;
+                &uploaded
+            }
+        };
+        let partitions = 0..island.properties().partitioning.partition_count();
+        let batches = partitions.map(|partition| island.execute_device(partition, Arc::clone(&task)));
+        let batches = stream::select_all(batches.collect::<Result<Vec<_>>>()?).boxed();
+        Ok(Self { schema: island.schema(), context, batches, runtime })
+    }
+
+    /// Names and types of the columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The device that has the rows.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Gives the rows away as a stream for C, which blocks the thread that pulls until there is a batch.
+    ///
+    /// # Errors
+    /// If C cannot express the schema, or the device refuses a queue.
+    pub fn into_device_stream(self) -> Result<FFI_ArrowDeviceArrayStream> {
+        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
+        export_stream(&field, device_type, self.into_arrays()?).map_err(of_query)
+    }
+
+    /// Pushes the rows into a handler, as many batches as it asks for. Ends once it has called the handler's `release`.
+    ///
+    /// # Errors
+    /// If the device refuses a queue; failures of the query are told to the handler.
+    pub async fn push_into(self, handler: AsyncHandler) -> Result<()> {
+        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
+        produce(self.into_arrays()?, &field, device_type, handler, ProduceOptions::default()).await;
+        Ok(())
+    }
+
+    fn field(&self) -> Field {
+        schema::batch_field(&self.schema)
+    }
+
+    /// The rows as device arrays. The query runs in a task of the session's runtime, wherever the arrays are taken.
+    fn into_arrays(self) -> Result<impl Stream<Item = arrow_device::Result<FFI_ArrowDeviceArray>> + Send + use<>> {
+        let queue = self.context.queue().map_err(|error| device_error(RESULT, error))?;
+        let (sender, receiver) = tokio::sync::mpsc::channel(AHEAD);
+        let mut batches = self.batches;
+        let mut tasks = JoinSet::new();
+        let forward = async move {
+            while let Some(batch) = batches.next().await {
+                let array = batch.and_then(|batch| export(&queue, &batch)).map_err(|error| of_device(&error));
+                let failed = array.is_err();
+                if sender.send(array).await.is_err() || failed {
+                    return;
+                }
+            }
+        };
+        tasks.spawn_on(forward, &self.runtime);
+        Ok(stream::unfold((receiver, tasks), |(mut receiver, mut tasks)| async move {
+            if let Some(array) = receiver.recv().await {
+                return Some((array, (receiver, tasks)));
+            }
+            // A task that panicked, or whose runtime is gone, closes its end of the channel without a word.
+            let ended = tasks.join_next().await?;
+            let error = ended.err()?;
+            Some((Err(Error::Other(format!("{RESULT}: the query's task failed: {error}"))), (receiver, tasks)))
+        }))
+    }
+}
+
+impl Stream for DeviceResult {
+    type Item = Result<DeviceBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskPoll<'_>) -> Poll<Option<Self::Item>> {
+        self.batches.poll_next_unpin(cx)
+    }
+}
+
+fn export(queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
+    exchange::export(queue, batch).map_err(|error| columnar_error(RESULT, error))
+}
+
+/// What lies below operators that only bring partitions together, which the result does itself.
+fn without_coalesce(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
+    match plan.children().as_slice() {
+        [child] if plan.is::<CoalescePartitionsExec>() && plan.fetch().is_none() => without_coalesce(child),
+        _ => plan,
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tables over streams of device arrays.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use arrow_device::async_stream::AsyncDeviceStream;
+use arrow_device::stream::ArrowDeviceArrayStreamReader;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Result, exec_err, plan_datafusion_err};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use futures::StreamExt;
+
+use super::of_query;
+use super::source::{ImportedArrayStream, Source};
+use crate::exec::DeviceStreamExec;
+
+/// Arrays that a pull stream may be ahead of the kernels.
+const READ_AHEAD: usize = 2;
+
+/// A table over an `ArrowDeviceArrayStream`: device arrays that somebody else produces, read in place.
+///
+/// Its rows must be memory of the session's device, or of the host, which is uploaded. Only the columns that a query names
+/// are touched; filters are fused into the kernels that read them, and a limit stops the stream.
+///
+/// # Examples
+/// SQL over batches of another library; here arrow-rs's own:
+/// ```
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// use std::sync::Arc;
+/// use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+/// use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
+/// use arrow_device::{cpu, ffi::ArrowDeviceType, schema};
+/// use devicefusion::DeviceStreamTable;
+///
+/// let prices: ArrayRef = Arc::new(Int64Array::from(vec![3, 1, 4]));
+/// let batch = RecordBatch::try_from_iter([("price", prices)])?;
+/// let field = schema::batch_field(&batch.schema());
+/// let stream = export_iterator(&field, ArrowDeviceType::CPU, [cpu::export_batch(&batch)])?;
+///
+/// // SAFETY: the stream comes from arrow-device's export.
+/// let reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream)? };
+/// let ctx = devicefusion::session()?;
+/// ctx.register_table("prices", Arc::new(DeviceStreamTable::try_new(reader)?))?;
+/// let sum = ctx.sql("SELECT sum(price) AS sum FROM prices WHERE price > 2").await?.collect().await?;
+/// assert_eq!(sum[0].column(0).as_ref(), &Int64Array::from(vec![7]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct DeviceStreamTable {
+    source: Arc<Source>,
+}
+
+impl DeviceStreamTable {
+    /// A table of the rows of one stream, which one scan can read; a second one is an error.
+    ///
+    /// # Errors
+    /// If the arrays are not record batches, or their columns have no names of their own.
+    pub fn try_new(reader: ArrowDeviceArrayStreamReader) -> Result<Self> {
+        let schema = schema_of(&reader)?;
+        Ok(Self { source: Arc::new(Source::once("ArrowDeviceArrayStream", schema, pulled(reader)?)) })
+    }
+
+    /// A table whose every scan reads a new stream that `factory` makes, each of `schema`.
+    ///
+    /// # Errors
+    /// None here; a scan fails if `factory` does or its stream has another schema.
+    pub fn from_factory(
+        schema: SchemaRef,
+        factory: impl Fn() -> Result<ArrowDeviceArrayStreamReader> + Send + Sync + 'static,
+    ) -> Self {
+        let expected = Arc::clone(&schema);
+        let open = move || {
+            let reader = factory()?;
+            let actual = schema_of(&reader)?;
+            if actual != expected {
+                return exec_err!("a stream of a table of columns {expected} has columns {actual}");
+            }
+            pulled(reader)
+        };
+        Self { source: Arc::new(Source::each("ArrowDeviceArrayStream", schema, Box::new(open))) }
+    }
+}
+
+/// A table over an async device stream: device arrays that a producer pushes, as fast as the query reads them.
+///
+/// One scan can read it; a second one is an error. Where its rows may lie, and what is read of them, is as for
+/// [`DeviceStreamTable`]. A query that ends early, or fails, cancels the producer.
+#[derive(Debug)]
+pub struct AsyncDeviceStreamTable {
+    source: Arc<Source>,
+}
+
+impl AsyncDeviceStreamTable {
+    /// A table of the rows of a stream. Waits for its schema.
+    ///
+    /// # Errors
+    /// The producer's; also if its arrays are not record batches.
+    pub async fn try_new(mut stream: AsyncDeviceStream) -> Result<Self> {
+        let schema = stream.schema().await.map_err(of_query)?;
+        Ok(Self { source: Arc::new(Source::once("ArrowAsyncDeviceStream", schema, stream.boxed())) })
+    }
+}
+
+fn schema_of(reader: &ArrowDeviceArrayStreamReader) -> Result<SchemaRef> {
+    reader
+        .schema()
+        .ok_or_else(|| plan_datafusion_err!("a table needs a stream of record batches, got one of {}", reader.data_type()))
+}
+
+/// The arrays of a pull stream, whose blocking calls a thread of its own makes.
+fn pulled(reader: ArrowDeviceArrayStreamReader) -> Result<ImportedArrayStream> {
+    Ok(reader.into_stream(READ_AHEAD).map_err(of_query)?.boxed())
+}
+
+fn scan(source: &Arc<Source>, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
+    let columns = projection.cloned().unwrap_or_else(|| (0..source.schema().fields().len()).collect());
+    Ok(Arc::new(DeviceStreamExec::try_new(Arc::clone(source), columns)?))
+}
+
+/// Both tables are their sources.
+macro_rules! provider {
+    ($table:ident) => {
+        #[async_trait]
+        impl TableProvider for $table {
+            fn schema(&self) -> SchemaRef {
+                Arc::clone(self.source.schema())
+            }
+
+            fn table_type(&self) -> TableType {
+                TableType::Base
+            }
+
+            async fn scan(
+                &self,
+                _session: &dyn Session,
+                projection: Option<&Vec<usize>>,
+                _filters: &[Expr],
+                _limit: Option<usize>,
+            ) -> Result<Arc<dyn ExecutionPlan>> {
+                scan(&self.source, projection)
+            }
+        }
+    };
+}
+provider!(DeviceStreamTable);
+provider!(AsyncDeviceStreamTable);
