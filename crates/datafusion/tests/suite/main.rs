@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod differential;
+mod exchange;
 mod explain;
 mod faults;
 mod harness;

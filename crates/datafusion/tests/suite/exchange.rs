@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Device streams into queries and out of them: rows stay on the device, on any thread, and everything is released.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{Int64Type, Schema, SchemaRef};
+use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions, ProduceOptions, produce_on_thread};
+use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArrayStream};
+use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
+use arrow_device::{ImportedArray, cpu, schema};
+use columnar::exchange;
+use datafusion::physical_plan::displayable;
+use datafusion::prelude::SessionContext;
+use device::Context;
+use devicefusion::{AsyncDeviceStreamTable, DeviceResult, DeviceRuntime, DeviceStreamTable};
+use futures::{StreamExt, stream};
+
+use crate::harness::{answer, block_on, context, device_config, plain, set, strict, strict_on, text};
+
+const TABLE: &str = "CREATE TABLE device.t AS SELECT value AS i, value % 1000 AS k, CASE WHEN value % 7 > 0 THEN value END AS n, \
+     CAST(value AS DECIMAL(15, 2)) AS d, CASE WHEN value % 3 = 0 THEN 'three' ELSE CAST(value AS VARCHAR) END AS s \
+     FROM generate_series(1, 300000)";
+
+fn reader(stream: FFI_ArrowDeviceArrayStream) -> ArrowDeviceArrayStreamReader {
+    // SAFETY: these tests export what they read.
+    unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.unwrap()
+}
+
+/// A stream of host batches of numbers, as somebody else's.
+fn numbers(batches: i64, rows: i64) -> (SchemaRef, FFI_ArrowDeviceArrayStream) {
+    let batch = move |index: i64| {
+        let i: ArrayRef = Arc::new(Int64Array::from_iter_values(index * rows..(index + 1) * rows));
+        let s: ArrayRef = Arc::new(StringArray::from_iter_values((0..rows).map(|row| format!("row {row} of batch {index}"))));
+        RecordBatch::try_from_iter([("i", i), ("s", s)]).unwrap()
+    };
+    let schema = batch(0).schema();
+    let arrays = (0..batches).map(move |index| cpu::export_batch(&batch(index)));
+    let stream = export_iterator(&schema::batch_field(&schema), ArrowDeviceType::CPU, arrays).unwrap();
+    (schema, stream)
+}
+
+async fn result(ctx: &SessionContext, sql: &str) -> DeviceResult {
+    DeviceResult::try_new(ctx.sql(sql).await.unwrap()).await.unwrap()
+}
+
+/// All rows of device arrays, downloaded.
+async fn download(context: &Context, arrays: Vec<ImportedArray>, schema: &SchemaRef) -> Vec<RecordBatch> {
+    let queue = context.queue().unwrap();
+    let columns: Vec<usize> = (0..schema.fields().len()).collect();
+    let mut batches = Vec::new();
+    for array in arrays {
+        let batch = exchange::import(&queue, array, schema, &columns).await.unwrap();
+        batches.push(columnar::download(&queue, &batch).await.unwrap());
+    }
+    batches
+}
+
+fn lines(batches: &[RecordBatch]) -> Vec<String> {
+    let text = arrow::util::pretty::pretty_format_batches(batches).unwrap().to_string();
+    let mut lines: Vec<String> = text.lines().skip(3).filter(|line| !line.starts_with('+')).map(str::to_string).collect();
+    lines.sort();
+    lines
+}
+
+/// Waits until nothing but what a test keeps is in use.
+fn assert_returned(context: &Context, before: usize) {
+    let start = Instant::now();
+    while context.pool().in_use() > before {
+        assert!(start.elapsed() < Duration::from_secs(30), "{} bytes in use, {before} before", context.pool().in_use());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn rows_pass_from_engine_to_engine_without_leaving_the_device() {
+    block_on(async {
+        let context = context(device_config());
+        let runtime = DeviceRuntime::with_context(context.clone());
+        let (first, second) = (strict_on(2, Arc::clone(&runtime)), strict_on(2, runtime));
+        first.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let expected =
+            answer(&first, "SELECT k, count(*), sum(i), count(n), max(d) FROM device.t WHERE i > 1000 GROUP BY k").await;
+        let before = context.pool().in_use();
+        for asynchronous in [false, true] {
+            let downloads = context.counters().bytes_down;
+            let rows = result(&first, "SELECT i, k, n, d FROM device.t WHERE i > 1000").await;
+            if asynchronous {
+                // SAFETY: the producer is ours.
+                let (handler, stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
+                let producer = tokio::spawn(rows.push_into(handler));
+                let table = AsyncDeviceStreamTable::try_new(stream).await.unwrap();
+                second.register_table("u", Arc::new(table)).unwrap();
+                tokio::spawn(producer);
+            } else {
+                let table = DeviceStreamTable::try_new(reader(rows.into_device_stream().unwrap())).unwrap();
+                second.register_table("u", Arc::new(table)).unwrap();
+            }
+            let rows = result(&second, "SELECT k, count(*), sum(i), count(n), max(d) FROM u GROUP BY k").await;
+            let schema = Arc::clone(rows.schema());
+            let stream = reader(rows.into_device_stream().unwrap());
+            let arrays = tokio::task::spawn_blocking(|| stream.collect::<Result<Vec<_>, _>>()).await.unwrap().unwrap();
+            // What the host must know, as how many rows passed a filter, is a few words for each batch.
+            let down = context.counters().bytes_down - downloads;
+            assert!(down < 4096, "{down} bytes went down");
+            let batches = download(&context, arrays, &schema).await;
+            assert_eq!(lines(&batches), expected.as_ref().unwrap().lines(), "asynchronous: {asynchronous}");
+            drop(batches);
+            second.deregister_table("u").unwrap();
+        }
+        assert_returned(&context, before);
+    });
+}
+
+#[test]
+fn every_column_of_a_table_goes_out_and_comes_in() {
+    block_on(async {
+        let ctx = strict(2);
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        for sql in
+            ["SELECT * FROM device.t", "SELECT i, n, d, s FROM device.t WHERE k = 5", "SELECT sum(d), avg(n) FROM device.t"]
+        {
+            let rows = result(&ctx, sql).await;
+            let table = DeviceStreamTable::try_new(reader(rows.into_device_stream().unwrap())).unwrap();
+            ctx.register_table("u", Arc::new(table)).unwrap();
+            let expected = answer(&ctx, sql).await.unwrap().lines();
+            assert_eq!(answer(&ctx, "SELECT * FROM u").await.unwrap().lines(), expected, "{sql}");
+            ctx.deregister_table("u").unwrap();
+        }
+    });
+}
+
+#[test]
+fn host_arrays_of_a_foreign_stream_are_queried() {
+    block_on(async {
+        let ctx = strict(2);
+        let (schema, stream) = numbers(5, 1000);
+        ctx.register_table("t", Arc::new(DeviceStreamTable::try_new(reader(stream)).unwrap())).unwrap();
+        let sql = "SELECT s, i * 2 AS twice FROM t WHERE i % 1000 = 7 AND s <> 'row 7 of batch 3'";
+        let actual = answer(&ctx, sql).await.unwrap();
+        assert!(actual.launches > 0);
+        let host = plain(2);
+        let all = reader(numbers(5, 1000).1).map(|array| cpu::import_batch(array.unwrap()).unwrap()).collect::<Vec<_>>();
+        host.register_batch("t", arrow::compute::concat_batches(&schema, &all).unwrap()).unwrap();
+        assert_eq!(actual.lines(), answer(&host, sql).await.unwrap().lines());
+        assert_eq!(actual.num_rows(), 4);
+    });
+}
+
+#[test]
+fn second_scan_of_a_one_shot_stream_is_refused_and_a_factory_gives_another() {
+    block_on(async {
+        let ctx = strict(1);
+        ctx.register_table("once", Arc::new(DeviceStreamTable::try_new(reader(numbers(1, 10).1)).unwrap())).unwrap();
+        answer(&ctx, "SELECT sum(i) FROM once").await.unwrap();
+        let error = text(&answer(&ctx, "SELECT sum(i) FROM once").await.unwrap_err());
+        assert!(error.contains("the rows of this ArrowDeviceArrayStream have been read, and it gives them once"), "{error}");
+
+        let schema = numbers(1, 10).0;
+        let table = DeviceStreamTable::from_factory(Arc::clone(&schema), || Ok(reader(numbers(3, 10).1)));
+        ctx.register_table("often", Arc::new(table)).unwrap();
+        for _ in 0..2 {
+            let sum = answer(&ctx, "SELECT sum(i) FROM often").await.unwrap();
+            assert_eq!(sum.batches[0].column(0).as_primitive::<Int64Type>().value(0), 435);
+        }
+        let other = DeviceStreamTable::from_factory(Arc::new(Schema::empty()), || Ok(reader(numbers(1, 10).1)));
+        ctx.register_table("other", Arc::new(other)).unwrap();
+        let error = text(&answer(&ctx, "SELECT count(*) FROM other").await.unwrap_err());
+        assert!(error.contains("a stream of a table of columns"), "{error}");
+    });
+}
+
+#[test]
+fn limit_stops_the_stream_and_explain_names_it() {
+    block_on(async {
+        let ctx = strict(1);
+        let made = Arc::new(AtomicUsize::new(0));
+        let schema = numbers(1, 10).0;
+        let count = Arc::clone(&made);
+        let arrays = (0..1_000_000).map(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            let i: ArrayRef = Arc::new(Int64Array::from_iter_values(0..10));
+            let s: ArrayRef = Arc::new(StringArray::from_iter_values((0..10).map(|row| row.to_string())));
+            cpu::export_batch(&RecordBatch::try_from_iter([("i", i), ("s", s)]).unwrap())
+        });
+        let stream = export_iterator(&schema::batch_field(&schema), ArrowDeviceType::CPU, arrays).unwrap();
+        ctx.register_table("t", Arc::new(DeviceStreamTable::try_new(reader(stream)).unwrap())).unwrap();
+        let frame = ctx.sql("SELECT i FROM t WHERE i > 3 LIMIT 20").await.unwrap();
+        let plan = frame.clone().create_physical_plan().await.unwrap();
+        let plan = displayable(plan.as_ref()).indent(false).to_string();
+        assert!(plan.contains("DeviceStreamExec: source=ArrowDeviceArrayStream, projection=[i]"), "{plan}");
+        let rows: usize = frame.collect().await.unwrap().iter().map(RecordBatch::num_rows).sum();
+        assert_eq!(rows, 20);
+        assert!(made.load(Ordering::SeqCst) < 100, "{} batches were made", made.load(Ordering::SeqCst));
+    });
+}
+
+/// A failing query tells its consumer errno and text, and a failing producer its query.
+#[test]
+fn errors_cross_in_both_directions() {
+    block_on(async {
+        let ctx = strict(1);
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let rows = result(&ctx, "SELECT 1 / (i - 150000) AS x FROM device.t").await;
+        let stream = rows.into_device_stream().unwrap();
+        let failed = tokio::task::spawn_blocking(|| reader(stream).find_map(|array| array.err())).await.unwrap().unwrap();
+        let arrow_device::Error::Foreign { code, message: Some(message), .. } = &failed else { panic!("{failed}") };
+        assert_eq!(*code, 5, "EIO");
+        assert!(message.contains("Divide by zero"), "{message}");
+
+        let (schema, stream) = numbers(2, 10);
+        let good = reader(stream).map(|array| Ok(array?.into_ffi()));
+        let bad = std::iter::once_with(|| Err(arrow_device::Error::OutOfMemory("the producer has no memory left".into())));
+        let stream = export_iterator(&schema::batch_field(&schema), ArrowDeviceType::CPU, good.chain(bad)).unwrap();
+        ctx.register_table("u", Arc::new(DeviceStreamTable::try_new(reader(stream)).unwrap())).unwrap();
+        let error = text(&answer(&ctx, "SELECT sum(i) FROM u").await.unwrap_err());
+        assert!(error.contains("get_next failed with 12: the producer has no memory left"), "{error}");
+    });
+}
+
+#[test]
+fn dropping_either_end_returns_the_memory() {
+    block_on(async {
+        let context = context(device_config());
+        let ctx = strict_on(2, DeviceRuntime::with_context(context.clone()));
+        set(&ctx, "device.batch_rows", "4096");
+        ctx.sql("CREATE TABLE t AS SELECT value AS i FROM generate_series(1, 300000)").await.unwrap().collect().await.unwrap();
+        let before = context.pool().in_use();
+        // The consumer goes, after none, one or two batches.
+        for batches in 0..3 {
+            let rows = result(&ctx, "SELECT i + 1 AS j FROM t WHERE i > 5").await;
+            let stream = reader(rows.into_device_stream().unwrap());
+            let some = std::thread::spawn(move || stream.take(batches).collect::<Result<Vec<_>, _>>().unwrap()).join().unwrap();
+            assert_eq!(some.len(), batches);
+            drop(some);
+            assert_returned(&context, before);
+        }
+        // The same of a pushed stream.
+        let rows = result(&ctx, "SELECT i + 1 AS j FROM t WHERE i > 5").await;
+        // SAFETY: the producer is ours.
+        let (handler, mut stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
+        let producer = tokio::spawn(rows.push_into(handler));
+        let first = stream.next().await.unwrap().unwrap();
+        drop(stream);
+        drop(first);
+        producer.await.unwrap().unwrap();
+        assert_returned(&context, before);
+        // The batches of a result may outlive it, and its session.
+        let rows = result(&ctx, "SELECT i + 1 AS j FROM t WHERE i > 5").await;
+        let stream = reader(rows.into_device_stream().unwrap());
+        let kept = std::thread::spawn(move || stream.take(1).collect::<Result<Vec<_>, _>>().unwrap()).join().unwrap();
+        drop(ctx);
+        assert!(context.pool().in_use() > 0 && kept[0].len() > 0);
+        drop(kept);
+        assert_returned(&context, 0);
+    });
+}
+
+/// Several consumers and producers at once, on threads that are not tokio's.
+#[test]
+fn threads_of_others_produce_and_consume() {
+    block_on(async {
+        let ctx = strict(2);
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let mut consumers = Vec::new();
+        for number in 0..8 {
+            let (_, stream) = numbers(4, 500);
+            // SAFETY: the producer is ours.
+            let (handler, pushed) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(2)) };
+            let foreign = reader(stream);
+            let field = schema::batch_field(&foreign.schema().unwrap());
+            let arrays = stream::iter(foreign.map(|array| Ok(array?.into_ffi())));
+            produce_on_thread::<_, arrow_device::ffi::FFI_ArrowDeviceArray>(
+                arrays,
+                &field,
+                ArrowDeviceType::CPU,
+                handler,
+                ProduceOptions::default(),
+            )
+            .unwrap();
+            let table = AsyncDeviceStreamTable::try_new(pushed).await.unwrap();
+            let name = format!("u{number}");
+            ctx.register_table(name.as_str(), Arc::new(table)).unwrap();
+            let rows = result(&ctx, &format!("SELECT i FROM {name} WHERE i % 2 = 0")).await;
+            let stream = reader(rows.into_device_stream().unwrap());
+            consumers.push(std::thread::spawn(move || stream.map(|array| array.unwrap().len()).sum::<usize>()));
+        }
+        let counts =
+            tokio::task::spawn_blocking(|| consumers.into_iter().map(|consumer| consumer.join().unwrap()).collect::<Vec<_>>());
+        assert_eq!(counts.await.unwrap(), [1000; 8]);
+    });
+}
+
+#[test]
+fn table_over_a_stream_needs_a_device() {
+    block_on(async {
+        let ctx = strict_on(1, DeviceRuntime::new());
+        set(&ctx, "device.selector", "none");
+        set(&ctx, "device.fallback", "host");
+        ctx.register_table("t", Arc::new(DeviceStreamTable::try_new(reader(numbers(1, 10).1)).unwrap())).unwrap();
+        let error = text(&answer(&ctx, "SELECT sum(i) FROM t").await.unwrap_err());
+        assert!(error.contains("a table of device memory needs a device: device.selector = 'none'"), "{error}");
+    });
+}
