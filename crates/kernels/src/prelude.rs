@@ -76,6 +76,8 @@ sections! {
     Utf8 = "utf8" needs [Str];
     /// Strings in Arrow's views.
     View = "view" needs [Str];
+    /// Arrow's views of strings.
+    ViewOf = "view_of" needs [Str, I128];
     /// Membership in sorted lists of integers.
     List = "list" needs [Base];
     /// Membership in sorted lists of 128-bit integers.

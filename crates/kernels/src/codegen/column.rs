@@ -84,6 +84,24 @@ impl RowWriter<'_> {
         Ok(Value { data_type: key, ctype, code, valid, bounds: ty.bounds.or(ctype.range()) })
     }
 
+    /// The view of a string of a column, which is NULL or lies in the heap of the column or of its dictionary: a value of
+    /// 128 bits, zeros where the string is NULL.
+    pub fn view(&mut self, column: usize) -> Result<Value> {
+        let types = self.types;
+        let param = match types.get(column).map(|ty| &ty.layout) {
+            Some(Layout::Offsets32 | Layout::Offsets64 | Layout::Views) => Param::Data { column, buffer: 1 },
+            Some(Layout::Dictionary { values, .. }) if **values != Layout::Null => Param::DictData { column, buffer: 1 },
+            _ => return Err(Error::Internal(format!("column {column} has no heap"))),
+        };
+        let text = self.column(column)?;
+        self.params.need(Section::ViewOf);
+        let heap = self.params.add(param, "const G u8 *RESTRICT");
+        let code = self.local(CType::I128, CType::I128.zero());
+        self.push(&format!("if ({}) {code} = view_of({}, {heap});", text.valid_code(), text.code));
+        self.costly();
+        Ok(Value { ctype: CType::I128, code, bounds: None, ..text })
+    }
+
     fn dictionary(
         &mut self,
         column: usize,

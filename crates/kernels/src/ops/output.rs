@@ -22,6 +22,15 @@ pub(super) struct Output {
     values: String,
     valid: String,
     heap: String,
+    limit: Option<Limit>,
+}
+
+/// The most bytes of strings that a column may have.
+#[derive(Debug, Clone)]
+struct Limit {
+    /// Its name, for the error.
+    column: String,
+    bytes: usize,
 }
 
 impl Output {
@@ -43,7 +52,29 @@ impl Output {
 
     /// The column of this type.
     pub fn new(ty: ColumnType, ctype: CType, name: &str) -> Output {
-        Output { ty: Arc::new(ty), ctype, values: format!("o{name}"), valid: format!("v{name}"), heap: format!("h{name}") }
+        let [values, valid, heap] = ["o", "v", "h"].map(|kind| format!("{kind}{name}"));
+        Output { ty: Arc::new(ty), ctype, values, valid, heap, limit: None }
+    }
+
+    /// The same for a column whose strings may have so many bytes in all.
+    pub fn with_limit(mut self, column: &str, bytes: usize) -> Output {
+        self.limit = Some(Limit { column: column.into(), bytes });
+        self
+    }
+
+    /// Refuses more bytes of strings than the column may have.
+    pub fn check_bytes(&self, bytes: usize) -> Result<()> {
+        match &self.limit {
+            Some(limit) if bytes > limit.bytes => Err(columnar::Error::TooLarge {
+                column: limit.column.clone(),
+                data_type: self.ty.data_type.clone(),
+                what: "bytes of strings",
+                actual: bytes,
+                limit: limit.bytes,
+            }
+            .into()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the column has no buffers.

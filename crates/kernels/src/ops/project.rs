@@ -198,8 +198,10 @@ impl Projection {
         let answer = queue.read(&control, 0..control.len()).await?;
         check_row(word(&answer, 0)?)?;
         for (at, copy) in self.copies.iter().enumerate() {
-            let heap = queue.alloc(word(&answer, at + 1)? as usize)?;
             if let (Some(output), Some(buffers)) = (&self.outputs[copy.output], &mut buffers[copy.output]) {
+                let bytes = word(&answer, at + 1)? as usize;
+                output.check_bytes(bytes)?;
+                let heap = queue.alloc(bytes)?;
                 // What failed has failed above already; this word is never read.
                 let errors = if program.can_fail(copy.kernel) { Some(queue.filled(8, 0xff)?) } else { None };
                 let mut named = vec![("n", Arg::U64(rows as u64)), ("heap", Arg::Buffer(&heap))];
