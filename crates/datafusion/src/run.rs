@@ -401,7 +401,7 @@ async fn explain(
     internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {values}")
 }
 
-fn op_error(operator: &str, error: kernels::Error) -> DataFusionError {
+pub(crate) fn op_error(operator: &str, error: kernels::Error) -> DataFusionError {
     match error {
         kernels::Error::Device(error) => device_error(operator, error),
         kernels::Error::Columnar(error) => columnar_error(operator, error),

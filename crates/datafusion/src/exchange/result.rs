@@ -19,11 +19,12 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::prelude::DataFrame;
 use device::{Context, Queue};
 use futures::{Stream, StreamExt, stream};
+use kernels::ops::{ArrowForm, Options};
 use tokio::runtime::Handle;
 
 use super::{of_device, of_query};
 use crate::exec::{DeviceIslandExec, DeviceUploadExec};
-use crate::run::{DeviceBatchStream, columnar_error};
+use crate::run::{DeviceBatchStream, columnar_error, op_error};
 use crate::runtime::{device_error, options_of, profile, task_context};
 
 /// Batches that a query may be ahead of a foreign consumer, beside the one that it is making.
@@ -63,6 +64,8 @@ pub struct DeviceResult {
     schema: SchemaRef,
     context: Context,
     batches: DeviceBatchStream,
+    /// Brings batches into the layouts of their Arrow types.
+    form: ArrowForm,
     runtime: Handle,
 }
 
@@ -98,7 +101,9 @@ impl DeviceResult {
         let partitions = 0..island.properties().partitioning.partition_count();
         let batches = partitions.map(|partition| island.execute_device(partition, Arc::clone(&task)));
         let batches = stream::select_all(batches.collect::<Result<Vec<_>>>()?).boxed();
-        Ok(Self { schema: island.schema(), context, batches, runtime })
+        let form = ArrowForm::try_new(island.schema(), island.types().to_vec(), Options::new(island.profile()));
+        let form = form.map_err(|error| op_error(RESULT, error))?;
+        Ok(Self { schema: island.schema(), context, batches, form, runtime })
     }
 
     /// Names and types of the columns.
@@ -138,11 +143,15 @@ impl DeviceResult {
     fn into_arrays(self) -> Result<impl Stream<Item = arrow_device::Result<FFI_ArrowDeviceArray>> + Send + use<>> {
         let queue = self.context.queue().map_err(|error| device_error(RESULT, error))?;
         let (sender, receiver) = tokio::sync::mpsc::channel(AHEAD);
-        let mut batches = self.batches;
+        let (mut batches, form) = (self.batches, self.form);
         let mut tasks = JoinSet::new();
         let forward = async move {
             while let Some(batch) = batches.next().await {
-                let array = batch.and_then(|batch| export(&queue, &batch)).map_err(|error| of_device(&error));
+                let array = match batch {
+                    Ok(batch) => export(&form, &queue, &batch).await,
+                    Err(error) => Err(error),
+                };
+                let array = array.map_err(|error| of_device(&error));
                 let failed = array.is_err();
                 if sender.send(array).await.is_err() || failed {
                     return;
@@ -170,8 +179,9 @@ impl Stream for DeviceResult {
     }
 }
 
-fn export(queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
-    exchange::export(queue, batch).map_err(|error| columnar_error(RESULT, error))
+async fn export(form: &ArrowForm, queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
+    let batch = form.run(queue, batch).await.map_err(|error| op_error(RESULT, error))?;
+    exchange::export(queue, &batch).map_err(|error| columnar_error(RESULT, error))
 }
 
 /// What lies below operators that only bring partitions together, which the result does itself.

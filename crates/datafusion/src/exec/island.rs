@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use columnar::ColumnType;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -70,6 +71,11 @@ impl DeviceIslandExec {
     /// If the session has no device, or a kernel cannot be made; errors of the run come with the stream.
     pub fn execute_device(&self, partition: usize, task: Arc<TaskContext>) -> Result<DeviceBatchStream> {
         run::execute_device(&self.stage, partition, &task)
+    }
+
+    /// How the columns lie on the device.
+    pub(crate) fn types(&self) -> &[ColumnType] {
+        &self.stage.types
     }
 
     /// Names and texts of the kernels.
