@@ -1,11 +1,11 @@
-/* Arrow's view of a string: up to 12 bytes inline; else the first four, buffer 0, and the place in `heap`, where the string
-   must lie. Values under NULLs are views of nothing. */
-FN i128 view_of(str s, const G u8 *heap) {
-  u64 lo = s.len, hi = 0;
-  u32 first = s.len < 4 ? s.len : 4;
-  for (u32 i = 0; i < first; ++i) lo |= (u64)s.p[i] << (32 + 8 * i);
-  if (s.len > 12) hi = (u64)(s.p - heap) << 32;
+/* Arrow's view of a string: up to 12 bytes lie inline; of more the first four, then buffer 0 and the place in `heap`, where
+   the string must lie. No parameter is a `str`: Oclgrind does not know what clang makes of several that are passed so. */
+FN i128 view_of(const G u8 *p, u32 len, const G u8 *heap) {
+  u64 first = len, rest = 0;
+  u32 n = len < 4 ? len : 4;
+  for (u32 i = 0; i < n; ++i) first |= (u64)p[i] << (32 + 8 * i);
+  if (len > 12) rest = (u64)(p - heap) << 32;
   else
-    for (u32 i = 4; i < s.len; ++i) hi |= (u64)s.p[i] << (8 * (i - 4));
-  return i128_make(lo, hi);
+    for (u32 i = 4; i < len; ++i) rest |= (u64)p[i] << (8 * (i - 4));
+  return i128_make(first, rest);
 }

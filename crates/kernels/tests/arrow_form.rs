@@ -43,6 +43,12 @@ enum Nulls {
 
 const NULLS: [Nulls; 4] = [Nulls::Never, Nulls::None, Nulls::Some, Nulls::All];
 
+/// Sizes with patterns of NULLs; long columns, which take their time, with one.
+fn sizes_and_nulls() -> Vec<(usize, Nulls)> {
+    let nulls = |n: usize| if n > 1000 { &NULLS[2..3] } else { &NULLS[..] };
+    SIZES.into_iter().flat_map(|n| nulls(n).iter().map(move |nulls| (n, *nulls))).collect()
+}
+
 impl Nulls {
     fn buffer(self, n: usize, rng: &mut StdRng) -> Option<NullBuffer> {
         match self {
@@ -268,7 +274,7 @@ fn validity_is_moved_and_counted() {
             cases.push(case(floats, Layout::Fixed(Carrier::F64), nulls));
             let fixed = strings(&DataType::Binary, n, nulls, &mut rng);
             let lengths = arrow::array::FixedSizeBinaryArray::try_from_sparse_iter_with_size(
-                (0..n).map(|row| fixed.is_valid(row).then(|| [row as u8; 5])),
+                (0..n).map(|row| fixed.is_valid(row).then_some([row as u8; 5])),
                 5,
             );
             cases.push(case(Arc::new(lengths.unwrap()), Layout::Bytes(5), nulls));
@@ -282,16 +288,14 @@ fn validity_is_moved_and_counted() {
 #[test]
 fn strings_take_the_form_of_their_type() {
     let mut rng = generator();
-    for n in SIZES {
-        for nulls in NULLS {
-            let mut cases = Vec::new();
-            for data_type in string_types() {
-                for layout in [Layout::Offsets32, Layout::Offsets64, Layout::Views] {
-                    cases.push(case(strings(&data_type, n, nulls, &mut rng), layout, nulls));
-                }
+    for (n, nulls) in sizes_and_nulls() {
+        let mut cases = Vec::new();
+        for data_type in string_types() {
+            for layout in [Layout::Offsets32, Layout::Offsets64, Layout::Views] {
+                cases.push(case(strings(&data_type, n, nulls, &mut rng), layout, nulls));
             }
-            check_all(&cases, &mut rng);
         }
+        check_all(&cases, &mut rng);
     }
 }
 
@@ -303,24 +307,22 @@ fn dictionary_type(key: DataType, value: DataType) -> DataType {
 #[test]
 fn codes_of_plain_types_are_decoded() {
     let mut rng = generator();
-    for n in SIZES {
-        for nulls in NULLS {
-            let mut cases = Vec::new();
-            for data_type in string_types() {
-                for (codes, values) in
-                    [(Carrier::U8, Layout::Offsets32), (Carrier::U16, Layout::Offsets64), (Carrier::I32, Layout::Views)]
-                {
-                    cases.push(case(strings(&data_type, n, nulls, &mut rng), dictionary(codes, values), nulls));
-                }
+    for (n, nulls) in sizes_and_nulls() {
+        let mut cases = Vec::new();
+        for data_type in string_types() {
+            for (codes, values) in
+                [(Carrier::U8, Layout::Offsets32), (Carrier::U16, Layout::Offsets64), (Carrier::I32, Layout::Views)]
+            {
+                cases.push(case(strings(&data_type, n, nulls, &mut rng), dictionary(codes, values), nulls));
             }
-            let dates = (0..n).map(|_| rng.random_range(-100..100)).collect::<Int32Array>();
-            let dates = cast(&dates, &DataType::Date32).unwrap();
-            cases.push(case(dates, dictionary(Carrier::U16, Layout::Fixed(Carrier::I32)), Nulls::None));
-            let bytes: Vec<_> = (0..n).map(|row| [row as u8, 1, 2]).collect();
-            let bytes = arrow::array::FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes.into_iter().map(Some), 3);
-            cases.push(case(Arc::new(bytes.unwrap()), dictionary(Carrier::U8, Layout::Bytes(3)), Nulls::None));
-            check_all(&cases, &mut rng);
         }
+        let dates = (0..n).map(|_| rng.random_range(-100..100)).collect::<Int32Array>();
+        let dates = cast(&dates, &DataType::Date32).unwrap();
+        cases.push(case(dates, dictionary(Carrier::U16, Layout::Fixed(Carrier::I32)), Nulls::None));
+        let bytes: Vec<_> = (0..n).map(|row| [row as u8, 1, 2]).collect();
+        let bytes = arrow::array::FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes.into_iter().map(Some), 3);
+        cases.push(case(Arc::new(bytes.unwrap()), dictionary(Carrier::U8, Layout::Bytes(3)), Nulls::None));
+        check_all(&cases, &mut rng);
     }
 }
 
@@ -328,24 +330,22 @@ fn codes_of_plain_types_are_decoded() {
 fn dictionaries_get_natural_codes_and_values() {
     use DataType::*;
     let mut rng = generator();
-    for n in SIZES {
-        for nulls in NULLS {
-            let mut cases = Vec::new();
-            for value in string_types() {
-                let plain = strings(&value, n, nulls, &mut rng);
-                let keys = [(Int32, Carrier::I32), (Int32, Carrier::U8), (Int64, Carrier::U16), (UInt16, Carrier::U8)];
-                for ((key, codes), layout) in
-                    keys.into_iter().zip([Layout::Offsets32, Layout::Offsets64, Layout::Views].iter().cycle())
-                {
-                    let array = cast(&plain, &dictionary_type(key, value.clone())).unwrap();
-                    cases.push(case(array, dictionary(codes, layout.clone()), nulls));
-                }
+    for (n, nulls) in sizes_and_nulls() {
+        let mut cases = Vec::new();
+        for value in string_types() {
+            let plain = strings(&value, n, nulls, &mut rng);
+            let keys = [(Int32, Carrier::I32), (Int32, Carrier::U8), (Int64, Carrier::U16), (UInt16, Carrier::U8)];
+            for ((key, codes), layout) in
+                keys.into_iter().zip([Layout::Offsets32, Layout::Offsets64, Layout::Views].iter().cycle())
+            {
+                let array = cast(&plain, &dictionary_type(key, value.clone())).unwrap();
+                cases.push(case(array, dictionary(codes, layout.clone()), nulls));
             }
-            let numbers: Int64Array = (0..n).map(|_| rng.random_range(-50..50)).collect();
-            let numbers = cast(&numbers, &dictionary_type(Int8, Int64)).unwrap();
-            cases.push(case(numbers, dictionary(Carrier::U8, Layout::Fixed(Carrier::I32)), Nulls::None));
-            check_all(&cases, &mut rng);
         }
+        let numbers: Int64Array = (0..n).map(|_| rng.random_range(-50..50)).collect();
+        let numbers = cast(&numbers, &dictionary_type(Int8, Int64)).unwrap();
+        cases.push(case(numbers, dictionary(Carrier::U8, Layout::Fixed(Carrier::I32)), Nulls::None));
+        check_all(&cases, &mut rng);
     }
 }
 
@@ -362,40 +362,38 @@ fn computed(column: &DeviceColumn, key: &DataType) -> DeviceColumn {
 fn computed_values_of_dictionary_types_are_numbered() {
     let mut rng = generator();
     let queue = queue();
-    for n in SIZES {
-        for nulls in NULLS {
-            let mut cases = Vec::new();
-            for data_type in string_types() {
-                for layout in [Layout::Offsets64, Layout::Views] {
-                    cases.push(case(strings(&data_type, n, nulls, &mut rng), layout, nulls));
-                }
+    for (n, nulls) in sizes_and_nulls() {
+        let mut cases = Vec::new();
+        for data_type in string_types() {
+            for layout in [Layout::Offsets64, Layout::Views] {
+                cases.push(case(strings(&data_type, n, nulls, &mut rng), layout, nulls));
             }
-            let decimal = DataType::Decimal128(12, 2);
-            for carrier in [Carrier::I128, Carrier::I64] {
-                cases.push(case(fixed(&decimal, carrier, n, nulls, &mut rng), Layout::Fixed(carrier), nulls));
-            }
-            cases.push(case(arrow::array::new_null_array(&DataType::Null, n), Layout::Null, Nulls::All));
-            let plain = uploaded(&queue, &cases);
-            let keys = if n <= 128 { [DataType::Int8, DataType::UInt16] } else { [DataType::Int32, DataType::UInt64] };
-            for (key, options) in keys.iter().zip(profiles().collect::<Vec<_>>().iter().cycle()) {
-                for (offset, len) in [(0, n), (1, n), (5, 31)] {
-                    let sliced = plain.slice(offset, len);
-                    let columns: Vec<_> = sliced.columns().iter().map(|column| computed(column, key)).collect();
-                    let types: Vec<_> = columns.iter().map(|column| column.ty().as_ref().clone()).collect();
-                    let fields = types.iter().map(|ty| Field::new("x", ty.data_type.clone(), ty.nullable));
-                    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-                    let batch = DeviceBatch::try_new(schema.clone(), columns, sliced.num_rows()).unwrap();
-                    let form = ArrowForm::try_new(schema, types, options.clone()).unwrap();
-                    let result = block_on(form.run(&queue, &batch)).unwrap();
-                    assert!(result.columns().iter().all(lies_as_arrow), "{n} rows, {nulls:?}");
-                    drop(export(&queue, &result).unwrap());
-                    let (actual, expected) = (down(&queue, &result), down(&queue, &sliced));
-                    for (one, other) in actual.columns().iter().zip(expected.columns()) {
-                        let label = format!("{}, {n} rows, {nulls:?}, {len} from {offset} on", one.data_type());
-                        match other.data_type() {
-                            DataType::Null => assert_eq!(one.logical_null_count(), other.len(), "{label}"),
-                            data_type => assert!(cast(one, data_type).unwrap().as_ref() == other.as_ref(), "{label}"),
-                        }
+        }
+        let decimal = DataType::Decimal128(12, 2);
+        for carrier in [Carrier::I128, Carrier::I64] {
+            cases.push(case(fixed(&decimal, carrier, n, nulls, &mut rng), Layout::Fixed(carrier), nulls));
+        }
+        cases.push(case(arrow::array::new_null_array(&DataType::Null, n), Layout::Null, Nulls::All));
+        let plain = uploaded(&queue, &cases);
+        let keys = if n <= 128 { [DataType::Int8, DataType::UInt16] } else { [DataType::Int32, DataType::UInt64] };
+        for (key, options) in keys.iter().zip(profiles().collect::<Vec<_>>().iter().cycle()) {
+            for (offset, len) in [(0, n), (1, n), (5, 31)] {
+                let sliced = plain.slice(offset, len);
+                let columns: Vec<_> = sliced.columns().iter().map(|column| computed(column, key)).collect();
+                let types: Vec<_> = columns.iter().map(|column| column.ty().as_ref().clone()).collect();
+                let fields = types.iter().map(|ty| Field::new("x", ty.data_type.clone(), ty.nullable));
+                let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+                let batch = DeviceBatch::try_new(schema.clone(), columns, sliced.num_rows()).unwrap();
+                let form = ArrowForm::try_new(schema, types, options.clone()).unwrap();
+                let result = block_on(form.run(&queue, &batch)).unwrap();
+                assert!(result.columns().iter().all(lies_as_arrow), "{n} rows, {nulls:?}");
+                drop(export(&queue, &result).unwrap());
+                let (actual, expected) = (down(&queue, &result), down(&queue, &sliced));
+                for (one, other) in actual.columns().iter().zip(expected.columns()) {
+                    let label = format!("{}, {n} rows, {nulls:?}, {len} from {offset} on", one.data_type());
+                    match other.data_type() {
+                        DataType::Null => assert_eq!(one.logical_null_count(), other.len(), "{label}"),
+                        data_type => assert!(cast(one, data_type).unwrap().as_ref() == other.as_ref(), "{label}"),
                     }
                 }
             }

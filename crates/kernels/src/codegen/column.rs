@@ -97,7 +97,7 @@ impl RowWriter<'_> {
         self.params.need(Section::ViewOf);
         let heap = self.params.add(param, "const G u8 *RESTRICT");
         let code = self.local(CType::I128, CType::I128.zero());
-        self.push(&format!("if ({}) {code} = view_of({}, {heap});", text.valid_code(), text.code));
+        self.push(&format!("if ({0}) {code} = view_of({1}.p, {1}.len, {heap});", text.valid_code(), text.code));
         self.costly();
         Ok(Value { ctype: CType::I128, code, bounds: None, ..text })
     }

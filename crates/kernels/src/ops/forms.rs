@@ -39,8 +39,9 @@ impl Forms {
             kernels.push(rows(name, options, &params, &statements));
         }
         let params = [("offsets", pointer("const ", "i64")), ("heap", pointer("const ", "u8")), ("to", pointer("", "i128"))];
-        let statements = "    to[row] = view_of(str_make(heap + offsets[row], (u32)(offsets[row + 1] - offsets[row])), heap);\n";
-        let mut views = rows("views", options, &params, statements);
+        let len = "(u32)(offsets[row + 1] - offsets[row])";
+        let statements = format!("    to[row] = view_of(heap + offsets[row], {len}, heap);\n");
+        let mut views = rows("views", options, &params, &statements);
         views.params.need(Section::ViewOf);
         kernels.push(views);
         for element in ["u8", "u16", "u32", "u64"] {

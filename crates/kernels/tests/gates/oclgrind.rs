@@ -15,15 +15,17 @@ use arrow::array::{
     StringViewArray,
 };
 use arrow::datatypes::{DataType, Field, Int32Type, Schema};
+use columnar::exchange::lies_as_arrow;
 use columnar::{ColumnType, DeviceBatch, download, natural_types, upload};
 use device::testing::FaultPlan;
 use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
+use kernels::ops::{ArrowForm, GroupBy, Input, Options, Reduce, Select};
 
 use crate::missing;
+use crate::sample::layouts;
 
 /// Debian's place for the library that Oclgrind is as a driver; `OCLGRIND_ICD` names another.
 const DRIVER: &str = "/usr/lib/oclgrind/liboclgrind-rt-icd.so";
@@ -392,6 +394,38 @@ fn group_by_wide_keys() {
 #[test]
 fn group_distinct() {
     clean("group_distinct", |queue| group(queue, &source(None), &[SMALL], &distinct()));
+}
+
+/// Slices in Arrow's form, from every layout that carries the types.
+#[test]
+fn arrow_form() {
+    clean("arrow_form", |queue| {
+        let whole = batch(0);
+        for (field, column) in whole.schema().fields().iter().zip(whole.columns()) {
+            let (mut types, mut columns) = (vec![], vec![]);
+            for layout in layouts(field.data_type()) {
+                let ty = ColumnType { data_type: field.data_type().clone(), nullable: true, layout, bounds: None };
+                let one = Arc::new(Schema::new(vec![field.as_ref().clone()]));
+                let host = RecordBatch::try_new(one.clone(), vec![column.clone()]).unwrap();
+                // Not every layout is one that an upload can give.
+                let Ok(uploaded) = upload(queue, &one, std::slice::from_ref(&ty), &[host]) else { continue };
+                columns.extend_from_slice(uploaded.columns());
+                types.push(ty);
+            }
+            let schema = Arc::new(Schema::new(vec![field.clone(); types.len()]));
+            let batch = DeviceBatch::try_new(schema.clone(), columns, ROWS).unwrap();
+            for options in profiles() {
+                // With a small limit heaps are gathered; what is left of them fits.
+                for (limit, offset, len) in [(1 << 20, 0, ROWS), (1 << 20, 1, 77), (1000, 33, 30)] {
+                    let form = ArrowForm::with_heap_bytes(schema.clone(), types.clone(), options.clone(), limit).unwrap();
+                    let slice = batch.slice(offset, len);
+                    let result = block_on(form.run(queue, &slice)).unwrap();
+                    assert!(result.columns().iter().all(lies_as_arrow));
+                    assert_eq!(rows(queue, &result), rows(queue, &slice));
+                }
+            }
+        }
+    });
 }
 
 /// The gate is one that can fail: kernels with the faults that it looks for are reported.

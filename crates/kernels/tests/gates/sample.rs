@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUni
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
+use kernels::ops::{ArrowForm, GroupBy, Input, Options, Reduce, Select};
 use kernels::support::{supports, supports_aggregate, supports_cast};
 
 /// A program as it is compiled.
@@ -29,6 +29,7 @@ pub fn programs(profile: Profile) -> Vec<Sample> {
         sampler.casts(&data_type);
         sampler.aggregates(&data_type);
         sampler.keys(&data_type);
+        sampler.form(&data_type);
     }
     sampler.resident();
     sampler.queries();
@@ -219,6 +220,17 @@ impl Sampler {
         }
     }
 
+    /// Arrow's form of a type, from every layout that carries it.
+    fn form(&mut self, data_type: &DataType) {
+        let layouts = layouts(data_type).into_iter().flat_map(|layout| [true, false].map(|nullable| (layout.clone(), nullable)));
+        let types: Vec<ColumnType> = layouts
+            .map(|(layout, nullable)| ColumnType { data_type: data_type.clone(), nullable, layout, bounds: None })
+            .collect();
+        let form = ArrowForm::try_new(schema(&types), types, self.options.clone());
+        let name = format!("form of {data_type}");
+        self.add(&name, form.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
+    }
+
     /// Narrow carriers and bounds, as resident tables have them.
     fn resident(&mut self) {
         let decimal = DataType::Decimal128(15, 2);
@@ -362,6 +374,28 @@ fn input(data_type: &DataType) -> Input {
 fn schema(types: &[ColumnType]) -> SchemaRef {
     let fields = types.iter().enumerate().map(|(at, ty)| Field::new(format!("c{at}"), ty.data_type.clone(), ty.nullable));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// Layouts that carry a type: its own and others.
+pub fn layouts(data_type: &DataType) -> Vec<Layout> {
+    use Carrier::*;
+    let own = ColumnType::of(data_type, true).unwrap().layout;
+    let plain = |layout: &Layout| match layout {
+        Layout::Offsets32 | Layout::Offsets64 | Layout::Views => vec![Layout::Offsets32, Layout::Offsets64, Layout::Views],
+        Layout::Fixed(I128) => [I32, I64, I128].map(Layout::Fixed).to_vec(),
+        Layout::Fixed(I64) => [I32, I64].map(Layout::Fixed).to_vec(),
+        Layout::Fixed(U32) => [U16, U32].map(Layout::Fixed).to_vec(),
+        other => vec![other.clone()],
+    };
+    let coded = |codes: Carrier, values: &Layout| {
+        plain(values).into_iter().map(|values| Layout::Dictionary { codes, values: values.into() }).collect::<Vec<_>>()
+    };
+    match &own {
+        Layout::Null => vec![own],
+        // Computed ones lie as plain values.
+        Layout::Dictionary { codes, values } => [coded(*codes, values), coded(U8, values), plain(values)].concat(),
+        _ => [plain(&own), coded(U8, &own), coded(U16, &own)].concat(),
+    }
 }
 
 fn value_type(data_type: &DataType) -> &DataType {
