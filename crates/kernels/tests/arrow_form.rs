@@ -447,6 +447,37 @@ fn views_over_several_heaps_get_one() {
     }
 }
 
+/// Below a NULL a view may name a heap that is not there; what is written is a view of nothing.
+#[test]
+fn views_below_nulls_are_not_looked_up() {
+    let queue = queue();
+    let n = 1000;
+    let blocks = blocks(n);
+    let given = uploaded(&queue, &[case(blocks.clone(), Layout::Views, Nulls::Some)]).columns()[0].clone();
+    let mut views = block_on(queue.read(&given.buffers()[0], 0..n * 16)).unwrap().to_vec();
+    (0..n).filter(|row| blocks.is_null(*row)).for_each(|row| views[row * 16..row * 16 + 16].fill(0xff));
+    let wild = queue.alloc(views.len()).unwrap();
+    queue.write(&wild, 0, &views).unwrap();
+    let mut buffers = given.buffers().to_vec();
+    buffers[0] = wild;
+    let validity = given.validity().map(|(bits, first)| (bits.clone(), first));
+    let column = DeviceColumn::try_new(given.ty().clone(), n, buffers, validity, None, None).unwrap();
+    for options in profiles() {
+        for column in [column.clone(), computed(&column, &DataType::Int32)] {
+            let ty = column.ty().as_ref().clone();
+            let schema = Arc::new(Schema::new(vec![Field::new("x", ty.data_type.clone(), true)]));
+            let batch = DeviceBatch::try_new(schema.clone(), vec![column], n).unwrap();
+            let form = ArrowForm::try_new(schema, vec![ty], options.clone()).unwrap();
+            let formed = block_on(form.run(&queue, &batch)).unwrap().columns()[0].clone();
+            assert!(lies_as_arrow(&formed));
+            let values = formed.dictionary().map_or(&formed, |values| values);
+            let views = block_on(queue.read(&values.buffers()[0], 0..n * 16)).unwrap();
+            let empty = |row: &usize| views[row * 16..row * 16 + 16].iter().all(|byte| *byte == 0);
+            assert!((0..n).filter(|row| blocks.is_null(*row)).all(|row| empty(&row)), "{}", formed.ty().data_type);
+        }
+    }
+}
+
 #[test]
 fn heaps_beyond_32_bits_are_cut_to_what_is_used() {
     let queue = queue();

@@ -42,6 +42,9 @@ pub struct ArrowForm {
     primitives: Primitives,
     /// Writes what the types alone tell that it must be written.
     main: Step,
+    main_program: Program,
+    /// Kernels of [`Column::gathered`].
+    gather_program: Program,
 }
 
 /// How a column is brought into form.
@@ -53,8 +56,6 @@ struct Column {
     /// What `values` are to lie as: of [`Shape::Codes`] the codes.
     target: Layout,
     values: Values,
-    /// For views over several heaps that are one buffer.
-    joined: Option<Step>,
     /// For a heap beyond what 32 bits address: its used bytes go to a new one.
     gathered: Option<Step>,
 }
@@ -126,14 +127,17 @@ impl ArrowForm {
         }
         let mut columns = Vec::with_capacity(types.len());
         let mut writes = Vec::with_capacity(types.len());
+        let (mut kernels, mut gather_kernels) = (vec![], vec![]);
         for (index, field) in schema.fields().iter().enumerate() {
-            let (column, write) = Column::plan(field, index, &types, &options, heap_bytes)?;
+            let (column, write) = Column::plan(field, index, &types, &options, heap_bytes, &mut gather_kernels)?;
             columns.push(column);
             writes.push(write);
         }
         Ok(ArrowForm {
             types: columns.iter().map(|column| (*column.ty).clone()).collect(),
-            main: Step::try_new("form", &types, writes, &options)?,
+            main: Step::try_new("form", &types, writes, &options, &mut kernels)?,
+            main_program: Program::try_new("ArrowForm", &options, kernels)?,
+            gather_program: Program::try_new("ArrowForm", &options, gather_kernels)?,
             forms: Forms::try_new(&options)?,
             primitives: Primitives::try_new(&options)?,
             schema,
@@ -150,21 +154,22 @@ impl ArrowForm {
 
     /// Names and texts of the kernels.
     pub fn kernel_text(&self) -> Vec<(String, String)> {
-        let own = self.steps().flat_map(|step| step.program.kernel_text());
-        let nested = self.nested().flat_map(|form| form.steps().flat_map(|step| step.program.kernel_text()));
+        let own = self.own_programs().flat_map(Program::kernel_text);
+        let nested = self.nested().flat_map(|form| form.own_programs().flat_map(Program::kernel_text));
         self.forms.kernel_text().into_iter().chain(own).chain(nested).collect()
     }
 
     /// The programs as they are compiled, where a batch needs them.
     pub fn programs(&self) -> Vec<String> {
-        let own = self.steps().map(|step| step.program.text().to_owned());
-        let nested = self.nested().flat_map(|form| form.steps().map(|step| step.program.text().to_owned()));
-        [self.primitives.text(), self.forms.text()].map(str::to_owned).into_iter().chain(own).chain(nested).collect()
+        let fixed = [self.primitives.text(), self.forms.text()].into_iter();
+        let nested = self.nested().flat_map(ArrowForm::own_programs);
+        fixed.chain(self.own_programs().chain(nested).map(Program::text)).map(str::to_owned).collect()
     }
 
-    fn steps(&self) -> impl Iterator<Item = &Step> {
-        let own = self.columns.iter().flat_map(|column| [&column.joined, &column.gathered]).flatten();
-        std::iter::once(&self.main).chain(own).filter(|step| !step.is_empty())
+    fn own_programs(&self) -> impl Iterator<Item = &Program> {
+        let gathers = self.columns.iter().any(|column| column.gathered.is_some());
+        let main = (!self.main.is_empty()).then_some(&self.main_program);
+        main.into_iter().chain(gathers.then_some(&self.gather_program))
     }
 
     fn nested(&self) -> impl Iterator<Item = &ArrowForm> {
@@ -202,7 +207,7 @@ impl ArrowForm {
 
         // Both reads are enqueued before either is waited for.
         let mut nulls = Nulls::new(queue, self, batch, forms.as_ref())?;
-        let written = self.main.run(queue, &self.options, &self.primitives, batch);
+        let written = self.main.run(queue, self, &self.main_program, batch);
         let ((), mut written) = try_join(nulls.count(queue), written).await?;
 
         let mut columns = Vec::with_capacity(self.columns.len());
@@ -227,7 +232,8 @@ impl ArrowForm {
     fn needs_forms(&self, batch: &DeviceBatch) -> bool {
         batch.columns().iter().zip(&self.columns).any(|(given, column)| {
             let changes = !lies_as_arrow(given);
-            let converts = matches!(column.values, Values::Offsets) || column.gathers(given, self.heap_bytes);
+            let joins = column.joins(given) || column.gathers(given, self.heap_bytes);
+            let converts = column.values == Values::Offsets || joins;
             let narrows = column.values == Values::Gathered && column.target == Layout::Offsets32;
             let numbers = matches!(column.shape, Shape::Numbered(_));
             changes && (converts || narrows || numbers || column.null_job(given).is_some())
@@ -243,6 +249,7 @@ impl Column {
         types: &[ColumnType],
         options: &Options,
         heap_bytes: usize,
+        gather_kernels: &mut Vec<Kernel>,
     ) -> Result<(Column, Option<Write>)> {
         let from = types.get(index).ok_or_else(|| Error::Internal(format!("column {index} without a type")))?;
         let layout = natural(&from.data_type)?;
@@ -304,19 +311,19 @@ impl Column {
                 return Err(Error::Internal(format!("column \"{}\" of {data_type} in layout {:?}", field.name(), from.layout)));
             }
         };
-        let alone = |prefix: &str, write: Write| {
-            let mut writes = vec![None; types.len()];
-            writes[index] = Some(write);
-            Step::try_new(&format!("{prefix}{index}"), types, writes, options)
-        };
-        let joined = if values == Values::Views { Some(alone("join", views())?) } else { None };
         let may_gather = match values {
             Values::Views | Values::WrittenViews => true,
             Values::Offsets => target == Offsets32,
             _ => false,
         };
-        let gathered = if may_gather { Some(alone("gather", strings())?) } else { None };
-        Ok((Column { name: field.name().clone(), ty: Arc::new(ty), shape, target, values, joined, gathered }, main))
+        let gathered = match may_gather {
+            true => {
+                let writes = (0..types.len()).map(|at| (at == index).then(strings)).collect();
+                Some(Step::try_new(&format!("gather{index}"), types, writes, options, gather_kernels)?)
+            }
+            false => None,
+        };
+        Ok((Column { name: field.name().clone(), ty: Arc::new(ty), shape, target, values, gathered }, main))
     }
 
     /// Refuses more rows than a dictionary's keys can number.
@@ -459,10 +466,13 @@ impl Maker<'_> {
         let (queue, column, given) = (self.queue, self.column, self.given);
         let (n, offset) = (given.len(), given.offset());
         if column.gathers(given, self.form.heap_bytes) {
-            return Ok((self.strings(self.alone(&column.gathered).await?).await?, 0));
+            return Ok((self.strings(self.gathered().await?)?, 0));
         }
         match column.values {
-            Values::Views if column.joins(given) => Ok((self.views(self.alone(&column.joined).await?)?, 0)),
+            Values::Views if column.joins(given) => {
+                let values = Some(self.forms()?.join_views(queue, given)?);
+                Ok((self.views(Formed { values, heap: None })?, 0))
+            }
             Values::Pass | Values::Views => Ok((given.buffers().to_vec(), offset)),
             Values::Offsets => {
                 let [offsets, heap] = given.buffers() else { return Err(self.missing()) };
@@ -474,14 +484,14 @@ impl Maker<'_> {
             }
             Values::Written => Ok((vec![written.and_then(|formed| formed.values).ok_or_else(|| self.missing())?], 0)),
             Values::WrittenViews => Ok((self.views(written.ok_or_else(|| self.missing())?)?, 0)),
-            Values::Gathered => Ok((self.strings(written.ok_or_else(|| self.missing())?).await?, 0)),
+            Values::Gathered => Ok((self.strings(written.ok_or_else(|| self.missing())?)?, 0)),
         }
     }
 
-    /// What a step for this column alone writes.
-    async fn alone(&self, step: &Option<Step>) -> Result<Formed> {
-        let step = step.as_ref().ok_or_else(|| self.missing())?;
-        let mut written = step.run(self.queue, &self.form.options, &self.form.primitives, self.batch).await?;
+    /// The column's strings one after the other.
+    async fn gathered(&self) -> Result<Formed> {
+        let step = self.column.gathered.as_ref().ok_or_else(|| self.missing())?;
+        let mut written = step.run(self.queue, self.form, &self.form.gather_program, self.batch).await?;
         written.get_mut(self.index).and_then(Option::take).ok_or_else(|| self.missing())
     }
 
@@ -493,7 +503,7 @@ impl Maker<'_> {
     }
 
     /// Strings that were written one after the other, in the form that is wanted.
-    async fn strings(&self, formed: Formed) -> Result<Vec<Buffer>> {
+    fn strings(&self, formed: Formed) -> Result<Vec<Buffer>> {
         let (Some(offsets), Some(heap)) = (formed.values, formed.heap) else { return Err(self.missing()) };
         let n = self.given.len();
         Ok(match self.column.target {
@@ -554,10 +564,9 @@ impl Maker<'_> {
     }
 }
 
-/// A program that writes some of the columns.
+/// Kernels of a program that write some of the columns.
 #[derive(Debug, Clone)]
 struct Step {
-    program: Program,
     projection: Projection,
     /// Values of each column, packed where they are bits.
     bits: Vec<bool>,
@@ -587,39 +596,39 @@ struct Formed {
 }
 
 impl Step {
-    fn try_new(prefix: &str, types: &[ColumnType], writes: Vec<Option<Write>>, options: &Options) -> Result<Step> {
+    /// Appends the kernels, named after `prefix`.
+    fn try_new(
+        prefix: &str,
+        types: &[ColumnType],
+        writes: Vec<Option<Write>>,
+        options: &Options,
+        kernels: &mut Vec<Kernel>,
+    ) -> Result<Step> {
         let mut types = types.to_vec();
         for (ty, write) in types.iter_mut().zip(&writes) {
             // Only strings look at validity: below a NULL there may be anything.
             ty.nullable &= write.as_ref().is_none_or(|write| write.kind == Kind::View || write.output.is_str());
         }
-        let mut kernels: Vec<Kernel> = Vec::new();
         let outputs: Vec<_> = writes.iter().map(|write| write.as_ref().map(|write| write.output.clone())).collect();
         let bits = outputs.iter().map(|output| output.as_ref().is_some_and(|output| output.ty.layout == Layout::Bits)).collect();
         let rows = Written { types, profile: options.profile, writes };
-        let projection = Projection::try_new(prefix, &rows, outputs, false, options, &mut kernels)?;
-        Ok(Step { program: Program::try_new("ArrowForm", options, kernels)?, projection, bits })
+        let projection = Projection::try_new(prefix, &rows, outputs, false, options, kernels)?;
+        Ok(Step { projection, bits })
     }
 
     fn is_empty(&self) -> bool {
         self.projection.outputs.iter().all(Option::is_none)
     }
 
-    /// Writes the columns that are the step's.
-    async fn run(
-        &self,
-        queue: &Queue,
-        options: &Options,
-        primitives: &Primitives,
-        batch: &DeviceBatch,
-    ) -> Result<Vec<Option<Formed>>> {
+    /// Writes the columns that are the step's, by kernels of `program`.
+    async fn run(&self, queue: &Queue, form: &ArrowForm, program: &Program, batch: &DeviceBatch) -> Result<Vec<Option<Formed>>> {
         if self.is_empty() {
             return Ok(vec![]);
         }
-        let (program, n) = (&self.program, batch.num_rows());
+        let n = batch.num_rows();
         let loaded = program.load(queue).await?;
-        let primitives = primitives.load(queue).await?;
-        let written = self.projection.run(queue, options, program, &loaded, &primitives, batch, None, n, &[]).await?;
+        let primitives = form.primitives.load(queue).await?;
+        let written = self.projection.run(queue, &form.options, program, &loaded, &primitives, batch, None, n, &[]).await?;
         let formed = written
             .into_iter()
             .zip(&self.bits)

@@ -2,7 +2,7 @@
 //! Kernels that bring buffers into Arrow's form, the same for every source: bitmaps that begin elsewhere and how many bits
 //! they have set, offsets of the other width, views over offsets, codes that number rows.
 
-use columnar::Carrier;
+use columnar::{Carrier, DeviceColumn};
 use device::{Arg, Buffer, Queue};
 
 use super::Options;
@@ -16,8 +16,9 @@ const COUNT_BITS: usize = 1;
 const NARROW_OFFSETS: usize = 2;
 const WIDEN_OFFSETS: usize = 3;
 const VIEWS: usize = 4;
+const JOIN_VIEWS: usize = 5;
 /// For codes of 1, 2, 4 and 8 bytes.
-const NUMBER: usize = 5;
+const NUMBER: usize = 6;
 
 /// Width of a word of bits as Arrow counts them, and bytes of such a word.
 const WORD_BITS: usize = 32;
@@ -44,6 +45,16 @@ impl Forms {
         let mut views = rows("views", options, &params, &statements);
         views.params.need(Section::ViewOf);
         kernels.push(views);
+        let params = [
+            ("from", pointer("const ", "u32")),
+            ("offset", "u64".into()),
+            ("bases", pointer("const ", "u64")),
+            ("nullable", "u32".into()),
+            ("bits", pointer("const ", "u8")),
+            ("first", "u64".into()),
+            ("to", pointer("", "u32")),
+        ];
+        kernels.push(rows("join_views", options, &params, JOIN));
         for element in ["u8", "u16", "u32", "u64"] {
             let params = [("to", pointer("", element))];
             kernels.push(rows(&format!("number_{element}"), options, &params, &format!("    to[row] = ({element})row;\n")));
@@ -134,6 +145,29 @@ impl LoadedForms<'_> {
             ("n", Arg::U64(n as u64)),
         ];
         self.loaded.launch(queue, VIEWS, spread(queue, self.options, n), named)?;
+        Ok(to)
+    }
+
+    /// The views of a column over several heaps as views over the one buffer that these are, of at most 2^32 bytes.
+    pub fn join_views(&self, queue: &Queue, column: &DeviceColumn) -> Result<Buffer> {
+        let [views, _, bases] = column.buffers() else {
+            return Err(Error::Internal("views without bases".into()));
+        };
+        let n = column.len();
+        let to = queue.alloc(n * size_of::<u128>())?;
+        // Without validity the kernel reads none.
+        let (bits, first) = column.validity().unwrap_or((bases, 0));
+        let named = vec![
+            ("from", Arg::Buffer(views)),
+            ("offset", Arg::U64(column.offset() as u64)),
+            ("bases", Arg::Buffer(bases)),
+            ("nullable", Arg::U32(column.validity().is_some().into())),
+            ("bits", Arg::Buffer(bits)),
+            ("first", Arg::U64(first as u64)),
+            ("to", Arg::Buffer(&to)),
+            ("n", Arg::U64(n as u64)),
+        ];
+        self.loaded.launch(queue, JOIN_VIEWS, spread(queue, self.options, n), named)?;
         Ok(to)
     }
 
@@ -229,6 +263,17 @@ fn bits(name: &str, options: &Options, moves: bool) -> Kernel {
     }
     kernel
 }
+
+/// The place in all heaps for the place in one. Below a NULL a view may name any heap: nothing is looked up.
+const JOIN: &str = "    const G u32 *view = from + (row + offset) * 4;
+    G u32 *out = to + row * 4;
+    i32 valid = nullable ? BIT(bits, row + first) : 1;
+    u32 len = valid ? view[0] : 0;
+    out[0] = len;
+    out[1] = valid ? view[1] : 0;
+    out[2] = len > 12 ? 0 : valid ? view[2] : 0;
+    out[3] = len > 12 ? (u32)(bases[view[2]] + view[3]) : valid ? view[3] : 0;
+";
 
 /// Stands before the first kernel that calls it. Reads no byte beyond the last bit's.
 const BITS_FROM: &str = "/* The 32 bits from bit `at` on; those from bit `end` on, which lies behind it, are 0. */

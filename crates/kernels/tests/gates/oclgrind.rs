@@ -400,23 +400,23 @@ fn group_distinct() {
 #[test]
 fn arrow_form() {
     clean("arrow_form", |queue| {
-        let whole = batch(0);
-        for (field, column) in whole.schema().fields().iter().zip(whole.columns()) {
+        // Two batches: views over two heaps.
+        let pieces = [batch(0), batch(ROWS)];
+        for (index, field) in pieces[0].schema().fields().iter().enumerate() {
             let (mut types, mut columns) = (vec![], vec![]);
             for layout in layouts(field.data_type()) {
                 let ty = ColumnType { data_type: field.data_type().clone(), nullable: true, layout, bounds: None };
-                let one = Arc::new(Schema::new(vec![field.as_ref().clone()]));
-                let host = RecordBatch::try_new(one.clone(), vec![column.clone()]).unwrap();
+                let hosts = pieces.clone().map(|piece| piece.project(&[index]).unwrap());
                 // Not every layout is one that an upload can give.
-                let Ok(uploaded) = upload(queue, &one, std::slice::from_ref(&ty), &[host]) else { continue };
+                let Ok(uploaded) = upload(queue, &hosts[0].schema(), std::slice::from_ref(&ty), &hosts) else { continue };
                 columns.extend_from_slice(uploaded.columns());
                 types.push(ty);
             }
             let schema = Arc::new(Schema::new(vec![field.clone(); types.len()]));
-            let batch = DeviceBatch::try_new(schema.clone(), columns, ROWS).unwrap();
+            let batch = DeviceBatch::try_new(schema.clone(), columns, 2 * ROWS).unwrap();
             for options in profiles() {
                 // With a small limit heaps are gathered; what is left of them fits.
-                for (limit, offset, len) in [(1 << 20, 0, ROWS), (1 << 20, 1, 77), (1000, 33, 30)] {
+                for (limit, offset, len) in [(1 << 20, 0, 2 * ROWS), (1 << 20, 1, 77), (1000, 33, 30)] {
                     let form = ArrowForm::with_heap_bytes(schema.clone(), types.clone(), options.clone(), limit).unwrap();
                     let slice = batch.slice(offset, len);
                     let result = block_on(form.run(queue, &slice)).unwrap();
