@@ -5,7 +5,7 @@
 //! file in brackets, whatever the test is about.
 
 /// Each rule in a few words, with its tests, or why there is none.
-const RULES: [(&str, &str, &str); 97] = [
+const RULES: [(&str, &str, &str); 100] = [
     ("R1", "layout of ArrowDeviceArray", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
     ("R2", "layout of ArrowDeviceArrayStream", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
     ("R3", "layout of ArrowAsyncTask", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
@@ -428,6 +428,9 @@ const RULES: [(&str, &str, &str); 97] = [
         "extract_data fills all of the output, or takes none",
         "async_producer::r97_r68_batches_that_are_not_wanted_are_freed, every test [handler.c, data.c]",
     ),
+    ("R98", "capsules have their names, release what nobody took, and serve once", "Python [test_capsules.py]"),
+    ("R99", "unknown keywords and schemas that do not fit are refused", "Python [test_capsules.py]"),
+    ("R100", "methods for the CPU give CPU memory or refuse", "Python [test_capsules.py]"),
 ];
 
 #[test]
@@ -473,7 +476,7 @@ fn the_page_is_the_table() {
          tests that enforce it. The crates' comments and tests name rules by these numbers. This page is written by a test of\n\
          `arrow-device` from the table that it checks: a rule without a test is seen.\n\n\
          `header` to `tools` are modules of `crates/arrow-device/tests/recorder`, where a strict peer in C is the other side; \"every\n\
-         test\" are its checks on every callback, in the file in brackets. `device`, `columnar` and `engine` are the tests with\n\
+         test\" are its checks on every callback, in the file in brackets. `Python` is `crates/arrow-device/tests/python`. `device`, `columnar` and `engine` are the tests with\n\
          devices: `crates/device/src/tests/foreign.rs`, `crates/columnar/src/tests/exchange.rs`,\n\
          `crates/datafusion/tests/suite/exchange.rs`.\n\n\
          | rule | what | tests |\n|---|---|---|\n",
