@@ -117,7 +117,7 @@ pub mod status {
     pub const IO_ERROR: i32 = 5;
     pub const UNKNOWN: i32 = 9;
     pub const NOT_IMPLEMENTED: i32 = 10;
-    pub const CANCELLED: i32 = 7;
+    pub const CANCELLED: i32 = 8;
 }
 
 /// A `Status` of Arrow C++ that is not OK.

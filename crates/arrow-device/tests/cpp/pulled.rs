@@ -17,7 +17,12 @@ const CPU: ArrowDeviceType = ArrowDeviceType::CPU;
 
 /// `count` batches of Arrow C++.
 pub fn cpp_batches(count: i64) -> Vec<CppBatch> {
-    (0..count).map(|start| CppBatch::build(&samples::schema(), &samples::batch_json(start)).unwrap()).collect()
+    (0..count).map(cpp_batch).collect()
+}
+
+/// What [`samples::batch`] is in Arrow C++.
+pub fn cpp_batch(start: i64) -> CppBatch {
+    CppBatch::build(&samples::schema(), &samples::batch_json(start)).unwrap()
 }
 
 fn their_stream(count: i64, end: End) -> Stream {
