@@ -17,8 +17,8 @@
 
 mod arrays;
 mod build;
-// mod deviations;
-// mod handles;
+mod deviations;
+mod handles;
 mod peer;
 mod pulled;
 mod pushed;

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, Schema};
 use arrow_device::async_stream::{
     AsyncBatch, AsyncDeviceStream, AsyncHandler, AsyncStreamOptions, ProduceOptions, produce, produce_on_thread,
 };
@@ -17,7 +17,7 @@ use arrow_device::{Error, Result, cpu, schema};
 use futures::executor::block_on;
 use futures::{FutureExt, Stream, StreamExt, stream};
 
-use crate::peer::{CppConsumer, CppProducer, End, Told, status};
+use crate::peer::{CppBatch, CppConsumer, CppProducer, End, Told, status};
 use crate::pulled::{cpp_batch, cpp_batches};
 use crate::samples;
 use crate::session::{Session, counted, eventually};
@@ -35,9 +35,20 @@ pub struct Pushing {
 
 impl Pushing {
     pub fn start(handler: AsyncHandler, count: i64, end: End, delay_us: i64) -> Self {
+        Self::start_with(handler, &samples::schema(), cpp_batches(count), CPU, end, delay_us)
+    }
+
+    pub fn start_with(
+        handler: AsyncHandler,
+        schema: &Schema,
+        batches: Vec<CppBatch>,
+        device_type: ArrowDeviceType,
+        end: End,
+        delay_us: i64,
+    ) -> Self {
         let tap = Tap::new(handler.into_raw());
         // SAFETY: the tap lives until the producer was joined; the handler behind it, until it is released.
-        let producer = unsafe { CppProducer::start(&samples::schema(), cpp_batches(count), CPU, end, delay_us, tap.handler()) };
+        let producer = unsafe { CppProducer::start(schema, batches, device_type, end, delay_us, tap.handler()) };
         Self { producer, tap }
     }
 
@@ -48,6 +59,11 @@ impl Pushing {
         self.tap.check();
         (told, self.tap.calls())
     }
+
+    /// As [`Self::join`], where the rules are not kept.
+    pub fn join_unchecked(self) -> (Told, Vec<Call>) {
+        (self.producer.join(), self.tap.calls())
+    }
 }
 
 pub fn our_consumer(in_flight: usize) -> (AsyncHandler, AsyncDeviceStream) {
@@ -55,7 +71,7 @@ pub fn our_consumer(in_flight: usize) -> (AsyncHandler, AsyncDeviceStream) {
     unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(in_flight)) }
 }
 
-fn pushed(count: i64, in_flight: usize, end: End, delay_us: i64) -> (Pushing, AsyncDeviceStream) {
+pub fn pushed(count: i64, in_flight: usize, end: End, delay_us: i64) -> (Pushing, AsyncDeviceStream) {
     let (handler, stream) = our_consumer(in_flight);
     (Pushing::start(handler, count, end, delay_us), stream)
 }
@@ -286,7 +302,7 @@ impl Consuming {
     }
 }
 
-fn arrays(count: i64) -> impl Stream<Item = Result<AsyncBatch>> + Send {
+pub fn arrays(count: i64) -> impl Stream<Item = Result<AsyncBatch>> + Send {
     stream::iter((0..count).map(array))
 }
 

@@ -48,6 +48,7 @@ struct State {
     most: i64,
     too_many: bool,
     end_before_release: bool,
+    refuse_tasks: c_int,
 }
 
 // SAFETY: the calls are those of the interface, which come from any thread; what changes is behind a lock.
@@ -113,6 +114,11 @@ impl Tap {
     /// Tells the consumer of the end before `release`: one of Arrow C++ would wait for it for ever.
     pub fn end_before_release(&self) {
         self.state(|state| state.end_before_release = true);
+    }
+
+    /// Refuses all tasks with this code, in place of the consumer.
+    pub fn refuse_tasks(&self, code: c_int) {
+        self.state(|state| state.refuse_tasks = code);
     }
 
     fn state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
@@ -207,6 +213,11 @@ unsafe extern "C" fn on_next_task(handler: *mut Handler, task: *mut Task, metada
             let mut state = (*tap).state.lock().unwrap();
             state.delivered += 1;
             state.too_many |= state.delivered > state.requested;
+            if state.refuse_tasks != 0 {
+                let code = state.refuse_tasks;
+                state.calls.push(Call::Task(code));
+                return code;
+            }
         }
         let private = Box::into_raw(Box::new(TappedTask { task: *task, tap }));
         let mut tapped = Task { extract_data: Some(extract_data), private_data: private.cast() };
