@@ -25,6 +25,11 @@ pub enum Call {
     Extract(bool, c_int),
 }
 
+/// Those of the producer, without what the consumer calls at any time.
+pub fn of_the_handler(calls: &[Call]) -> Vec<&Call> {
+    calls.iter().filter(|call| !matches!(call, Call::Request(_) | Call::Cancel | Call::Extract(..))).collect()
+}
+
 /// The handler between a producer and the handler of a consumer. Lives longer than both.
 pub struct Tap {
     // Raw, because C writes through it.
@@ -151,8 +156,7 @@ impl Tap {
     #[track_caller]
     pub fn check(&self) {
         let calls = self.calls();
-        let handler: Vec<_> =
-            calls.iter().filter(|call| !matches!(call, Call::Request(_) | Call::Cancel | Call::Extract(..))).collect();
+        let handler = of_the_handler(&calls);
         assert_eq!(handler.last(), Some(&&Call::Release), "{calls:?}");
         assert_eq!(handler.iter().filter(|call| ***call == Call::Release).count(), 1, "{calls:?}");
         assert!(matches!(handler[0], Call::Schema(_) | Call::Error(..) | Call::Release), "R80: {calls:?}");
