@@ -52,8 +52,8 @@ struct Wheel {
 
 impl Wheel {
     fn find() -> Result<Self, String> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let python = printed(Command::new("sh").arg("scripts/python-peers.sh").current_dir(root))?;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/python-peers.sh");
+        let python = printed(&mut Command::new(script))?;
         let python = python.lines().last().unwrap_or_default();
         let ask = "import pyarrow; print(pyarrow.get_include()); print(pyarrow.get_library_dirs()[0])";
         let told = printed(Command::new(python).args(["-c", ask]))?;
@@ -70,11 +70,12 @@ impl Wheel {
 }
 
 fn printed(command: &mut Command) -> Result<String, String> {
-    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let output = command.stdin(Stdio::null()).output();
+    let program = command.get_program().to_string_lossy();
+    let output = output.map_err(|error| format!("{program} does not run: {error}"))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_string()),
-        false => Err(format!("{command:?} failed: {}", said.trim())),
+        false => Err(format!("{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim())),
     }
 }
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where Arrow C++ breaks the interface, one by one; `docs/conformance.md` lists them under these numbers.
+//! Where Arrow C++ breaks the interface, one by one; the conformance checklist lists them under these numbers.
 //!
 //! Each test sees the breach and that ours gets along with it. It fails once the breach is gone: then its tolerance can be
 //! thought over, and its entry removed.
 
-use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringArray};
 use arrow::datatypes::Schema;
 use arrow::ffi::FFI_ArrowSchema;
-use arrow_device::async_stream::AsyncBatch;
-use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
+use arrow_device::async_stream::{AsyncBatch, ProduceOptions, produce_on_thread};
+use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
+use arrow_device::stream::export_iterator;
 use arrow_device::{Error, ImportedArray, Result, cpu, schema};
 use futures::executor::block_on;
 use futures::{StreamExt, stream};
@@ -20,11 +22,10 @@ use crate::peer::{CppArray, CppReader, End, status};
 use crate::pulled::cpp_batches;
 use crate::pushed::{Consuming, Pushing, arrays, our_consumer, pushed, serve};
 use crate::samples;
-use crate::session::{Count, Session, count, eventually};
+use crate::session::{Count, Session, count, counted, eventually};
 use crate::tap::{Call, of_the_handler};
 
 const CPU: ArrowDeviceType = ArrowDeviceType::CPU;
-const GARBAGE: u8 = 0xAB;
 
 /// A known breach, by its number.
 struct Deviation(&'static str, &'static str);
@@ -44,33 +45,40 @@ const Y6_OFFSET: Deviation = Deviation("Y6", "reads the last offset of strings b
 const Y8_METADATA: Deviation = Deviation("Y8", "takes the metadata of an error for a text: one byte arrives");
 const Y9_LOST: Deviation = Deviation("Y9", "never extracts the tasks that wait when an error comes");
 const Y10_DROPPED: Deviation = Deviation("Y10", "a dropped reader neither cancels nor extracts the tasks that wait");
+const Y11_UNKNOWN_DEVICE: Deviation = Deviation("Y11", "loses an array of a stream whose device type it does not know");
 
 impl Deviation {
     #[track_caller]
     fn seen(&self, seen: bool) {
         let Self(number, what) = self;
-        assert!(seen, "Arrow C++ no longer deviates: {what} ({number}); drop it from the list here and in docs/conformance.md");
+        assert!(
+            seen,
+            "Arrow C++ no longer deviates: {what} ({number}); drop it from the list here and in the conformance checklist"
+        );
     }
 }
 
-/// Bytes that a careless consumer might have in its structs.
-fn garbage<T>(value: &mut T) {
-    // SAFETY: only for structs of C of which any bytes are a value, and which own nothing.
-    unsafe { std::ptr::write_bytes((value as *mut T).cast::<u8>(), GARBAGE, size_of::<T>()) };
-}
+/// What a careless consumer might have in its structs.
+const STALE: i64 = i64::from_ne_bytes([0xAB; 8]);
 
-const STALE: i64 = i64::from_ne_bytes([GARBAGE; 8]);
+fn stale() -> ManuallyDrop<FFI_ArrowDeviceArray> {
+    let mut array = ManuallyDrop::new(FFI_ArrowDeviceArray::empty());
+    array.array.length = STALE;
+    array.device_id = STALE;
+    array.sync_event = std::ptr::without_provenance_mut(STALE as usize);
+    array.reserved = [STALE; 3];
+    array
+}
 
 #[test]
 fn y1_reserved_is_not_cleared() {
     Session::run(|_session| {
-        let mut array = std::mem::ManuallyDrop::new(FFI_ArrowDeviceArray::empty());
-        array.reserved = [STALE; 3];
+        let mut array = stale();
         let mut schema = FFI_ArrowSchema::empty();
         cpp_batches(1)[0].export_to(&mut array, &mut schema).unwrap();
         Y1_RESERVED.seen(array.reserved == [STALE; 3]);
         // Ours does not mind.
-        let array = std::mem::ManuallyDrop::into_inner(array);
+        let array = ManuallyDrop::into_inner(array);
         // SAFETY: both were written by Arrow C++.
         let array = unsafe { ImportedArray::import(array, &schema::import_field(schema).unwrap()).unwrap() };
         assert_eq!(cpu::import_batch(array).unwrap(), samples::batch(0));
@@ -81,15 +89,12 @@ fn y1_reserved_is_not_cleared() {
 fn y1_the_end_of_a_stream_leaves_stale_fields() {
     Session::run(|_session| {
         let mut stream = CppReader::new(&samples::schema(), vec![], CPU, End::PLAIN).export().unwrap();
-        let mut array = std::mem::ManuallyDrop::new(FFI_ArrowDeviceArray::empty());
-        garbage(&mut array);
+        let mut array = stale();
         let get_next = stream.get_next.unwrap();
         // SAFETY: a live stream and an output.
         assert_eq!(unsafe { get_next(&mut stream, &mut *array) }, 0);
         assert!(array.is_released());
-        let stale: [*mut c_void; 1] = [std::ptr::without_provenance_mut(STALE as usize)];
-        Y1_STALE.seen(array.sync_event == stale[0] && array.device_id == STALE && array.array.length == STALE);
-        drop::<FFI_ArrowDeviceArrayStream>(stream);
+        Y1_STALE.seen(array.sync_event.addr() == STALE as usize && array.device_id == STALE && array.array.length == STALE);
     });
 }
 
@@ -202,7 +207,7 @@ fn y4_a_failed_extraction_is_told_as_success() {
 #[test]
 fn y6_strings_are_read_before_their_event() {
     Session::run(|_session| {
-        let texts: ArrayRef = std::sync::Arc::new(StringArray::from(vec!["a", "b"]));
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
         let field = cpu::field_of(&texts);
         assert!(has_offsets_of_bytes(field.data_type()));
         // What it takes for the last offset is not written yet.
@@ -224,10 +229,10 @@ fn y8_the_metadata_of_an_error_is_cut() {
     Session::run(|_session| {
         let mut consuming = Consuming::new(1);
         let field = schema::batch_field(&samples::schema());
-        let options = arrow_device::async_stream::ProduceOptions::default();
+        let options = ProduceOptions::default();
         let options = options.with_error_metadata(|_| vec![("page".into(), "7".into())]);
         let source = stream::iter([Err::<AsyncBatch, _>(Error::Other("a lost disk".into()))]);
-        let thread = arrow_device::async_stream::produce_on_thread(source, &field, CPU, consuming.handler(), options).unwrap();
+        let thread = produce_on_thread(source, &field, CPU, consuming.handler(), options).unwrap();
         consuming.consumer.schema().unwrap();
         // The number of pairs, up to its first zero byte.
         Y8_METADATA.seen(consuming.consumer.error_metadata_len() == 1);
@@ -265,6 +270,34 @@ fn y10_a_dropped_reader_tells_nobody() {
         thread.join().unwrap();
         let calls = consuming.free();
         Y10_DROPPED.seen(!told && session.live() == 2 && !calls.iter().any(|call| matches!(call, Call::Extract(..))));
+        session.leaks(2);
+    });
+}
+
+/// Ours, asked for an array on such a device, gives it back when it drops.
+#[test]
+fn y11_arrays_on_unknown_devices_are_lost() {
+    Session::run(|session| {
+        let field = schema::batch_field(&samples::schema());
+        let array = || -> Result<FFI_ArrowDeviceArray> {
+            let mut array = cpu::export_batch(&samples::batch(0))?;
+            array.device_type = ArrowDeviceType::VULKAN;
+            Ok(counted(array))
+        };
+        let stream = export_iterator(&field, ArrowDeviceType::VULKAN, [array()]).unwrap();
+        let failure = CppReader::import(stream).unwrap().read().unwrap_err();
+        assert!(failure.text.contains("not registered"), "{failure}");
+        Y11_UNKNOWN_DEVICE.seen(session.live() == 1);
+
+        let mut consuming = Consuming::new(1);
+        let source = stream::iter([array().map(AsyncBatch::from)]);
+        let options = ProduceOptions::default();
+        let thread = produce_on_thread(source, &field, ArrowDeviceType::VULKAN, consuming.handler(), options).unwrap();
+        consuming.consumer.schema().unwrap();
+        let failure = consuming.consumer.read().unwrap_err();
+        assert!(failure.text.contains("not registered"), "{failure}");
+        consuming.end(thread);
+        Y11_UNKNOWN_DEVICE.seen(session.live() == 2);
         session.leaks(2);
     });
 }

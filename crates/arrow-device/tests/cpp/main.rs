@@ -25,3 +25,4 @@ mod pushed;
 mod samples;
 mod session;
 mod tap;
+mod tools;
