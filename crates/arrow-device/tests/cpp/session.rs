@@ -39,7 +39,7 @@ pub fn count(which: Count) -> i64 {
 /// A test's turn.
 pub struct Session {
     _turn: MutexGuard<'static, ()>,
-    bytes: i64,
+    before: [i64; 4],
     leaks: i64,
 }
 
@@ -59,11 +59,9 @@ impl Session {
         LIVE.store(0, Ordering::SeqCst);
         GIVEN.store(0, Ordering::SeqCst);
         // SAFETY: no conditions.
-        let bytes = unsafe {
-            (functions.peer_device_reset)();
-            (functions.peer_bytes_allocated)()
-        };
-        Some(Self { _turn: turn, bytes, leaks: 0 })
+        unsafe { (functions.peer_device_reset)() };
+        // A test that failed may have left something, which is not this one's.
+        Some(Self { _turn: turn, before: held(), leaks: 0 })
     }
 
     /// How many arrays of ours were given away.
@@ -84,12 +82,18 @@ impl Session {
     /// All is released on both sides, or will be soon: other threads may be at it.
     #[track_caller]
     fn end(self) {
-        // SAFETY: no conditions.
-        let bytes = || unsafe { (peer().peer_bytes_allocated)() } - self.bytes;
-        let state = || (self.live() - self.leaks, bytes(), count(Count::Live), count(Count::Events), count(Count::Breaches));
-        eventually(|| state() == (0, 0, 0, 0, 0));
-        assert_eq!(state(), (0, 0, 0, 0, 0), "our arrays, bytes of Arrow C++, device memories, events, breaches");
+        let left = || (self.live() - self.leaks, held());
+        let nothing = (0, self.before);
+        eventually(|| left() == nothing);
+        assert_eq!(left(), nothing, "our arrays, and [bytes of Arrow C++, device memories, events, breaches]");
     }
+}
+
+/// What Arrow C++ and the device hold.
+fn held() -> [i64; 4] {
+    // SAFETY: no conditions.
+    let bytes = unsafe { (peer().peer_bytes_allocated)() };
+    [bytes, count(Count::Live), count(Count::Events), count(Count::Breaches)]
 }
 
 /// Whether it becomes true, within ten seconds.
