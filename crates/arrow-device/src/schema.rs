@@ -17,6 +17,12 @@ use crate::{Error, Result, metadata};
 /// More children in a foreign schema than this are refused as corrupt.
 const MAX_CHILDREN: usize = 1 << 20;
 
+/// `ARROW_FLAG_NULLABLE`.
+const NULLABLE: i64 = 2;
+
+/// `ARROW_FLAG_MAP_KEYS_SORTED`.
+const MAP_KEYS_SORTED: i64 = 4;
+
 /// The field that a record batch of `schema` has as an array: a struct without nulls, with the schema's metadata.
 ///
 /// # Examples
@@ -50,7 +56,32 @@ pub fn export_field(field: &Field) -> Result<FFI_ArrowSchema> {
         return Err(unsupported(&"a name or time zone in it has a NUL, where texts of C end"));
     }
     let schema = guard("export of the schema", || Ok(FFI_ArrowSchema::try_from(field)))?;
-    schema.map_err(|error| unsupported(&error))
+    let mut schema = schema.map_err(|error| unsupported(&error))?;
+    // SAFETY: made of this type just now.
+    unsafe { complete_flags(field.data_type(), &mut schema) };
+    Ok(schema)
+}
+
+/// Sets flags that arrow-rs loses: that a map's keys are sorted, which it overwrites with the flags of the map's field, and
+/// that the values of a dictionary may be null, without which consumers do not look at their validity.
+///
+/// # Safety
+/// `schema` is arrow-rs's conversion of `data_type`.
+unsafe fn complete_flags(data_type: &DataType, schema: &mut FFI_ArrowSchema) {
+    if let DataType::Map(_, true) = data_type {
+        schema.flags |= MAP_KEYS_SORTED;
+    }
+    for (index, child) in (0..num_children(data_type)).filter_map(|index| Some((index, child_field(data_type, index)?))) {
+        // SAFETY: the conversion has made as many children as the type has, each of the type of its field.
+        unsafe { complete_flags(child.data_type(), &mut **schema.children.add(index)) };
+    }
+    if let DataType::Dictionary(_, values) = data_type {
+        // SAFETY: the conversion has made a dictionary of the type of the values.
+        let dictionary = unsafe { &mut *schema.dictionary };
+        dictionary.flags |= NULLABLE;
+        // SAFETY: as above.
+        unsafe { complete_flags(values, dictionary) };
+    }
 }
 
 /// Whether a text that C ends at a NUL has one; arrow-rs panics for some of these.
@@ -174,6 +205,7 @@ unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str>> {
 #[cfg(test)]
 mod tests {
     use std::ptr::{null, null_mut};
+    use std::sync::Arc;
 
     use arrow::datatypes::TimeUnit;
 
@@ -203,6 +235,35 @@ mod tests {
         // SAFETY: exported here.
         let error = unsafe { import_schema(export_field(&list()).unwrap()) }.unwrap_err();
         assert!(error.to_string().contains("expected a struct of columns, got List"), "{error}");
+    }
+
+    #[test]
+    fn r32_sorted_keys_of_maps_stay_sorted_wherever_the_map_is() {
+        let entries = vec![Field::new("key", DataType::Int8, false), Field::new("value", DataType::Int8, true)];
+        let entries = Arc::new(Field::new("entries", DataType::Struct(entries.into()), false));
+        let map = |sorted| DataType::Map(Arc::clone(&entries), sorted);
+        for sorted in [true, false] {
+            let list = DataType::List(Field::new("item", map(sorted), true).into());
+            let rows = DataType::Struct(vec![Field::new("a", DataType::Int8, true), Field::new("b", map(sorted), true)].into());
+            let dictionary = DataType::Dictionary(DataType::Int8.into(), list.clone().into());
+            for data_type in [map(sorted), list, rows, dictionary] {
+                let field = Field::new("x", data_type, true);
+                // SAFETY: exported here.
+                assert_eq!(unsafe { import_field(export_field(&field).unwrap()) }.unwrap(), field);
+            }
+        }
+        assert_eq!(export_field(&Field::new("x", map(true), true)).unwrap().flags, NULLABLE | MAP_KEYS_SORTED);
+    }
+
+    #[test]
+    fn r32_values_of_a_dictionary_may_be_null() {
+        let dictionary = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());
+        let list = DataType::List(Field::new("item", dictionary.clone(), false).into());
+        for (data_type, depth) in [(dictionary, 0), (list, 1)] {
+            let schema = export_field(&Field::new("x", data_type, false)).unwrap();
+            let field = (0..depth).fold(&schema, |field, _| field.child(0));
+            assert_eq!((field.flags, field.dictionary().unwrap().flags), (0, NULLABLE));
+        }
     }
 
     #[test]

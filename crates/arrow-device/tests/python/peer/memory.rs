@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counts what this library allocates, so that tests see every leak of it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+static ALLOCATED: AtomicI64 = AtomicI64::new(0);
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+struct Counting;
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size() as i64, Relaxed);
+        // SAFETY: the caller keeps to the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size() as i64, Relaxed);
+        // SAFETY: the caller keeps to the contract.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+pub(crate) fn allocated_bytes() -> i64 {
+    ALLOCATED.load(Relaxed)
+}

@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Puts pyarrow and nanoarrow (from PyPI) into a virtual environment, target/python-peers, once, and prints the
+# path of its interpreter. Where they are there already, nothing is looked up. The tests of arrow-device that
+# talk to these peers run this script.
+set -eu
+
+packages=${PYTHON_PEERS:-pyarrow==26.0.1 nanoarrow==0.9.0}
+target=$(cd "$(dirname "$0")/.." && pwd)/target/python-peers
+python=$target/bin/python
+pip="pip --disable-pip-version-check"
+
+say() { echo "python-peers.sh: $*" >&2; }
+
+present() { [ "$(cat "$target/installed" 2>/dev/null)" = "$packages" ] && "$python" -c "" 2>/dev/null; }
+
+# With pip from outside where there is one: Debian's python3 has no pip to put into an environment.
+install() {
+    rm -rf "$target"
+    if python3 -m pip --version >/dev/null 2>&1; then
+        python3 -m venv --without-pip "$target" && pip="python3 -m $pip --python $python"
+    else
+        python3 -m venv "$target" && pip="$python -m $pip"
+    fi >&2 || return 1
+    # shellcheck disable=SC2086 # lists of words
+    $pip install --quiet --retries 1 --timeout 20 --only-binary=:all: $packages >&2
+}
+
+# Tests run at the same time; one of them installs.
+mkdir -p "$(dirname "$target")"
+if ! present && command -v flock >/dev/null && [ -z "${PYTHON_PEERS_LOCKED:-}" ]; then
+    PYTHON_PEERS_LOCKED=1 exec flock "$target.lock" "$0"
+fi
+if ! present; then
+    say "installing $packages into $target"
+    if ! install; then
+        say "not installed: needs python3 with venv and pip (on Debian or Ubuntu: apt-get install python3-venv), and PyPI"
+        exit 1
+    fi
+    # Written last: an interrupted install is made again.
+    echo "$packages" >"$target/installed"
+fi
+echo "$python"
