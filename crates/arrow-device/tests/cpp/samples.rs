@@ -172,6 +172,10 @@ fn nested() -> Vec<Sample> {
         }
         map.append(entries.first() != Some(&("c", Some(3)))).unwrap();
     }
+    let map = map.finish();
+    let map_json = r#"[[["a", 1], ["b", null]], [], null, [], [["d", 4]]]"#;
+    let DataType::Map(entries, _) = map.data_type().clone() else { unreachable!() };
+    let sorted = MapArray::new(entries, map.offsets().clone(), map.entries().clone(), map.nulls().cloned(), true);
     let mut deep = MapBuilder::new(names(), Int16Builder::new(), ListBuilder::new(BooleanBuilder::new()));
     for row in 0..5 {
         deep.keys().append_value(row);
@@ -213,7 +217,8 @@ fn nested() -> Vec<Sample> {
             r#"[[["a", null]], [null, [""]], [], [["more than twelve bytes of text", "ü"]], [[]]]"#,
         ),
         new(lists, lists_json),
-        new(map.finish(), r#"[[["a", 1], ["b", null]], [], null, [], [["d", 4]]]"#),
+        new(sorted, map_json),
+        new(map, map_json),
         new(deep.finish(), deep_json),
         new(UnionArray::try_new(members.clone(), ids.clone(), None, sparse).unwrap(), union_json),
         new(UnionArray::try_new(members, ids, Some(places), dense).unwrap(), union_json),
