@@ -79,7 +79,7 @@ fn node<'a>(lines: &mut impl Iterator<Item = &'a [u8]>, made: &mut Vec<Made>, de
             count,
             table.cast::<*mut FFI_ArrowSchema>() as usize,
             values as usize,
-            release as usize,
+            release as *const () as usize,
             0,
         ])
     };
