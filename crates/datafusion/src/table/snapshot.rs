@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, Resident, ResidentBuilder};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec_datafusion_err, exec_err};
@@ -166,21 +165,22 @@ impl SnapshotBuilder {
 
 /// Whether DataFusion may know this bound. Its planner casts bounds to what a filter compares them with, and fails where a
 /// day or time long ago has no nanoseconds, though no row that the filter keeps is compared so.
-fn survives_comparisons(bound: &ArrayRef) -> bool {
-    let nanoseconds = DataType::Timestamp(TimeUnit::Nanosecond, None);
-    let strict = CastOptions { safe: false, ..CastOptions::default() };
-    match bound.data_type() {
-        DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _) => {
-            cast_with_options(bound, &nanoseconds, &strict).is_ok()
-        }
-        _ => true,
-    }
+fn survives_comparisons(bound: &ScalarValue) -> bool {
+    use ScalarValue::*;
+    let (ticks, nanoseconds) = match bound {
+        Date32(Some(days)) => (i64::from(*days), 86_400_000_000_000),
+        TimestampSecond(Some(ticks), _) => (*ticks, 1_000_000_000),
+        Date64(Some(ticks)) | TimestampMillisecond(Some(ticks), _) => (*ticks, 1_000_000),
+        TimestampMicrosecond(Some(ticks), _) => (*ticks, 1_000),
+        _ => return true,
+    };
+    ticks.checked_mul(nanoseconds).is_some()
 }
 
 fn column_statistics(column: &columnar::ColumnStatistics) -> ColumnStatistics {
     let value = |array: &Option<ArrayRef>| {
-        let known = array.as_ref().filter(|array| survives_comparisons(array));
-        known.and_then(|array| ScalarValue::try_from_array(array, 0).ok()).map_or(Precision::Absent, Precision::Exact)
+        let bound = array.as_ref().and_then(|array| ScalarValue::try_from_array(array, 0).ok());
+        bound.filter(survives_comparisons).map_or(Precision::Absent, Precision::Exact)
     };
     ColumnStatistics {
         null_count: Precision::Exact(column.null_count),
