@@ -32,7 +32,7 @@ async fn main() -> Result<()> {
     second.register_table("pushed", Arc::new(AsyncDeviceStreamTable::try_new(stream).await?))?;
     let groups = second.sql("SELECT k, count(*) AS rows, sum(v) AS sum FROM pushed GROUP BY k ORDER BY k LIMIT 5").await?;
     groups.show().await?;
-    producer.join().await.map_err(|error| DataFusionError::External(Box::new(error)))??;
+    producer.join().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
     Ok(())
 }
 

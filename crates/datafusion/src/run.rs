@@ -9,7 +9,6 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, SchemaRef};
-use arrow_device::ImportedArray;
 use columnar::{DeviceBatch, DeviceColumn, Gathering, Layout, exchange};
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_datafusion_err, internal_err};
@@ -17,11 +16,11 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use device::{DeviceKind, Queue};
+use device::{DeviceKind, Event, Queue};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
 
-use crate::exchange::of_query;
+use crate::exchange::{ImportedArrayStream, of_query};
 use crate::graph::{Stage, StageKind};
 use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
@@ -62,6 +61,18 @@ impl Run {
         let queue = queue.metered(meter.meter());
         self.meters.lock().push(meter);
         queue
+    }
+
+    /// Waits until no more than [`BATCHES_AHEAD`] batches of an input are on their way through the kernels. Whoever asks for
+    /// another one has enqueued at least the first kernels that read the one before.
+    async fn stay_close(&self, consumed: &mut VecDeque<Event>, operator: &str) -> Result<()> {
+        consumed.push_back(self.queue.record().map_err(|error| device_error(operator, error))?);
+        if consumed.len() > BATCHES_AHEAD
+            && let Some(oldest) = consumed.pop_front()
+        {
+            oldest.wait().await.map_err(|error| device_error(operator, error))?;
+        }
+        Ok(())
     }
 
     /// Waits for the queues, then writes what the meters counted into the operators' metrics.
@@ -148,18 +159,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             stream::iter(batches.collect::<Vec<_>>()).boxed()
         }
         StageKind::Stream { source, columns } => {
-            let (source_schema, columns) = (Arc::clone(source.schema()), columns.clone());
-            let operator = stage.operator.clone();
-            let import = move |array: arrow_device::Result<ImportedArray>| {
-                let (queue, schema, columns, operator) =
-                    (queue.clone(), source_schema.clone(), columns.clone(), operator.clone());
-                async move {
-                    let array = array.map_err(of_query)?;
-                    let batch = exchange::import(&queue, array, &schema, &columns).await;
-                    batch.map_err(|error| columnar_error(&operator, error))
-                }
-            };
-            source.open()?.then(import).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
+            import(source.open()?, Arc::clone(source.schema()), columns.clone(), stage, run, queue)
         }
         StageKind::Columns { input, columns } => {
             let (columns, schema) = (columns.clone(), Arc::clone(&stage.schema));
@@ -188,14 +188,7 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
     stream::try_unfold((input, VecDeque::new(), None), move |(mut input, mut consumed, mut rest)| {
         let (stage, run, queue) = (Arc::clone(&stage), Arc::clone(&run), queue.clone());
         async move {
-            // Whoever asks for another batch has enqueued at least the first kernels that read the one before.
-            let failed = |error| device_error(&stage.operator, error);
-            consumed.push_back(run.queue.record().map_err(failed)?);
-            if consumed.len() > BATCHES_AHEAD
-                && let Some(oldest) = consumed.pop_front()
-            {
-                oldest.wait().await.map_err(failed)?;
-            }
+            run.stay_close(&mut consumed, &stage.operator).await?;
             let failed = |error| columnar_error(&stage.operator, error);
             // Where one batch was full, the next one most often is.
             let expected = if consumed.len() > 1 { run.batch_rows } else { 0 };
@@ -224,6 +217,31 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
             let uploaded = gathering.finish().map_err(failed)?;
             let next = (!uploaded.is_empty()).then(|| (stream::iter(uploaded.into_iter().map(Ok)), (input, consumed, rest)));
             Ok::<_, DataFusionError>(next)
+        }
+    })
+    .try_flatten()
+    .boxed()
+}
+
+/// Imports device arrays of somebody else, a few ahead of the kernels as [`upload`] does, and no more rows at once.
+fn import(
+    arrays: ImportedArrayStream,
+    schema: SchemaRef,
+    columns: Vec<usize>,
+    stage: &Arc<Stage>,
+    run: &Arc<Run>,
+    queue: Queue,
+) -> DeviceBatchStream {
+    let (operator, run, batch_rows) = (stage.operator.clone(), Arc::clone(run), run.batch_rows);
+    stream::try_unfold((arrays, VecDeque::new()), move |(mut arrays, mut consumed)| {
+        let (operator, run, queue) = (operator.clone(), Arc::clone(&run), queue.clone());
+        let (schema, columns) = (Arc::clone(&schema), columns.clone());
+        async move {
+            run.stay_close(&mut consumed, &operator).await?;
+            let Some(array) = arrays.next().await else { return Ok(None) };
+            let batch = exchange::import(&queue, array.map_err(of_query)?, &schema, &columns).await;
+            let batch = batch.map_err(|error| columnar_error(&operator, error))?;
+            Ok::<_, DataFusionError>(Some((stream::iter(pieces(batch, batch_rows).map(Ok)), (arrays, consumed))))
         }
     })
     .try_flatten()

@@ -103,9 +103,9 @@ impl Buffer {
     }
 
     /// Device memory of somebody else, alive as long as `guardian`. What `home` waits for before, other queues do too.
-    pub(crate) fn foreign(memory: Memory, guardian: Guardian, home: &Arc<Lane>) -> Self {
+    pub(crate) fn foreign(memory: Memory, len: usize, guardian: Guardian, home: &Arc<Lane>) -> Self {
         let uses = Uses::new(vec![(Arc::clone(home), home.last())]);
-        let (home, len, owner) = (Arc::clone(home), memory.bytes, Owner::Foreign(guardian));
+        let (home, owner) = (Arc::clone(home), Owner::Foreign(guardian));
         Self(Arc::new(Inner { memory, len, home, uses, owner, meters: Meters::default() }))
     }
 

@@ -2,7 +2,7 @@
 //! What a driver must do: the one trait behind every device.
 //!
 //! Handles are plain integers that only the driver that made them understands. Everything that
-//! enqueues returns at once; only [`Driver::wait`] blocks, and only the completion thread calls it.
+//! enqueues returns at once; only [`Driver::wait`] and [`Driver::fetch`] block, and only threads made for waiting call them.
 //! Ownership, lifetimes, pooling and counting are the business of the types above this trait.
 
 use std::fmt::Debug;
@@ -76,8 +76,8 @@ pub struct Grid {
 /// One opened device.
 ///
 /// # Safety
-/// The unsafe methods take handles that must come from this very driver object, must not have been
-/// freed, and must stay alive until the work that uses them has completed.
+/// The unsafe methods take handles that must come from this very driver object (but for memory and events of others, where
+/// a method says so), must not have been freed, and must stay alive until the work that uses them has completed.
 pub trait Driver: Debug + Send + Sync {
     /// What is known of the device.
     fn info(&self) -> &DeviceInfo;
@@ -99,7 +99,8 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// The handle is live, what writes the memory has completed, and `to .. to + bytes` is the caller's.
     unsafe fn fetch(&self, handle: u64, to: usize, bytes: usize) -> Result<()>;
-    /// Whether [`wait_on`](Self::wait_on) takes an event of somebody else; [`wait`](Self::wait) always does.
+    /// Whether [`wait_on`](Self::wait_on) takes an event of somebody else; [`wait`](Self::wait) always does. The failure of
+    /// its work, if that is known.
     ///
     /// # Safety
     /// The event is live.

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use futures::channel::oneshot;
 
 use crate::buffer::Guardian;
-use crate::driver::{Foreign, RawEvent};
+use crate::driver::{Foreign, Memory, RawEvent};
 use crate::queue::QUEUE_GONE;
-use crate::{Buffer, Queue, Result};
+use crate::{Buffer, Error, Queue, Result};
 
 impl Queue {
     /// Makes whatever is enqueued from now on wait for an event of somebody else, a `CUevent` or `cl_event`.
@@ -40,30 +40,44 @@ impl Queue {
         }
     }
 
-    /// Uses device memory of somebody else, a `CUdeviceptr` or `cl_mem`, from its first byte to the end of its
-    /// allocation; nobody may write it. In place, except for memory of another OpenCL context, which is copied.
+    /// Uses device memory of somebody else, a `CUdeviceptr` or `cl_mem`: `len` bytes of it, or where that is not known
+    /// all to the end of its allocation; nobody may write it. In place, except for memory of another OpenCL context, which
+    /// is copied.
     ///
     /// What writes the memory is waited for with [`wait_for_foreign`](Self::wait_for_foreign) before. Foreign memory
     /// does not count towards the limit.
     ///
     /// # Errors
-    /// The driver's, for memory of another device; as [`alloc`](Self::alloc) for a copy.
+    /// `Range` where the allocation is shorter; the driver's, for memory of another device; as [`alloc`](Self::alloc) for a
+    /// copy.
     ///
     /// # Safety
     /// Until `guardian` is dropped, the memory stays allocated and unwritten.
-    pub unsafe fn adopt(&self, handle: u64, guardian: Guardian) -> impl Future<Output = Result<Buffer>> + Send + use<> {
+    pub unsafe fn adopt(
+        &self,
+        handle: u64,
+        len: Option<usize>,
+        guardian: Guardian,
+    ) -> impl Future<Output = Result<Buffer>> + Send + use<> {
         // SAFETY: the caller's promise.
         let found = unsafe { self.driver().adopt(handle) };
         let queue = self.clone();
         async move {
-            let bytes = match found? {
-                Foreign::InPlace(memory) => return Ok(Buffer::foreign(memory, guardian, queue.lane())),
-                Foreign::Elsewhere(bytes) => bytes,
-            };
+            let found = found?;
+            let (Foreign::InPlace(Memory { bytes: all, .. }) | Foreign::Elsewhere(all)) = found;
+            let bytes = len.unwrap_or(all);
+            if bytes > all {
+                return Err(Error::Range { call: "adopt", start: 0, end: bytes, len: all });
+            }
+            if let Foreign::InPlace(memory) = found {
+                return Ok(Buffer::foreign(memory, bytes, guardian, queue.lane()));
+            }
+            // The copy is made beside the queue: what the queue was told to wait for comes first.
+            queue.finish().await?;
             let driver = queue.driver().clone();
             let fetch = move || {
                 let mut copy = vec![0u64; bytes.div_ceil(8)];
-                // SAFETY: the guardian comes along, and the copy has as many bytes.
+                // SAFETY: the guardian comes along, what writes the memory was waited for, and the copy has as many bytes.
                 unsafe { driver.fetch(handle, copy.as_mut_ptr() as usize, bytes) }?;
                 Ok(copy)
             };

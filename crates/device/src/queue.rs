@@ -260,14 +260,15 @@ impl Queue {
     /// # Errors
     /// As [`upload`](Self::upload).
     pub fn constant(&self, bytes: &'static [u8]) -> Result<Buffer> {
-        let mut constants = self.context().constants().lock();
-        let known = constants.get(&(bytes.as_ptr() as usize));
+        let key = bytes.as_ptr() as usize;
+        let known = self.context().constants().lock().get(&key).cloned();
         // One whose upload has failed since holds anything.
         if let Some(known) = known.filter(|known| known.len() == bytes.len() && known.home().outcome().is_ok()) {
-            return Ok(known.clone());
+            return Ok(known);
         }
+        // Without the lock: an upload may wait. Two at once do no harm.
         let constant = self.upload(Bytes::from_static(bytes))?;
-        constants.insert(bytes.as_ptr() as usize, constant.clone());
+        self.context().constants().lock().insert(key, constant.clone());
         Ok(constant)
     }
 

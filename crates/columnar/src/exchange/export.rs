@@ -36,7 +36,8 @@ pub fn lies_as_arrow(column: &DeviceColumn) -> bool {
 /// given before has, and with it what wrote the batch. The memory is free again when the consumer has released the array.
 ///
 /// # Errors
-/// `Malformed` for a column that does not [lie as Arrow does](lies_as_arrow); the device's refusal of an event.
+/// `Malformed` for a column that does not [lie as Arrow does](lies_as_arrow); the device's refusal of an event, or the failure
+/// of work before it, where that is known already.
 ///
 /// # Examples
 /// ```
@@ -59,6 +60,10 @@ pub fn export(queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray
     batch.columns().iter().for_each(|column| column.for_each_buffer(&mut |buffer| buffers.push(buffer.clone())));
     let event = queue.record_after(&buffers)?;
     let cell = event.raw().map(|raw| Box::new(raw.0));
+    if cell.is_none() {
+        // Without an event the data is complete (R21): not after a failure.
+        event.is_done()?;
+    }
     // The device type's event is a pointer: the cell has its width.
     let sync_event = cell.as_deref().map_or(ptr::null_mut(), |cell| ptr::from_ref(cell).cast_mut().cast());
     let owner = Exported { _buffers: buffers, _event: event, _cell: cell };

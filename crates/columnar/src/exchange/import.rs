@@ -36,15 +36,17 @@ pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, col
     let projected: SchemaRef = Arc::new(schema.project(columns)?);
     let types = natural_types(&projected)?;
     check_home(queue, &array)?;
-    if let Some(event) = event_of(&array) {
-        let guardian: Guardian = Arc::new(());
-        // SAFETY: the array holds its event (R16), and it lives longer than this wait.
-        unsafe { queue.wait_for_foreign(event, guardian) }.await?;
+    let array = Arc::new(array);
+    let event = event_of(&array)?;
+    if let Some(event) = event {
+        // SAFETY: the array holds its event (R16), and the guardian the array.
+        unsafe { queue.wait_for_foreign(event, Arc::clone(&array) as Guardian) }.await?;
     }
     if cpu::is_host(array.device_type()) {
-        if !array.sync_event().is_null() {
+        if event.is_some() {
             queue.finish().await?;
         }
+        let Ok(array) = Arc::try_unwrap(array) else { return invalid("it is still being waited for".into()) };
         // SAFETY: just waited for.
         let batch = cpu::import_batch(unsafe { array.assume_complete() })?;
         let batch = batch.with_schema(Arc::clone(schema))?.project(columns)?;
@@ -53,10 +55,11 @@ pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, col
     if array.len() == 0 {
         return upload(queue, &projected, &types, &[RecordBatch::new_empty(projected.clone())]);
     }
-    let array = Arc::new(array);
     let view = array.view();
     if view.null_count() != Some(0) && view.validity().is_some() {
-        return invalid("rows of a record batch must not be null".into());
+        return invalid(
+            "rows of a record batch must not be null, and these have a validity that says so or is not counted".into(),
+        );
     }
     if view.num_children() != schema.fields().len() {
         return invalid(format!("expected {} columns, got {}", schema.fields().len(), view.num_children()));
@@ -100,11 +103,17 @@ fn check_home(queue: &Queue, array: &ImportedArray) -> Result<()> {
     .into())
 }
 
-fn event_of(array: &ImportedArray) -> Option<RawEvent> {
+fn event_of(array: &ImportedArray) -> Result<Option<RawEvent>> {
     let cell = array.sync_event().cast::<*mut c_void>();
-    // SAFETY: the import's caller promised that the pointer, if there is one, points to the native event (R24, R48), which is
-    // itself a pointer for CUDA and OpenCL, the only types with events that `check_home` lets pass.
-    (!cell.is_null()).then(|| RawEvent(unsafe { cell.read_unaligned() } as u64))
+    if cell.is_null() {
+        return Ok(None);
+    }
+    if !array.device_type().has_events() {
+        return invalid(format!("it has an event, and {} has none (R22)", array.device_type()));
+    }
+    // SAFETY: the import's caller promised that the pointer points to the native event (R24, R48), which is itself a pointer
+    // for CUDA and OpenCL, the only types with events that `check_home` lets pass.
+    Ok(Some(RawEvent(unsafe { cell.read_unaligned() } as u64)))
 }
 
 fn invalid<T>(what: String) -> Result<T> {
@@ -161,23 +170,23 @@ impl Importer<'_> {
         let Some(buffer) = view.buffer(index).filter(|buffer| !buffer.ptr.is_null()) else { return Ok(self.queue.alloc(0)?) };
         let handle = buffer.ptr as u64;
         // SAFETY: the import's caller promised memory of this device, alive and unwritten until the array is released.
-        let adopted = unsafe { self.queue.adopt(handle, Arc::clone(self.array) as Guardian) }.await?;
-        let needed = buffer.len_bytes.unwrap_or(0);
-        if adopted.len() < needed {
-            return invalid(format!(
-                "buffer {index} of column \"{}\" ({}) needs {needed} bytes, got {}",
+        let adopted = unsafe { self.queue.adopt(handle, buffer.len_bytes, Arc::clone(self.array) as Guardian) }.await;
+        let adopted = adopted.or_else(|error| match error {
+            device::Error::Range { end, len, .. } => invalid(format!(
+                "buffer {index} of column \"{}\" ({}) needs {end} bytes, got {len}",
                 field.name(),
-                field.data_type(),
-                adopted.len()
-            ));
-        }
+                field.data_type()
+            )),
+            error => Err(error.into()),
+        })?;
+        // Strings begin anywhere in their heap: kernels ask no alignment of it.
+        let is_heap = matches!(buffer.kind, BufferKind::Bytes | BufferKind::Variadic);
         let is_pointer = self.queue.context().info().driver == DriverKind::Cuda;
-        if !is_pointer || handle.is_multiple_of(ALIGN) {
+        if !is_pointer || is_heap || handle.is_multiple_of(ALIGN) {
             return Ok(adopted);
         }
-        let bytes = buffer.len_bytes.unwrap_or(adopted.len());
-        let aligned = self.queue.alloc(bytes)?;
-        self.queue.copy(&adopted, 0, &aligned, 0, bytes)?;
+        let aligned = self.queue.alloc(adopted.len())?;
+        self.queue.copy(&adopted, 0, &aligned, 0, adopted.len())?;
         Ok(aligned)
     }
 

@@ -252,3 +252,31 @@ fn nullable_columns_without_validity_have_one_for_kernels() {
     assert_eq!(back.columns()[0].null_count(), Some(0));
     assert_same(&down(&queue, &back).unwrap(), &host, "no nulls");
 }
+
+/// Rows of a batch that begin in the middle of its columns, at any bit of their bitmaps.
+#[test]
+fn offset_of_the_whole_batch_counts() {
+    let mut rng = generator();
+    let queue = shared();
+    for data_type in plain_types() {
+        for (offset, len) in [(0, 300), (1, 299), (77, 100), (299, 1), (300, 0)] {
+            let array = lying(&data_type, 300, Nulls::Some, &mut rng);
+            let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
+            let mut exported = exchange::export(&queue, &batch).unwrap();
+            (exported.array.offset, exported.array.length) = (offset as i64, len as i64);
+            let back = import(&queue, exported, batch.schema()).unwrap();
+            assert_same(&down(&queue, &back).unwrap(), &array.slice(offset, len), format!("{data_type} from {offset} on, {len}"));
+        }
+    }
+}
+
+#[test]
+fn event_of_a_device_type_without_events_is_refused() {
+    let queue = shared();
+    let array: ArrayRef = Arc::new(Int32Array::from_iter_values(0..7));
+    let mut exported = cpu::export_batch(&batch_of(&array)).unwrap();
+    let mut cell = 0u64;
+    exported.sync_event = (&raw mut cell).cast();
+    let error = import(&queue, exported, &schema_of(&array)).unwrap_err().to_string();
+    assert!(error.contains("it has an event, and CPU has none (R22)"), "{error}");
+}

@@ -37,7 +37,8 @@ const RESULT: &str = "DeviceResult";
 ///
 /// As a [`Stream`] it gives [`DeviceBatch`]es, within the tokio runtime of the session. For others it becomes an
 /// [`ArrowDeviceArrayStream`](Self::into_device_stream) or is [pushed](Self::push_into) into an async handler; these may be
-/// read on any thread. Dropping either stops the query and gives its memory back.
+/// read on any thread that does not run the runtime's tasks (within tokio, in `spawn_blocking`: a pull blocks). Dropping either
+/// stops the query and gives its memory back.
 ///
 /// What a plan computes on the host at its end is uploaded; with `device.fallback = 'error'` there is no such plan.
 ///
@@ -127,12 +128,14 @@ impl DeviceResult {
 
     /// Pushes the rows into a handler, as many batches as it asks for. Ends once it has called the handler's `release`.
     ///
-    /// # Errors
-    /// If the device refuses a queue; failures of the query are told to the handler.
-    pub async fn push_into(self, handler: AsyncHandler) -> Result<()> {
+    /// Failures are told to the handler.
+    pub async fn push_into(self, handler: AsyncHandler) {
         let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
-        produce(self.into_arrays()?, &field, device_type, handler, ProduceOptions::default()).await;
-        Ok(())
+        let arrays = match self.into_arrays() {
+            Ok(arrays) => arrays.boxed(),
+            Err(error) => stream::iter([Err(of_device(&error))]).boxed(),
+        };
+        produce(arrays, &field, device_type, handler, ProduceOptions::default()).await;
     }
 
     fn field(&self) -> Field {
@@ -156,6 +159,11 @@ impl DeviceResult {
                 if sender.send(array).await.is_err() || failed {
                     return;
                 }
+            }
+            // Work of the exports that failed after they were handed out.
+            if let Err(error) = queue.finish().await {
+                // The consumer may be gone: nobody waits for the error.
+                _ = sender.send(Err(of_device(&device_error(RESULT, error)))).await;
             }
         };
         tasks.spawn_on(forward, &self.runtime);

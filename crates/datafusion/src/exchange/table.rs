@@ -56,19 +56,18 @@ pub struct DeviceStreamTable {
 }
 
 impl DeviceStreamTable {
-    /// A table of the rows of one stream, which one scan can read; a second one is an error.
+    /// A table of the rows of one stream, which one scan can read; a second one is an error. A thread of its own begins to
+    /// pull at once, a few arrays ahead of the scan.
     ///
     /// # Errors
-    /// If the arrays are not record batches, or their columns have no names of their own.
+    /// If the arrays are not record batches.
     pub fn try_new(reader: ArrowDeviceArrayStreamReader) -> Result<Self> {
         let schema = schema_of(&reader)?;
         Ok(Self { source: Arc::new(Source::once("ArrowDeviceArrayStream", schema, pulled(reader)?)) })
     }
 
-    /// A table whose every scan reads a new stream that `factory` makes, each of `schema`.
-    ///
-    /// # Errors
-    /// None here; a scan fails if `factory` does or its stream has another schema.
+    /// A table whose every scan reads a new stream that `factory` makes, each of `schema`. A scan fails if `factory` does, or
+    /// if its stream has another schema.
     pub fn from_factory(
         schema: SchemaRef,
         factory: impl Fn() -> Result<ArrowDeviceArrayStreamReader> + Send + Sync + 'static,

@@ -246,7 +246,7 @@ fn dropping_either_end_returns_the_memory() {
         let first = stream.next().await.unwrap().unwrap();
         drop(stream);
         drop(first);
-        producer.await.unwrap().unwrap();
+        producer.await.unwrap();
         assert_returned(&context, before);
         // The batches of a result may outlive it, and its session.
         let rows = result(&ctx, "SELECT i + 1 AS j FROM t WHERE i > 5").await;

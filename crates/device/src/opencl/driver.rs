@@ -226,6 +226,8 @@ impl Driver for OpenClDriver {
 
     unsafe fn takes_event(&self, event: RawEvent) -> Result<bool> {
         let _alone = self.alone();
+        // PoCL never runs what waits for an event that has failed before.
+        self.status("clGetEventInfo", event)?;
         let context = event::get_event_data(event.0 as cl_event, event::CL_EVENT_CONTEXT);
         let context: usize = self.check("clGetEventInfo", context)?.try_into().map_or(0, usize::from_ne_bytes);
         Ok(context == self.context as usize)

@@ -43,7 +43,7 @@ fn lend(from: &Queue, to: &Queue, turns: u64) -> Result<(Buffer, Arc<AtomicBool>
         block_on(unsafe { to.wait_for_foreign(event, Arc::clone(&guardian)) })?;
     }
     // SAFETY: the guardian holds the buffer, which nobody writes.
-    let adopted = block_on(unsafe { to.adopt(lent.raw().handle, guardian) })?;
+    let adopted = block_on(unsafe { to.adopt(lent.raw().handle, Some(4096), guardian) })?;
     Ok((adopted, returned))
 }
 
@@ -80,9 +80,12 @@ fn memory_of_this_context_is_used_in_place() -> Result<()> {
     check(&from, &to)?;
     let lent = from.alloc(1000)?;
     // SAFETY: the guardian is the buffer.
-    let adopted = block_on(unsafe { to.adopt(lent.raw().handle, Arc::new(lent.clone())) })?;
+    let adopted = block_on(unsafe { to.adopt(lent.raw().handle, None, Arc::new(lent.clone())) })?;
     assert_eq!((adopted.raw().handle, adopted.len()), (lent.raw().handle, lent.raw().bytes));
     assert_eq!(context.pool().in_use(), lent.raw().bytes);
+    // SAFETY: as above.
+    let longer = block_on(unsafe { to.adopt(lent.raw().handle, Some(1 << 20), Arc::new(lent.clone())) });
+    assert!(matches!(longer, Err(Error::Range { .. })));
     Ok(())
 }
 
@@ -125,7 +128,30 @@ fn what_is_no_memory_is_refused() -> Result<()> {
         return Ok(());
     }
     // SAFETY: CUDA says of any number whether it is an address of its own.
-    let refused = block_on(unsafe { context.queue()?.adopt(8, Arc::new(())) });
+    let refused = block_on(unsafe { context.queue()?.adopt(8, None, Arc::new(())) });
     assert!(matches!(refused, Err(Error::Driver { .. })));
     Ok(())
+}
+
+/// PoCL never runs what waits for an event that has failed already: it is an error before it is waited for.
+#[test]
+fn event_that_has_failed_is_an_error() -> Result<()> {
+    let context = context();
+    if context.info().driver == DriverKind::Cuda {
+        println!("skipped: CUDA's events do not fail by themselves");
+        return Ok(());
+    }
+    let queue = context.queue()?;
+    let buffer = queue.alloc(8)?;
+    let own = cl3::memory::get_mem_object_data(buffer.raw().handle as *mut _, cl3::memory::CL_MEM_CONTEXT).unwrap();
+    let own = usize::from_ne_bytes(own.try_into().unwrap()) as *mut _;
+    // SAFETY: the context is that of a living buffer.
+    let event = unsafe { cl3::event::create_user_event(own) }.unwrap();
+    cl3::event::set_user_event_status(event, -5).unwrap();
+    // SAFETY: released below only.
+    let waited = block_on(unsafe { queue.wait_for_foreign(RawEvent(event as u64), Arc::new(())) });
+    assert!(matches!(waited, Err(Error::Driver { code: -5, .. })), "{waited:?}");
+    // SAFETY: made above, and nothing waits for it.
+    unsafe { cl3::event::release_event(event) }.unwrap();
+    block_on(queue.finish())
 }
