@@ -3,7 +3,6 @@
 //!
 //! The one file above `device` with `unsafe`: it brings together what the import of an array has promised of its pointers and
 //! what the driver needs promised.
-#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -28,9 +28,12 @@ pub use upload::DeviceUploadExec;
 
 use std::sync::Arc;
 
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 
 /// Whether a plan node computes on the device (below an island's top).
 pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -62,6 +65,22 @@ pub(crate) fn fused_below(input: &Arc<dyn ExecutionPlan>) -> Vec<&'static str> {
     }
 }
 
+/// The properties of a leaf: one partition of rows in no order.
+pub(crate) fn leaf_properties(schema: SchemaRef) -> Arc<PlanProperties> {
+    let properties = PlanProperties::new(
+        EquivalenceProperties::new(schema),
+        Partitioning::UnknownPartitioning(1),
+        EmissionType::Incremental,
+        Boundedness::Bounded,
+    );
+    Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
+}
+
+/// The names of a scan's columns, as EXPLAIN lists them.
+pub(crate) fn column_names(schema: &Schema) -> String {
+    schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
+}
+
 pub(crate) fn refuse<T>(name: &str) -> Result<T> {
     internal_err!("{name} runs inside a DeviceIslandExec and has no rows of its own for the host")
 }
@@ -69,6 +88,64 @@ pub(crate) fn refuse<T>(name: &str) -> Result<T> {
 pub(crate) fn refuse_stream(name: &str) -> Result<SendableRecordBatchStream> {
     refuse(name)
 }
+
+/// The methods of `ExecutionPlan` that all leaves share, whatever they read; `rows` is what they are the rows of.
+macro_rules! leaf_methods {
+    ($name:literal, rows of $rows:literal) => {
+        fn name(&self) -> &str {
+            $name
+        }
+
+        fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {
+            &self.properties
+        }
+
+        fn children(&self) -> Vec<&std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+            Vec::new()
+        }
+
+        fn apply_expressions(
+            &self,
+            _f: &mut dyn FnMut(
+                &std::sync::Arc<dyn datafusion::physical_expr::PhysicalExpr>,
+            ) -> datafusion::common::Result<datafusion::common::tree_node::TreeNodeRecursion>,
+        ) -> datafusion::common::Result<datafusion::common::tree_node::TreeNodeRecursion> {
+            Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+        }
+
+        fn replace_children(
+            self: std::sync::Arc<Self>,
+            children: Vec<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>>,
+            _options: datafusion::physical_plan::ReplaceChildrenOptions,
+        ) -> datafusion::common::Result<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+            if children.is_empty() { Ok(self) } else { datafusion::common::internal_err!("{} has no children", $name) }
+        }
+
+        fn with_new_children(
+            self: std::sync::Arc<Self>,
+            children: Vec<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>>,
+        ) -> datafusion::common::Result<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+            use datafusion::physical_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+            self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
+        }
+
+        fn execute(
+            &self,
+            _partition: usize,
+            _context: std::sync::Arc<datafusion::execution::TaskContext>,
+        ) -> datafusion::common::Result<datafusion::execution::SendableRecordBatchStream> {
+            datafusion::common::internal_err!(
+                "the rows of {} need a session with a device: build its state with SessionStateBuilderExt::with_device",
+                $rows
+            )
+        }
+
+        fn metrics(&self) -> Option<datafusion::physical_plan::metrics::MetricsSet> {
+            Some(self.metrics.clone_inner())
+        }
+    };
+}
+pub(crate) use leaf_methods;
 
 /// Implements `DisplayAs` and `ExecutionPlan` for a row-wise device operator that keeps the host
 /// operator it stands for: schema, properties and statistics are that operator's, over the device child.

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{Int64Type, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions, ProduceOptions, produce_on_thread};
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArrayStream};
 use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
-use arrow_device::{ImportedArray, cpu, schema};
+use arrow_device::{ArrayExport, ImportedArray, cpu, schema};
 use columnar::exchange;
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::SessionContext;
@@ -256,6 +256,38 @@ fn dropping_either_end_returns_the_memory() {
         assert!(context.pool().in_use() > 0 && kept[0].len() > 0);
         drop(kept);
         assert_returned(&context, 0);
+    });
+}
+
+/// A producer that is faster than the kernels has few arrays with the query at a time.
+#[test]
+fn query_keeps_few_arrays_of_a_fast_producer() {
+    struct Alive(Arc<AtomicUsize>);
+    impl Drop for Alive {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    block_on(async {
+        let ctx = strict(1);
+        let (alive, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let schema = Arc::new(Schema::new(vec![Field::new("i", DataType::Int64, false)]));
+        let (living, most) = (Arc::clone(&alive), Arc::clone(&peak));
+        let arrays = (0..200).map(move |_| {
+            most.fetch_max(living.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let values: Vec<i64> = (1_000_000..1_020_000).collect();
+            let buffers = vec![std::ptr::null(), values.as_ptr().cast()];
+            let column = ArrayExport::new(values.len()).buffers(buffers).owner(Box::new((values, Alive(Arc::clone(&living)))));
+            ArrayExport::batch(20_000, vec![column])?.export(ArrowDeviceType::CPU, -1, std::ptr::null_mut())
+        });
+        let stream = export_iterator(&schema::batch_field(&schema), ArrowDeviceType::CPU, arrays).unwrap();
+        ctx.register_table("t", Arc::new(DeviceStreamTable::try_new(reader(stream)).unwrap())).unwrap();
+        // Much to compute, and nothing that the host waits for batch by batch.
+        let sql = "SELECT sum(TRY_CAST(CAST(i AS VARCHAR) AS BIGINT)) AS s FROM t";
+        let sum = answer(&ctx, sql).await.unwrap();
+        assert_eq!(sum.batches[0].column(0).as_primitive::<Int64Type>().value(0), 200 * (1_000_000..1_020_000i64).sum::<i64>());
+        assert!(peak.load(Ordering::SeqCst) <= 12, "{} arrays at a time", peak.load(Ordering::SeqCst));
+        assert_eq!(alive.load(Ordering::SeqCst), 0);
     });
 }
 

@@ -63,10 +63,16 @@ fn check(from: &Queue, to: &Queue) -> Result<()> {
     }
     drop(adopted);
     block_on(to.finish())?;
-    // The thread that waits for the queue gives it back, a moment after it has said that all is done.
-    for _ in 0..1000 {
+    assert_returned(&returned);
+    Ok(())
+}
+
+/// The thread that waits gives things back a moment after it has said that all is done.
+#[track_caller]
+fn assert_returned(returned: &AtomicBool) {
+    for _ in 0..5000 {
         if returned.load(SeqCst) {
-            return Ok(());
+            return;
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -133,6 +139,40 @@ fn what_is_no_memory_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// An event of the context of `buffer` that completes when it is told to.
+fn user_event(buffer: &Buffer) -> cl3::types::cl_event {
+    let context = cl3::memory::get_mem_object_data(buffer.raw().handle as *mut _, cl3::memory::CL_MEM_CONTEXT).unwrap();
+    let context = usize::from_ne_bytes(context.try_into().unwrap()) as *mut _;
+    cl3::event::create_user_event(context).unwrap()
+}
+
+/// A thread waits for an event of another context; whoever stops caring must not take the event from under it.
+#[test]
+fn event_outlives_a_wait_that_nobody_waits_for() -> Result<()> {
+    let (context, other) = (context(), context());
+    if context.info().driver == DriverKind::Cuda {
+        println!("skipped: queues wait for CUDA's events of any context");
+        return Ok(());
+    }
+    let buffer = other.queue()?.alloc(8)?;
+    let event = user_event(&buffer);
+    let returned = Arc::new(AtomicBool::new(false));
+    let guardian: crate::Guardian = Arc::new(Lender(buffer, Arc::clone(&returned)));
+    let queue = context.queue()?;
+    // SAFETY: released below, after the guardian was dropped.
+    let mut wait = Box::pin(unsafe { queue.wait_for_foreign(RawEvent(event as u64), guardian) });
+    let mut polls = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(wait.as_mut().poll(&mut polls).is_pending());
+    drop(wait);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(!returned.load(SeqCst), "given back while a thread waits for it");
+    cl3::event::set_user_event_status(event, 0).unwrap();
+    assert_returned(&returned);
+    // SAFETY: made above, and nothing waits for it any more.
+    unsafe { cl3::event::release_event(event) }.unwrap();
+    Ok(())
+}
+
 /// PoCL never runs what waits for an event that has failed already: it is an error before it is waited for.
 #[test]
 fn event_that_has_failed_is_an_error() -> Result<()> {
@@ -143,10 +183,7 @@ fn event_that_has_failed_is_an_error() -> Result<()> {
     }
     let queue = context.queue()?;
     let buffer = queue.alloc(8)?;
-    let own = cl3::memory::get_mem_object_data(buffer.raw().handle as *mut _, cl3::memory::CL_MEM_CONTEXT).unwrap();
-    let own = usize::from_ne_bytes(own.try_into().unwrap()) as *mut _;
-    // SAFETY: the context is that of a living buffer.
-    let event = unsafe { cl3::event::create_user_event(own) }.unwrap();
+    let event = user_event(&buffer);
     cl3::event::set_user_event_status(event, -5).unwrap();
     // SAFETY: released below only.
     let waited = block_on(unsafe { queue.wait_for_foreign(RawEvent(event as u64), Arc::new(())) });
