@@ -15,7 +15,7 @@ use crate::meter::{Counters, Totals};
 use crate::pinned::Pinned;
 use crate::pool::Pool;
 use crate::program::Compiler;
-use crate::{Buffer, DeviceConfig, DeviceEntry, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices_for, opencl};
+use crate::{Buffer, DeviceConfig, DeviceEntry, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices_for, exit, opencl};
 
 /// From so many queues on, an idle one is reused although work of its former user is still going on.
 const MANY_QUEUES: usize = 32;
@@ -46,6 +46,30 @@ struct Lanes {
     idle: Vec<Arc<Lane>>,
     /// All that may still be alive.
     all: Vec<Weak<Lane>>,
+}
+
+impl Inner {
+    /// All lanes that are alive.
+    fn lanes(&self) -> Vec<Arc<Lane>> {
+        self.lanes.lock().all.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// A context that may be gone.
+pub(crate) struct WeakContext(Weak<Inner>);
+
+impl WeakContext {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// Sees to the completion of everything that was enqueued; a context that is alive stays so for ever.
+    pub(crate) fn settle_and_keep(&self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.lanes().iter().for_each(Lane::settle_later);
+            std::mem::forget(inner);
+        }
+    }
 }
 
 impl fmt::Debug for Context {
@@ -90,7 +114,7 @@ impl Context {
         if let Some(log) = &config.log {
             log(&format!("{} is \"{}\" of \"{}\", {limit} bytes of memory", info.label(), info.name, info.platform));
         }
-        Ok(Self(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             info,
             lanes: Mutex::default(),
             constants: Mutex::default(),
@@ -101,7 +125,9 @@ impl Context {
             loss,
             driver,
             config,
-        })))
+        });
+        exit::waits_for(WeakContext(Arc::downgrade(&inner)));
+        Ok(Self(inner))
     }
 
     /// What is known of the device.
@@ -161,17 +187,15 @@ impl Context {
 
     /// Waits, on this thread, for every compilation and for everything that was enqueued in any queue.
     ///
-    /// Where a process may end while something that nobody waits for is at work, as a query that failed or was
-    /// dropped, it calls this first and keeps the context to its end: the threads of an OpenCL driver for
-    /// the CPU crash where the driver's code is taken down beside them.
+    /// A process whose main thread opened a context ends only once nothing is at work in a driver. Another one
+    /// calls this first where it may end beside its work: a driver for the CPU crashes if it is taken down then.
     ///
     /// # Errors
     /// The failure of a queue that something still refers to.
     pub fn synchronize(&self) -> Result<()> {
         self.0.compiler.synchronize();
-        let lanes: Vec<Arc<Lane>> = self.0.lanes.lock().all.iter().filter_map(Weak::upgrade).collect();
         let mut first = Ok(());
-        for lane in lanes {
+        for lane in self.0.lanes() {
             first = first.and(lane.synchronize());
         }
         first

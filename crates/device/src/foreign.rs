@@ -6,6 +6,7 @@ use futures::channel::oneshot;
 
 use crate::buffer::Guardian;
 use crate::driver::{Foreign, Memory, RawEvent};
+use crate::exit::AtWork;
 use crate::queue::QUEUE_GONE;
 use crate::{Buffer, Error, Queue, Result};
 
@@ -100,11 +101,13 @@ impl AsRef<[u8]> for Words {
 /// What blocking work gives, done by a thread of its own, which also keeps `guardian` until then.
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static, guardian: Guardian) -> Result<T> {
     let (sender, receiver) = oneshot::channel();
+    let at_work = AtWork::begin();
     let run = move || {
         let result = work();
         drop(guardian);
         // The receiver may be gone: nobody waits any more.
         _ = sender.send(result);
+        drop(at_work);
     };
     std::thread::Builder::new().name("device-foreign".to_owned()).spawn(run).map_err(|_| QUEUE_GONE)?;
     receiver.await.map_err(|_| QUEUE_GONE)?

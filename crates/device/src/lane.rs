@@ -15,6 +15,7 @@ use futures::channel::oneshot;
 use parking_lot::{Condvar, Mutex};
 
 use crate::driver::{Driver, RawEvent, RawQueue, Timer};
+use crate::exit::AtWork;
 use crate::loss::Loss;
 use crate::meter::{KernelTotals, Meters, nanos};
 use crate::{Error, Result};
@@ -92,6 +93,28 @@ struct Job {
     lane: Arc<Lane>,
     mark: Arc<Mark>,
     callback: Option<Callback>,
+    at_work: AtWork,
+}
+
+impl Job {
+    fn new(lane: &Arc<Lane>, mark: &Arc<Mark>, callback: Option<Callback>) -> Self {
+        Self { lane: Arc::clone(lane), mark: Arc::clone(mark), callback, at_work: AtWork::begin() }
+    }
+
+    /// Waits for the mark and does what follows.
+    fn run(self) {
+        let Self { lane, mark, callback, at_work } = self;
+        if !lane.is_complete(mark.number) {
+            // SAFETY: the event is the driver's and alive.
+            let result = unsafe { lane.driver.wait(mark.event) };
+            lane.complete(&mark, result);
+        }
+        if let Some(callback) = callback {
+            callback();
+        }
+        drop((mark, lane));
+        drop(at_work);
+    }
 }
 
 impl fmt::Debug for Lane {
@@ -227,7 +250,7 @@ impl Lane {
         let event = unsafe { self.driver.record(self.raw) }.inspect_err(|error| self.loss.heed(error))?;
         let mark = Arc::new(Mark { driver: Arc::clone(&self.driver), event, number: state.submitted });
         state.mark = Some(Arc::clone(&mark));
-        self.jobs.push(Job { lane: Arc::clone(self), mark: Arc::clone(&mark), callback: None });
+        self.jobs.push(Job::new(self, &mark, None));
         // The thread would wait for ever for work that the device was never given.
         // SAFETY: as above.
         unsafe { self.driver.flush(self.raw) }.inspect_err(|error| self.loss.heed(error))?;
@@ -236,7 +259,7 @@ impl Lane {
 
     /// Runs `callback` on the lane's thread once `mark`, one of this lane's, has completed.
     pub(crate) fn when_marked(self: &Arc<Self>, mark: &Arc<Mark>, callback: Callback) {
-        self.jobs.push(Job { lane: Arc::clone(self), mark: Arc::clone(mark), callback: Some(callback) });
+        self.jobs.push(Job::new(self, mark, Some(callback)));
     }
 
     /// Completes with everything enqueued so far; its failures surface here.
@@ -375,15 +398,8 @@ impl Jobs {
 
     /// The thread: waits for one mark after another until the lane is gone.
     fn run(&self) {
-        while let Some(Job { lane, mark, callback }) = self.pop() {
-            if !lane.is_complete(mark.number) {
-                // SAFETY: the event is the driver's and alive.
-                let result = unsafe { lane.driver.wait(mark.event) };
-                lane.complete(&mark, result);
-            }
-            if let Some(callback) = callback {
-                callback();
-            }
+        while let Some(job) = self.pop() {
+            job.run();
         }
     }
 }

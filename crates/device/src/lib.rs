@@ -30,7 +30,7 @@
 //! Whatever enqueues returns at once; futures are woken by a thread that each queue has for waiting; dropping
 //! never waits. Four things may block their caller for the length of a launch: an allocation at the memory limit
 //! (the pool's or the device's) while all that could be freed is in use, an upload behind 128 MiB of others, [`Context::synchronize`], and
-//! the opening of a context.
+//! the opening of a context. The end of the process waits, for ten seconds at most, until nothing is at work.
 //!
 //! # Looking at kernels
 //! With the environment variable `DEVICEFUSION_DUMP_KERNELS` set to a folder, the text of each program in the
@@ -50,6 +50,7 @@ pub mod cuda;
 mod disk;
 pub mod driver;
 mod error;
+mod exit;
 mod foreign;
 mod info;
 mod lane;

@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::config::LogSink;
 use crate::disk::{DiskCache, TextFolder};
 use crate::driver::{Driver, RawKernel, RawProgram};
+use crate::exit::AtWork;
 use crate::lane::{Lane, Uses, drop_after};
 use crate::loss::Loss;
 use crate::meter::{KernelTotals, Meters, Totals, nanos};
@@ -252,8 +253,13 @@ impl Compiler {
         if work.threads >= most {
             return;
         }
-        let this = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("device-compiler".to_owned()).spawn(move || this.run());
+        let (this, at_work) = (Arc::clone(self), AtWork::begin());
+        let run = move || {
+            this.run();
+            drop(this);
+            drop(at_work);
+        };
+        let thread = std::thread::Builder::new().name("device-compiler".to_owned()).spawn(run);
         match thread {
             Ok(_) => work.threads += 1,
             // Another thread will take the task; without any, those who wait are told.

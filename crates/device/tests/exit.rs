@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A program whose `main` returns while its work has just begun ends well.
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+
+use device::{Grid, ProgramSource, Result};
+use futures::executor::block_on;
+
+/// Set in a process that is to end that way.
+const VARIABLE: &str = "DEVICE_TEST_ENDS_EARLY";
+
+fn main() {
+    // Those who collect tests ask a harness for a list.
+    if std::env::args().any(|argument| argument == "--list") {
+        if std::env::args().all(|argument| argument != "--ignored") {
+            println!("main_may_return_beside_its_work: test");
+        }
+        return;
+    }
+    if let Ok(salt) = std::env::var(VARIABLE) {
+        return leave_work_behind(&salt).unwrap();
+    }
+    for run in 0..10 {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let salt = format!("{}_{run}", std::process::id());
+        let output = child.env(VARIABLE, salt).output().unwrap();
+        assert!(output.status.success(), "{:?}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Returns while a kernel that no cache knows is at its first launch, and a further program is being compiled.
+fn leave_work_behind(salt: &str) -> Result<()> {
+    let context = device::Context::new(device::testing::config()?)?;
+    let queue = context.queue()?;
+    let source = |name: &str| {
+        let head = match context.info().driver {
+            device::DriverKind::OpenCl => "kernel void NAME(global ulong *x)",
+            device::DriverKind::Cuda => "extern \"C\" __global__ void NAME(unsigned long long *x)",
+        };
+        let body = "{ for (int i = 0; i < 1000000; i++) x[0] = x[0] * 6364136223846793005 + 1442695040888963407; }";
+        ProgramSource::new(format!("{}{body}", head.replace("NAME", name)), "tests")
+    };
+    let name = format!("f{salt}");
+    let program = block_on(queue.compile(source(&name)))?;
+    let x = queue.zeroed(8)?;
+    queue.launch(&program.kernel(&name)?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+    drop(queue.compile(source(&format!("g{salt}"))));
+    // As one does who keeps it in a static.
+    std::mem::forget(context.clone());
+    Ok(())
+}
