@@ -16,6 +16,8 @@ use crate::{ColumnType, Error, Layout, Result};
 /// - Dictionary codes of NULL rows lie inside the dictionary too, a dictionary has at least one
 ///   value, none of its values is NULL, and no two of them have the same bytes.
 /// - Values below NULLs are otherwise undefined.
+///
+/// Only the dictionaries that [`exchange::import`](crate::exchange::import()) takes over may be otherwise.
 #[derive(Clone)]
 pub struct DeviceColumn {
     ty: Arc<ColumnType>,

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::{Buffer as HostBuffer, MutableBuffer};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use device::Queue;
 
 use crate::dictionary::keys;
@@ -43,6 +44,36 @@ pub struct Resident {
     /// What is known of each column's values.
     pub statistics: Vec<ColumnStatistics>,
     columns: Vec<Column>,
+}
+
+impl Resident {
+    /// A table of batches that lie on the device already, of `types`. They stay as they lie, but for batches of many rows, which
+    /// are cut; nothing is known of their values.
+    ///
+    /// # Errors
+    /// `Malformed` for a batch of other types.
+    pub fn of_batches(schema: SchemaRef, types: Vec<ColumnType>, batches: &[DeviceBatch]) -> Result<Resident> {
+        for column in batches.iter().flat_map(|batch| batch.columns().iter().zip(schema.fields()).zip(&types)) {
+            let ((column, field), ty) = column;
+            if **column.ty() != *ty {
+                let (name, actual) = (field.name(), column.ty());
+                return Err(Error::Malformed(format!("column \"{name}\": expected {ty:?}, got {actual:?}")));
+            }
+        }
+        let unknown = |(field, ty): (&FieldRef, &ColumnType)| Column::unknown(field.name(), ty.clone());
+        let columns: Vec<Column> = schema.fields().iter().zip(&types).map(unknown).collect();
+        let pieces = |batch: &DeviceBatch| {
+            let starts = (0..batch.num_rows()).step_by(BATCH_ROWS);
+            starts.map(|start| batch.slice(start, BATCH_ROWS)).collect::<Vec<_>>()
+        };
+        Ok(Resident {
+            statistics: columns.iter().map(Column::statistics).collect(),
+            batches: batches.iter().flat_map(pieces).collect(),
+            schema,
+            types,
+            columns,
+        })
+    }
 }
 
 /// Uploads rows as they come and finds the narrowest types for them.
@@ -174,6 +205,8 @@ struct Column {
     extremes: Extremes,
     /// The dictionary of all rows, while there is one.
     dictionary: Option<Dictionary>,
+    /// Whether all rows came through the host.
+    is_known: bool,
 }
 
 /// A dictionary that grows with the table. Codes never change.
@@ -199,13 +232,18 @@ impl Column {
             value_type: value.clone(),
             uploaded: None,
         });
-        Self { name: name.into(), natural, rows: 0, null_count: 0, extremes: Extremes::None, dictionary }
+        Self { name: name.into(), natural, rows: 0, null_count: 0, extremes: Extremes::None, dictionary, is_known: true }
+    }
+
+    /// A column of values that the host has not seen, which keeps its type.
+    fn unknown(name: &str, ty: ColumnType) -> Self {
+        Self { dictionary: None, is_known: false, ..Self::new(name, ty) }
     }
 
     /// The narrowest type for the rows so far.
     fn ty(&self) -> ColumnType {
         let mut ty = self.natural.clone();
-        if self.rows == 0 || ty.layout == Layout::Null {
+        if !self.is_known || self.rows == 0 || ty.layout == Layout::Null {
             return ty;
         }
         ty.nullable = self.null_count > 0;
@@ -227,9 +265,12 @@ impl Column {
     }
 
     fn statistics(&self) -> ColumnStatistics {
+        if !self.is_known {
+            return ColumnStatistics::default();
+        }
         let (min, max) = self.extremes.arrays();
         let distinct_count = self.dictionary.as_ref().map(|dictionary| dictionary.interner.len());
-        ColumnStatistics { null_count: self.null_count, min, max, distinct_count }
+        ColumnStatistics { null_count: Some(self.null_count), min, max, distinct_count }
     }
 
     /// Takes in the pieces of a batch and uploads them.
@@ -242,6 +283,12 @@ impl Column {
         }
         if !self.natural.nullable && self.null_count > 0 {
             return Err(Error::Nulls { column: self.name.clone(), null_count: self.null_count, rows: self.rows });
+        }
+        let ty = Arc::new(self.ty());
+        if let (DataType::Dictionary(_, value), false) = (&ty.data_type, matches!(ty.layout, Layout::Dictionary { .. })) {
+            let plain = arrays.iter().map(|array| cast(array, value)).collect::<std::result::Result<Vec<_>, _>>()?;
+            let of_values = Arc::new(ColumnType { data_type: value.as_ref().clone(), ..(*ty).clone() });
+            return uploader.column(&self.name, &of_values, plain.iter().collect())?.with_type(ty, None);
         }
         let numbers = self.number(uploader.queue, arrays)?;
         let ty = Arc::new(self.ty());

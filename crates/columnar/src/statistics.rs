@@ -20,8 +20,8 @@ use crate::{Carrier, ColumnType, Layout, Result};
 /// Exact statistics of a resident column.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnStatistics {
-    /// Number of NULLs.
-    pub null_count: usize,
+    /// Number of NULLs, where known.
+    pub null_count: Option<usize>,
     /// Least value as an array of one row; `None` where there is none or it is not known: columns
     /// with NaN, dictionary types, fixed-size binary.
     pub min: Option<ArrayRef>,

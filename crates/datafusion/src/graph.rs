@@ -16,7 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use kernels::codegen::Profile;
-use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
+use kernels::ops::{Decode, GroupBy, Input, Options, Reduce, Select};
 
 use crate::aggregate::lower_aggregate;
 use crate::exchange::Source;
@@ -51,7 +51,7 @@ pub(crate) enum StageKind {
     /// Batches of a resident table, some of its columns.
     Scan { snapshot: Arc<Snapshot>, columns: Vec<usize> },
     /// Some columns of device arrays that somebody else produces.
-    Stream { source: Arc<Source>, columns: Vec<usize> },
+    Stream { source: Arc<Source>, columns: Vec<usize>, decode: Arc<Decode> },
     /// Some columns of the input, renamed; nothing is computed.
     Columns { input: Arc<Stage>, columns: Vec<usize> },
     /// Filter and computed columns.
@@ -168,10 +168,15 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
             metrics: scan.metrics.clone(),
         }
     } else if let Some(scan) = plan.downcast_ref::<DeviceStreamExec>() {
-        let types = columnar::natural_types(&plan.schema());
+        let decode = Decode::try_new(plan.schema(), Options::new(profile));
+        let decode = decode.map_err(|error| plan_datafusion_err!("DeviceStreamExec: {error}"))?;
         Stage {
-            kind: StageKind::Stream { source: Arc::clone(scan.source()), columns: scan.columns().to_vec() },
-            types: types.map_err(|error| plan_datafusion_err!("DeviceStreamExec: {error}"))?,
+            types: decode.output_types().to_vec(),
+            kind: StageKind::Stream {
+                source: Arc::clone(scan.source()),
+                columns: scan.columns().to_vec(),
+                decode: Arc::new(decode),
+            },
             schema: plan.schema(),
             partitions: partitions(plan),
             operator: plan.name().to_string(),

@@ -19,6 +19,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use device::{DeviceKind, Event, Queue};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
+use kernels::ops::Decode;
 
 use crate::exchange::{ImportedArrayStream, of_query};
 use crate::graph::{Stage, StageKind};
@@ -158,8 +159,8 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             let batches = snapshot.batches().iter().map(|batch| project(batch, columns, &schema));
             stream::iter(batches.collect::<Vec<_>>()).boxed()
         }
-        StageKind::Stream { source, columns } => {
-            import(source.open()?, Arc::clone(source.schema()), columns.clone(), stage, run, queue)
+        StageKind::Stream { source, columns, decode } => {
+            import(source.open()?, Arc::clone(source.schema()), columns.clone(), Arc::clone(decode), stage, run, queue)
         }
         StageKind::Columns { input, columns } => {
             let (columns, schema) = (columns.clone(), Arc::clone(&stage.schema));
@@ -228,6 +229,7 @@ fn import(
     arrays: ImportedArrayStream,
     schema: SchemaRef,
     columns: Vec<usize>,
+    decode: Arc<Decode>,
     stage: &Arc<Stage>,
     run: &Arc<Run>,
     queue: Queue,
@@ -235,12 +237,13 @@ fn import(
     let (operator, run, batch_rows) = (stage.operator.clone(), Arc::clone(run), run.batch_rows);
     stream::try_unfold((arrays, VecDeque::new()), move |(mut arrays, mut consumed)| {
         let (operator, run, queue) = (operator.clone(), Arc::clone(&run), queue.clone());
-        let (schema, columns) = (Arc::clone(&schema), columns.clone());
+        let (schema, columns, decode) = (Arc::clone(&schema), columns.clone(), Arc::clone(&decode));
         async move {
             run.stay_close(&mut consumed, &operator).await?;
             let Some(array) = arrays.next().await else { return Ok(None) };
             let batch = exchange::import(&queue, array.map_err(of_query)?, &schema, &columns).await;
             let batch = batch.map_err(|error| columnar_error(&operator, error))?;
+            let batch = decode.run(&queue, batch).await.map_err(|error| op_error(&operator, error))?;
             Ok::<_, DataFusionError>(Some((stream::iter(pieces(batch, batch_rows).map(Ok)), (arrays, consumed))))
         }
     })

@@ -13,6 +13,8 @@ use arrow_device::ffi::ArrowDeviceType;
 use arrow_device::{ArrayView, BufferKind, ImportedArray, cpu};
 use device::driver::RawEvent;
 use device::{Buffer, DriverKind, Guardian, Queue};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::home;
 use crate::gather::place;
@@ -28,9 +30,11 @@ const ALIGN: u64 = 16;
 /// another OpenCL context, which goes through the host. Memory of the host is uploaded, which devices that share it do in
 /// place too. What writes the array is waited for by `queue`; the array is released once nothing enqueued needs it.
 ///
+/// Dictionaries come as the producer made them: one may repeat values, hold NULLs or have no values, and codes of NULL rows may
+/// be anything. Kernels rely on more: `kernels::ops::Decode` brings such columns into a form that all of them can read.
+///
 /// # Errors
-/// `Exchange` for memory that this device cannot use and for an array that does not fit; `Unsupported` for dictionaries that
-/// are not the host's; the device's.
+/// `Exchange` for memory that this device cannot use and for an array that does not fit; the device's.
 pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, columns: &[usize]) -> Result<DeviceBatch> {
     let projected: SchemaRef = Arc::new(schema.project(columns)?);
     let types = natural_types(&projected)?;
@@ -125,8 +129,19 @@ struct Importer<'a> {
 }
 
 impl Importer<'_> {
-    /// The rows from `offset` on, `len` of them, of a column.
-    async fn column(
+    /// The rows from `offset` on, `len` of them, of a column. The future is an object since dictionaries have columns too.
+    fn column<'b>(
+        &'b self,
+        view: &'b ArrayView<'_>,
+        field: &'b Field,
+        ty: ColumnType,
+        offset: usize,
+        len: usize,
+    ) -> BoxFuture<'b, Result<DeviceColumn>> {
+        self.column_of(view, field, ty, offset, len).boxed()
+    }
+
+    async fn column_of(
         &self,
         view: &ArrayView<'_>,
         field: &Field,
@@ -144,10 +159,12 @@ impl Importer<'_> {
             return Err(Error::Nulls { column: field.name().clone(), null_count, rows: len });
         }
         let mut buffers = Vec::new();
+        let mut dictionary = None;
         match &ty.layout {
             Layout::Null => {}
             Layout::Dictionary { .. } => {
-                return Err(Error::Unsupported { column: field.name().clone(), data_type: field.data_type().clone() });
+                buffers.push(self.buffer(view, 1, field).await?);
+                dictionary = Some(Arc::new(self.dictionary(view, field).await?));
             }
             Layout::Views => buffers = self.views(view, field).await?,
             _ => {
@@ -161,7 +178,16 @@ impl Importer<'_> {
             (true, Some(_)) => Some((self.buffer(view, 0, field).await?, first)),
             (true, None) => Some((ones(self.queue, len)?, 0)),
         };
-        DeviceColumn::try_new(Arc::new(ty), len, buffers, validity, null_count, None)?.with_offset(first)
+        DeviceColumn::try_new(Arc::new(ty), len, buffers, validity, null_count, dictionary)?.with_offset(first)
+    }
+
+    /// The values of a dictionary.
+    async fn dictionary(&self, view: &ArrayView<'_>, field: &Field) -> Result<DeviceColumn> {
+        let Some(values) = view.dictionary() else { return invalid(format!("column \"{}\" has no dictionary", field.name())) };
+        let nullable = values.validity().is_some() && values.null_count() != Some(0);
+        let unsupported = || Error::Unsupported { column: field.name().clone(), data_type: field.data_type().clone() };
+        let ty = ColumnType::of(values.data_type(), nullable).ok_or_else(unsupported)?;
+        self.column(&values, field, ty, 0, values.len()).await
     }
 
     async fn buffer(&self, view: &ArrayView<'_>, index: usize, field: &Field) -> Result<Buffer> {

@@ -103,16 +103,25 @@ fn slices_with_uncounted_nulls_do_not_lie_as_arrow_does() {
 }
 
 #[test]
-fn dictionaries_go_out_and_are_refused_back() {
+fn dictionaries_keep_their_memory() {
     let mut rng = generator();
-    let queue = shared();
-    for data_type in dictionary_types() {
-        let array = array(&data_type, 100, Nulls::Some, &mut rng);
-        let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
-        let exported = exchange::export(&queue, &batch).unwrap();
-        assert!(matches!(import(&queue, exported, batch.schema()), Err(Error::Unsupported { .. })), "{data_type}");
+    for queue in [shared(), apart()] {
+        for data_type in dictionary_types() {
+            for (nulls, start, len) in [(Nulls::Some, 0, 100), (Nulls::None, 7, 80)] {
+                let case = format!("{data_type}, {nulls:?}");
+                let array = array(&data_type, 100, nulls, &mut rng);
+                let batch = up(&queue, std::slice::from_ref(&array)).unwrap().slice(start, len);
+                let exported = exchange::export(&queue, &batch).unwrap();
+                let back = import(&queue, exported, batch.schema()).unwrap();
+                let (actual, expected) = (&back.columns()[0], &batch.columns()[0]);
+                assert_same_memory(actual, expected, &case);
+                let values = |column: &DeviceColumn| Arc::clone(column.dictionary().unwrap());
+                assert_same_memory(&values(actual), &values(expected), &case);
+                assert_same(&down(&queue, &back).unwrap(), &array.slice(start, len), case);
+            }
+        }
+        assert_eq!(queue.context().pool().in_use(), 0);
     }
-    assert_eq!(queue.context().pool().in_use(), 0);
 }
 
 #[test]

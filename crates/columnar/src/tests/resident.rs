@@ -59,7 +59,7 @@ fn no_type_changes_a_value() {
                 let array = array(&data_type, 700, nulls, &mut rng);
                 let table = build(&queue, rng.random_range(1..400), &pieces(&array, &mut rng)).unwrap();
                 let case = format!("{data_type}, {nulls:?}");
-                assert_eq!(table.statistics[0].null_count, array.logical_null_count(), "{case}");
+                assert_eq!(table.statistics[0].null_count, Some(array.logical_null_count()), "{case}");
                 assert_eq!(table.types[0].nullable, array.logical_null_count() > 0, "{case}");
                 assert_same(&all(&queue, &table), &array, case);
             }
@@ -186,12 +186,12 @@ fn statistics_are_exact() {
     let queue = shared();
     let one = |array: ArrayRef, batch_rows: usize| build(&queue, batch_rows, &[array]).unwrap().statistics.remove(0);
     let dates = one(Arc::new(Date32Array::from(vec![Some(3), None, Some(-7), Some(5)])), 2);
-    assert_eq!((dates.null_count, dates.distinct_count), (1, None));
+    assert_eq!((dates.null_count, dates.distinct_count), (Some(1), None));
     assert_same(&dates.min.unwrap(), &(Arc::new(Date32Array::from(vec![-7])) as ArrayRef), "min");
     assert_same(&dates.max.unwrap(), &(Arc::new(Date32Array::from(vec![5])) as ArrayRef), "max");
 
     let strings = one(Arc::new(StringViewArray::from(vec![Some("b"), Some("a"), None, Some("b")])), 1);
-    assert_eq!((strings.null_count, strings.distinct_count), (1, Some(2)));
+    assert_eq!((strings.null_count, strings.distinct_count), (Some(1), Some(2)));
     assert_same(&strings.min.unwrap(), &(Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef), "min");
     assert_same(&strings.max.unwrap(), &(Arc::new(StringViewArray::from(vec!["b"])) as ArrayRef), "max");
 
@@ -204,7 +204,7 @@ fn statistics_are_exact() {
         assert!(floats.min.is_none() && floats.max.is_none());
     }
     let nothing = one(new_null_array(&DataType::Int32, 3), 2);
-    assert!(nothing.null_count == 3 && nothing.min.is_none() && nothing.max.is_none());
+    assert!(nothing.null_count == Some(3) && nothing.min.is_none() && nothing.max.is_none());
 }
 
 #[test]
@@ -234,4 +234,26 @@ fn a_non_nullable_column_refuses_nulls() {
     let batch: RecordBatch = batch_of(&(Arc::new(Int32Array::from(vec![None::<i32>])) as ArrayRef));
     let error = builder.push(batch).unwrap_err();
     assert!(matches!(error, Error::Nulls { .. }), "{error}");
+}
+
+#[test]
+fn batches_on_the_device_make_a_table_that_grows() {
+    let mut rng = generator();
+    let queue = shared();
+    for data_type in plain_types().into_iter().chain(dictionary_types()) {
+        let (first, more) = (array(&data_type, 300, Nulls::Some, &mut rng), array(&data_type, 200, Nulls::Some, &mut rng));
+        let batch = up(&queue, std::slice::from_ref(&first)).unwrap();
+        let types: Vec<ColumnType> = batch.columns().iter().map(|column| (**column.ty()).clone()).collect();
+        let table = Resident::of_batches(schema_of(&first), types.clone(), std::slice::from_ref(&batch)).unwrap();
+        assert_eq!(table.statistics[0].null_count, None);
+        assert_eq!(table.batches[0].memory_bytes(), batch.memory_bytes());
+        let grown = push(ResidentBuilder::extending(&queue, &table), std::slice::from_ref(&more)).unwrap();
+        assert_eq!((grown.types.clone(), grown.statistics[0].null_count), (types, None), "{data_type}");
+        let both = concat(&[&*first, &*more]).unwrap();
+        assert_same(&all(&queue, &grown), &both, format!("{data_type}"));
+        assert_same(&all(&queue, &table), &first, format!("{data_type}"));
+
+        let other = vec![ColumnType { bounds: Some((0, 1)), ..grown.types[0].clone() }];
+        assert!(matches!(Resident::of_batches(schema_of(&first), other, &[batch]), Err(Error::Malformed(_))), "{data_type}");
+    }
 }

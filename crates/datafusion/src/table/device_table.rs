@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use arrow_device::ImportedArray;
 use async_trait::async_trait;
+use columnar::{Resident, exchange};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Result, Statistics, not_impl_err, plan_datafusion_err};
 use datafusion::datasource::sink::DataSinkExec;
@@ -16,11 +18,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{DataFrame, SessionContext};
 use device::Context;
 use futures::StreamExt;
+use kernels::ops::{Decode, Options};
 
 use crate::exec::DeviceScanExec;
-use crate::runtime::{DeviceRuntime, Problem, options_of};
+use crate::run::{columnar_error, op_error};
+use crate::runtime::{DeviceRuntime, Problem, device_error, options_of, profile};
 use crate::table::sink::TableSink;
-use crate::table::snapshot::{Snapshot, SnapshotBuilder, TableState};
+use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder, TableState};
 
 /// A resident table: scans read device memory, nothing is uploaded.
 ///
@@ -78,6 +82,59 @@ impl DeviceTable {
             builder.push(batch?)?;
         }
         Ok(Arc::new(Self::of(builder.finish().await?).watched_by(&runtime)))
+    }
+
+    /// A table of device arrays, record batches of `schema`, on the session's device: in place where they are its memory (what
+    /// comes as a dictionary gets a copy of its values), as [`DeviceStreamTable`](crate::DeviceStreamTable) reads them. The
+    /// arrays are released with the table and the queries that read it.
+    ///
+    /// Nothing is known of the values, so that columns keep the width of their types, and DataFusion plans without their bounds.
+    ///
+    /// # Errors
+    /// As [`try_from_batches`](Self::try_from_batches); or if an array does not fit, or its memory is out of the device's reach.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// use std::sync::Arc;
+    /// use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    /// use arrow_device::{ImportedArray, cpu, schema};
+    ///
+    /// let prices: ArrayRef = Arc::new(Int64Array::from(vec![3, 1, 4]));
+    /// let batch = RecordBatch::try_from_iter([("price", prices)])?;
+    /// // SAFETY: the array comes from arrow-device's export.
+    /// let array = unsafe { ImportedArray::import(cpu::export_batch(&batch)?, &schema::batch_field(&batch.schema()))? };
+    ///
+    /// let ctx = devicefusion::session()?;
+    /// let table = devicefusion::DeviceTable::try_from_device_arrays(&ctx, batch.schema(), [array]).await?;
+    /// assert_eq!(table.num_rows(), 3);
+    /// ctx.register_table("prices", table)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn try_from_device_arrays(
+        ctx: &SessionContext,
+        schema: SchemaRef,
+        arrays: impl IntoIterator<Item = ImportedArray>,
+    ) -> Result<Arc<Self>> {
+        let (runtime, context) = device_of(ctx)?;
+        let failed = |error| device_error(OPERATOR, error);
+        let queue = context.queue().map_err(failed)?;
+        let options = Options::new(profile(&options_of(ctx.state().config().options()), &context));
+        let decode = Decode::try_new(Arc::clone(&schema), options).map_err(|error| op_error(OPERATOR, error))?;
+        let columns: Vec<usize> = (0..schema.fields().len()).collect();
+        let mut batches = Vec::new();
+        for array in arrays {
+            let batch = exchange::import(&queue, array, &schema, &columns).await;
+            let batch = batch.map_err(|error| columnar_error(OPERATOR, error))?;
+            batches.push(decode.run(&queue, batch).await.map_err(|error| op_error(OPERATOR, error))?);
+        }
+        // Scans have queues of their own, which do not wait for the producers.
+        queue.finish().await.map_err(failed)?;
+        let table = Resident::of_batches(schema, decode.output_types().to_vec(), &batches);
+        let table = table.map_err(|error| columnar_error(OPERATOR, error))?;
+        Ok(Arc::new(Self::of(Snapshot::new(context, table)).watched_by(&runtime)))
     }
 
     /// A table of a query's rows, streamed to the session's device.

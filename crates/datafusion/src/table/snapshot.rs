@@ -84,6 +84,30 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
+    pub fn new(context: Context, table: Resident) -> Self {
+        let statistics = Statistics {
+            num_rows: Precision::Exact(table.batches.iter().map(DeviceBatch::num_rows).sum()),
+            total_byte_size: Precision::Exact(table.batches.iter().map(DeviceBatch::memory_bytes).sum()),
+            column_statistics: table
+                .statistics
+                .iter()
+                .enumerate()
+                .map(|(index, statistics)| {
+                    let bytes = table
+                        .batches
+                        .iter()
+                        .map(|batch| Ok(batch.project(&[index])?.memory_bytes()))
+                        .sum::<columnar::Result<usize>>();
+                    ColumnStatistics {
+                        byte_size: bytes.map_or(Precision::Absent, Precision::Exact),
+                        ..column_statistics(statistics)
+                    }
+                })
+                .collect(),
+        };
+        Snapshot { context, table, statistics }
+    }
+
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -110,7 +134,7 @@ impl Snapshot {
 }
 
 /// Who uploads, for messages.
-const OPERATOR: &str = "DeviceTable";
+pub(crate) const OPERATOR: &str = "DeviceTable";
 
 /// Uploads rows batch by batch, in the narrowest types.
 pub(crate) struct SnapshotBuilder {
@@ -139,27 +163,7 @@ impl SnapshotBuilder {
 
     pub async fn finish(self) -> Result<Snapshot> {
         let table = self.builder.finish().await.map_err(|error| columnar_error(OPERATOR, error))?;
-        let statistics = Statistics {
-            num_rows: Precision::Exact(table.batches.iter().map(DeviceBatch::num_rows).sum()),
-            total_byte_size: Precision::Exact(table.batches.iter().map(DeviceBatch::memory_bytes).sum()),
-            column_statistics: table
-                .statistics
-                .iter()
-                .enumerate()
-                .map(|(index, statistics)| {
-                    let bytes = table
-                        .batches
-                        .iter()
-                        .map(|batch| Ok(batch.project(&[index])?.memory_bytes()))
-                        .sum::<columnar::Result<usize>>();
-                    ColumnStatistics {
-                        byte_size: bytes.map_or(Precision::Absent, Precision::Exact),
-                        ..column_statistics(statistics)
-                    }
-                })
-                .collect(),
-        };
-        Ok(Snapshot { context: self.context, table, statistics })
+        Ok(Snapshot::new(self.context, table))
     }
 }
 
@@ -183,7 +187,7 @@ fn column_statistics(column: &columnar::ColumnStatistics) -> ColumnStatistics {
         bound.filter(survives_comparisons).map_or(Precision::Absent, Precision::Exact)
     };
     ColumnStatistics {
-        null_count: Precision::Exact(column.null_count),
+        null_count: column.null_count.map_or(Precision::Absent, Precision::Exact),
         min_value: value(&column.min),
         max_value: value(&column.max),
         distinct_count: column.distinct_count.map_or(Precision::Absent, Precision::Exact),

@@ -2,13 +2,14 @@
 //! Sinks: the loops around generated rows, and what drives them from the host.
 //!
 //! [`Select`] filters and projects, [`Reduce`] aggregates a whole input, [`GroupBy`] aggregates by
-//! keys; [`ArrowForm`] lays a batch out as Arrow does. The objects are pure: they hold kernel texts and no device handle, so a plan can hold them.
+//! keys; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`] replaces codes by values. The objects are pure: they hold kernel texts and no device handle, so a plan can hold them.
 //! State objects ([`ReduceState`], [`GroupByState`]) hold what lies on the device between batches.
 //! Nothing here knows DataFusion.
 
 mod accumulate;
 mod arrow_form;
 mod compact;
+mod decode;
 mod forms;
 mod group;
 mod output;
@@ -23,6 +24,7 @@ use arrow::datatypes::SchemaRef;
 use columnar::ColumnType;
 
 pub use arrow_form::ArrowForm;
+pub use decode::Decode;
 pub use group::{GroupBy, GroupByState};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;

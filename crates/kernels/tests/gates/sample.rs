@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUni
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{ArrowForm, GroupBy, Input, Options, Reduce, Select};
+use kernels::ops::{ArrowForm, Decode, GroupBy, Input, Options, Reduce, Select};
 use kernels::support::{supports, supports_aggregate, supports_cast};
 
 /// A program as it is compiled.
@@ -30,6 +30,7 @@ pub fn programs(profile: Profile) -> Vec<Sample> {
         sampler.aggregates(&data_type);
         sampler.keys(&data_type);
         sampler.form(&data_type);
+        sampler.decode(&data_type);
     }
     sampler.resident();
     sampler.queries();
@@ -229,6 +230,15 @@ impl Sampler {
         let form = ArrowForm::try_new(schema(&types), types, self.options.clone());
         let name = format!("form of {data_type}");
         self.add(&name, form.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
+    }
+
+    /// Dictionaries of a type as plain values.
+    fn decode(&mut self, data_type: &DataType) {
+        let DataType::Dictionary(..) = data_type else { return };
+        let fields = [true, false].map(|nullable| Field::new("x", data_type.clone(), nullable));
+        let name = format!("decode {data_type}");
+        let decode = Decode::try_new(Arc::new(Schema::new(fields.to_vec())), self.options.clone());
+        self.add(&name, decode.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
 
     /// Narrow carriers and bounds, as resident tables have them.

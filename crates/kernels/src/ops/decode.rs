@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Dictionary columns of somebody else's as plain values.
+//!
+//! Arrow lets a dictionary repeat values, hold NULLs and have no values at all, and lets the codes of NULL rows be anything. Kernels that
+//! compare codes want none of that, and to number the values anew would need them on the host. So rows get their values: first
+//! codes that lie in the dictionary and the validity that results, then [`ArrowForm`] gathers.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
+use device::{Arg, Buffer, Queue};
+
+use super::primitives::{LoadedPrimitives, Primitives};
+use super::program::{Kernel, Loaded, Program, for_rows, spread};
+use super::{ArrowForm, Options};
+use crate::codegen::Params;
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+/// Brings batches of dictionary columns, as they were imported, into a form that all kernels can read.
+#[derive(Debug, Clone)]
+pub struct Decode {
+    types: Vec<ColumnType>,
+    /// Positions of the dictionary columns.
+    columns: Vec<usize>,
+    /// Cleans the codes, by their width.
+    program: Program,
+    primitives: Primitives,
+    /// The dictionary columns with the types of their values, which `form` gathers.
+    coded: SchemaRef,
+    form: ArrowForm,
+    options: Options,
+}
+
+impl Decode {
+    /// For batches of `schema`.
+    ///
+    /// # Errors
+    /// `Columnar` where a column's type has no device form.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow::array::{DictionaryArray, RecordBatch, types::Int8Type};
+    /// use columnar::{Layout, download, natural_types, upload};
+    /// use kernels::codegen::Profile;
+    /// use kernels::ops::{Decode, Options};
+    ///
+    /// # futures::executor::block_on(async {
+    /// let words: DictionaryArray<Int8Type> = vec![Some("a"), None, Some("b"), Some("a")].into_iter().collect();
+    /// let host = RecordBatch::try_from_iter([("word", Arc::new(words) as _)])?;
+    /// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?;
+    /// let batch = upload(&queue, &host.schema(), &natural_types(&host.schema())?, &[host.clone()])?;
+    ///
+    /// let decode = Decode::try_new(host.schema(), Options::new(Profile::Cpu))?;
+    /// assert_eq!(decode.output_types()[0].layout, Layout::Offsets32);
+    /// let plain = decode.run(&queue, batch).await?;
+    /// assert_eq!(download(&queue, &plain).await?, host);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn try_new(schema: SchemaRef, options: Options) -> Result<Decode> {
+        let mut types = columnar::natural_types(&schema)?;
+        let (mut columns, mut fields, mut coded) = (vec![], vec![], vec![]);
+        for (index, (ty, field)) in types.iter_mut().zip(schema.fields()).enumerate() {
+            let DataType::Dictionary(_, value) = &ty.data_type else { continue };
+            let Layout::Dictionary { values, .. } = &ty.layout else { continue };
+            let mut code = ColumnType { data_type: value.as_ref().clone(), ..ty.clone() };
+            if **values == Layout::Null {
+                (code.layout, code.nullable) = (Layout::Null, true);
+            }
+            (ty.layout, ty.nullable) = (values.as_ref().clone(), code.nullable);
+            columns.push(index);
+            fields.push(Field::new(field.name(), code.data_type.clone(), code.nullable));
+            coded.push(code);
+        }
+        let kernels = ["u8", "u16", "u32", "u64"].map(|element| clean(element, &options));
+        let coded_schema = Arc::new(Schema::new(fields));
+        Ok(Decode {
+            types,
+            columns,
+            program: Program::try_new("Decode", &options, kernels.into())?,
+            primitives: Primitives::try_new(&options)?,
+            form: ArrowForm::try_new(Arc::clone(&coded_schema), coded, options.clone())?,
+            coded: coded_schema,
+            options,
+        })
+    }
+
+    /// Types of the result, the same for every batch: dictionary columns keep their data type, their values lie plainly.
+    pub fn output_types(&self) -> &[ColumnType] {
+        &self.types
+    }
+
+    /// The programs as they are compiled, where a batch needs them.
+    pub fn programs(&self) -> Vec<String> {
+        let own = [self.program.text(), self.primitives.text()].map(str::to_owned);
+        own.into_iter().chain(self.form.programs()).collect()
+    }
+
+    /// The batch with plain values. A code beyond its dictionary means NULL.
+    ///
+    /// # Errors
+    /// `TooLarge` where strings are more than their type can address; the device's.
+    pub async fn run(&self, queue: &Queue, batch: DeviceBatch) -> Result<DeviceBatch> {
+        if self.columns.is_empty() {
+            return Ok(batch);
+        }
+        let cleaner = Cleaner {
+            queue,
+            loaded: self.program.load(queue).await?,
+            primitives: self.primitives.load(queue).await?,
+            options: &self.options,
+        };
+        let mut columns = batch.columns().to_vec();
+        let mut coded = Vec::with_capacity(self.columns.len());
+        for index in &self.columns {
+            let column = columns.get(*index).ok_or_else(|| Error::Internal(format!("a batch without column {index}")))?;
+            coded.push(cleaner.clean(column)?);
+        }
+        let coded = DeviceBatch::try_new(Arc::clone(&self.coded), coded, batch.num_rows())?;
+        let plain = self.form.run(queue, &coded).await?;
+        for (index, plain) in self.columns.iter().zip(plain.columns()) {
+            let (Some(column), Some(ty)) = (columns.get_mut(*index), self.types.get(*index)) else { continue };
+            let validity = plain.validity().map(|(bits, first)| (bits.clone(), first));
+            let (buffers, nulls) = (plain.buffers().to_vec(), plain.null_count());
+            *column = DeviceColumn::try_new(Arc::new(ty.clone()), plain.len(), buffers, validity, nulls, None)?
+                .with_offset(plain.offset())?;
+        }
+        Ok(DeviceBatch::try_new(Arc::clone(batch.schema()), columns, batch.num_rows())?)
+    }
+}
+
+/// Makes the columns that [`ArrowForm`] can gather.
+struct Cleaner<'a> {
+    queue: &'a Queue,
+    loaded: Loaded<'a>,
+    primitives: LoadedPrimitives<'a>,
+    options: &'a Options,
+}
+
+impl Cleaner<'_> {
+    /// The column with codes that lie in a dictionary without NULLs, and with the type of its values.
+    fn clean(&self, column: &DeviceColumn) -> Result<DeviceColumn> {
+        let (queue, n, ty) = (self.queue, column.len(), &**column.ty());
+        let (Layout::Dictionary { codes, values }, DataType::Dictionary(_, value)) = (&ty.layout, &ty.data_type) else {
+            return Err(Error::Internal(format!("a column of {} without codes", ty.data_type)));
+        };
+        let dictionary = column.dictionary().ok_or_else(|| Error::Internal("codes without a dictionary".into()))?;
+        let ty = ColumnType { data_type: value.as_ref().clone(), ..ty.clone() };
+        if **values == Layout::Null {
+            let ty = ColumnType { layout: Layout::Null, nullable: true, ..ty };
+            return Ok(DeviceColumn::try_new(Arc::new(ty), n, vec![], None, None, None)?);
+        }
+        let [from] = column.buffers() else { return Err(Error::Internal("codes in several buffers".into())) };
+        let to = queue.alloc(n * codes.width())?;
+        let valid = queue.alloc(n)?;
+        if n > 0 {
+            let mut named = vec![
+                ("from", Arg::Buffer(from)),
+                ("offset", Arg::U64(column.offset() as u64)),
+                ("known", Arg::U64(dictionary.len() as u64)),
+                ("to", Arg::Buffer(&to)),
+                ("valid", Arg::Buffer(&valid)),
+                ("n", Arg::U64(n as u64)),
+            ];
+            named.extend(validity(["nullable", "bits", "first"], column, from));
+            named.extend(validity(["value_nullable", "value_bits", "value_first"], dictionary, from));
+            let kernel = codes.width().trailing_zeros() as usize;
+            self.loaded.launch(queue, kernel, spread(queue, self.options, n), named)?;
+        }
+        let dictionary = if dictionary.is_empty() { self.one(dictionary.ty())? } else { without_validity(dictionary)? };
+        let valid = ty.nullable.then_some(&valid);
+        self.primitives.column(queue, &Arc::new(ty), n, vec![to], valid, Some(Arc::new(dictionary)))
+    }
+
+    /// A dictionary of one value, which nobody refers to, for one that has none.
+    fn one(&self, ty: &ColumnType) -> Result<DeviceColumn> {
+        let zeros = |bytes| self.queue.zeroed(bytes);
+        let buffers = match &ty.layout {
+            Layout::Offsets32 | Layout::Offsets64 => vec![zeros(2 * size_of::<i64>())?, self.queue.alloc(0)?],
+            Layout::Views => vec![zeros(size_of::<u128>())?, self.queue.alloc(0)?, zeros(size_of::<u64>())?],
+            Layout::Bytes(width) => vec![zeros(*width as usize)?],
+            _ => vec![zeros(2 * size_of::<u128>())?],
+        };
+        let ty = ColumnType { nullable: false, ..ty.clone() };
+        Ok(DeviceColumn::try_new(Arc::new(ty), 1, buffers, None, None, None)?)
+    }
+}
+
+fn without_validity(column: &DeviceColumn) -> Result<DeviceColumn> {
+    let ty = Arc::new(ColumnType { nullable: false, ..(**column.ty()).clone() });
+    let values = DeviceColumn::try_new(ty, column.len(), column.buffers().to_vec(), None, None, None)?;
+    Ok(values.with_offset(column.offset())?)
+}
+
+/// A column's validity as arguments of the kernel, which reads `other` where there is none.
+fn validity<'a>(
+    [nullable, bits, first]: [&'static str; 3],
+    column: &'a DeviceColumn,
+    other: &'a Buffer,
+) -> [(&'static str, Arg<'a>); 3] {
+    let (at, start) = column.validity().unwrap_or((other, 0));
+    [(nullable, Arg::U32(column.validity().is_some().into())), (bits, Arg::Buffer(at)), (first, Arg::U64(start as u64))]
+}
+
+/// The kernel for codes of one width.
+fn clean(element: &str, options: &Options) -> Kernel {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    params.named("from", &format!("const G {element} *RESTRICT"));
+    params.named("to", &format!("G {element} *RESTRICT"));
+    params.named("valid", "G u8 *RESTRICT");
+    for name in ["bits", "value_bits"] {
+        params.named(name, "const G u8 *");
+    }
+    for name in ["nullable", "value_nullable"] {
+        params.named(name, "u32");
+    }
+    for name in ["offset", "first", "value_first", "known"] {
+        params.named(name, "u64");
+    }
+    let n = params.named("n", "u64");
+    // Codes are not negative: as unsigned, what is below a NULL compares as it should.
+    let statements = format!(
+        "    u64 code = from[row + offset];
+    i32 ok = code < known && (!nullable || BIT(bits, row + first));
+    ok = ok && (!value_nullable || BIT(value_bits, code + value_first));
+    to[row] = ok ? ({element})code : 0;
+    valid[row] = (u8)ok;
+"
+    );
+    Kernel::new(format!("clean_{element}"), params, for_rows(options.profile, "row", &n, &statements))
+}
