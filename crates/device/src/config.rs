@@ -42,6 +42,9 @@ pub struct DeviceConfig {
     pub cache_dir: Option<PathBuf>,
     /// Whether each launch is timed by the device. Costs a few microseconds a launch.
     pub profiling: bool,
+    /// How many launches [`Context::timeline`](crate::Context::timeline) keeps, the latest ones, of some 40 bytes each; 0 for
+    /// none. Above 0 each launch is timed, whatever `profiling` says.
+    pub timeline: usize,
     /// CUDA's run-time compiler, a file or its folder, where it lies outside the places that are searched.
     pub nvrtc_path: Option<PathBuf>,
     /// Takes lines that tell what the context does.
@@ -59,6 +62,7 @@ impl Default for DeviceConfig {
             compile_options: Vec::new(),
             cache_dir: None,
             profiling: true,
+            timeline: 0,
             nvrtc_path: None,
             log: None,
             wrap: None,
@@ -75,6 +79,7 @@ impl fmt::Debug for DeviceConfig {
             .field("compile_options", &self.compile_options)
             .field("cache_dir", &self.cache_dir)
             .field("profiling", &self.profiling)
+            .field("timeline", &self.timeline)
             .field("nvrtc_path", &self.nvrtc_path)
             .field("log", &self.log.is_some())
             .field("wrap", &self.wrap.is_some())
@@ -119,6 +124,12 @@ impl DeviceConfig {
         self
     }
 
+    /// Sets how many launches the timeline keeps, 0 for none.
+    pub fn with_timeline(mut self, launches: usize) -> Self {
+        self.timeline = launches;
+        self
+    }
+
     /// Names CUDA's run-time compiler.
     pub fn with_nvrtc_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.nvrtc_path = Some(path.into());
@@ -135,6 +146,11 @@ impl DeviceConfig {
     pub fn with_wrap(mut self, wrap: Wrap) -> Self {
         self.wrap = Some(wrap);
         self
+    }
+
+    /// Whether launches are timed.
+    pub(crate) fn times_launches(&self) -> bool {
+        self.profiling || self.timeline > 0
     }
 
     /// The pool's limit on `info`, in bytes.

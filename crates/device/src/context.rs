@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -15,6 +15,7 @@ use crate::meter::{Counters, Totals};
 use crate::pinned::Pinned;
 use crate::pool::Pool;
 use crate::program::Compiler;
+use crate::timeline::{LaunchRecord, Timeline};
 use crate::{Buffer, DeviceConfig, DeviceEntry, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices_for, exit, opencl};
 
 /// From so many queues on, an idle one is reused although work of its former user is still going on.
@@ -31,12 +32,15 @@ struct Inner {
     info: DeviceInfo,
     config: DeviceConfig,
     lanes: Mutex<Lanes>,
+    /// How many lanes there ever were.
+    lanes_made: AtomicU32,
     /// What [`Queue::constant`] has put onto the device, by the host's address.
     constants: Mutex<HashMap<usize, Buffer>>,
     compiler: Arc<Compiler>,
     pinned: Arc<Pinned>,
     pool: Pool,
     totals: Arc<Totals>,
+    timeline: Arc<Timeline>,
     loss: Loss,
     driver: Arc<dyn Driver>,
 }
@@ -117,11 +121,13 @@ impl Context {
         let inner = Arc::new(Inner {
             info,
             lanes: Mutex::default(),
+            lanes_made: AtomicU32::new(0),
             constants: Mutex::default(),
             compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&totals), loss.clone(), &config)?,
             pinned: Pinned::new(Arc::clone(&driver), loss.clone()),
             pool: Pool::new(Arc::clone(&driver), Arc::clone(&totals), limit),
             totals,
+            timeline: Arc::new(Timeline::new(config.timeline)),
             loss,
             driver,
             config,
@@ -148,8 +154,9 @@ impl Context {
         let lane = match self.idle_lane() {
             Some(lane) => lane,
             None => {
-                let lane = Lane::new(&self.0.driver, &self.0.loss)?;
-                self.0.lanes.lock().all.push(Arc::downgrade(&lane));
+                let Inner { driver, loss, timeline, lanes, lanes_made, .. } = &*self.0;
+                let lane = Lane::new(lanes_made.fetch_add(1, Relaxed) + 1, driver, loss, timeline)?;
+                lanes.lock().all.push(Arc::downgrade(&lane));
                 lane
             }
         };
@@ -183,6 +190,43 @@ impl Context {
     /// What the context has done so far.
     pub fn counters(&self) -> Counters {
         self.0.totals.snapshot()
+    }
+
+    /// When the latest kernels ran, by their start: as many launches as
+    /// [`DeviceConfig::timeline`](crate::DeviceConfig::timeline) says, none by default.
+    ///
+    /// A launch is here once its completion has been seen; after [`synchronize`](Self::synchronize) all are. Only a queue
+    /// that has got more than 4096 launches ahead of its device leaves those after them untimed.
+    ///
+    /// # Examples
+    /// ```
+    /// use device::{Context, DeviceConfig, Grid, ProgramSource};
+    ///
+    /// # let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
+    /// # if context.info().driver == device::DriverKind::Cuda { return Ok(()) }
+    /// let context = Context::new(DeviceConfig::default().with_timeline(1000))?;
+    /// let queue = context.queue()?;
+    /// let text = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
+    /// let program = futures::executor::block_on(queue.compile(ProgramSource::new(text, "example")))?;
+    /// let values = queue.upload_values(vec![1u32, 2])?;
+    /// queue.launch(&program.kernel("twice")?, Grid { groups: 1, group_size: 2 }, &[(&values).into()])?;
+    /// context.synchronize()?;
+    ///
+    /// let [record] = &context.timeline()[..] else { panic!("one launch, one record") };
+    /// assert_eq!((&*record.kernel, record.queue), ("twice", queue.number()));
+    /// assert!(record.start_nanos <= record.end_nanos);
+    /// # Ok::<(), device::Error>(())
+    /// ```
+    pub fn timeline(&self) -> Vec<LaunchRecord> {
+        self.0.timeline.records()
+    }
+
+    /// The [`timeline`](Self::timeline) in Chrome's trace event format, a row for each queue. As the text of a file it opens
+    /// in Perfetto (<https://ui.perfetto.dev>) and `chrome://tracing`.
+    ///
+    /// Times are in microseconds from the first record's start.
+    pub fn trace(&self) -> serde_json::Value {
+        self.0.timeline.trace(&format!("{} {}", self.0.info.label(), self.0.info.name))
     }
 
     /// Waits, on this thread, for every compilation and for everything that was enqueued in any queue.

@@ -6,7 +6,7 @@
 //! Ownership, lifetimes, pooling and counting are the business of the types above this trait.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::ops::Range;
 
 use crate::{DeviceInfo, Result};
 
@@ -53,6 +53,13 @@ pub struct Timer {
     pub start: RawEvent,
     /// After the kernel.
     pub end: RawEvent,
+}
+
+impl Timer {
+    /// Each of its events once.
+    pub fn events(self) -> impl Iterator<Item = RawEvent> {
+        std::iter::once(self.start).chain((self.end != self.start).then_some(self.end))
+    }
 }
 
 /// One argument of a launch as the driver takes it.
@@ -159,7 +166,7 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// See the trait.
     unsafe fn fill(&self, queue: RawQueue, to: Memory, offset: usize, bytes: usize, value: u8) -> Result<()>;
-    /// Enqueues a kernel. With `timed`, the events to read its duration from.
+    /// Enqueues a kernel. With `timed`, the events to read its times from.
     ///
     /// # Safety
     /// See the trait; `args` match the kernel's parameters in number, order and width.
@@ -192,11 +199,12 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// See the trait.
     unsafe fn wait(&self, event: RawEvent) -> Result<()>;
-    /// Time between the two events of a completed launch.
+    /// Start and end of a completed launch, in nanoseconds of one clock that all queues of the device share; its zero
+    /// is the driver's choice. The timer is used up: its events are freed, whatever the answer.
     ///
     /// # Safety
     /// See the trait.
-    unsafe fn elapsed(&self, timer: Timer) -> Result<Duration>;
+    unsafe fn read_timer(&self, timer: Timer) -> Result<Range<u64>>;
     /// Frees an event, completed or not.
     ///
     /// # Safety

@@ -17,7 +17,8 @@ use parking_lot::{Condvar, Mutex};
 use crate::driver::{Driver, RawEvent, RawQueue, Timer};
 use crate::exit::AtWork;
 use crate::loss::Loss;
-use crate::meter::{KernelTotals, Meters, nanos};
+use crate::meter::{KernelTotals, Meters};
+use crate::timeline::Timeline;
 use crate::{Error, Result};
 
 /// Launches whose timers may wait for their completion to be seen.
@@ -33,10 +34,14 @@ type Callback = Box<dyn FnOnce() + Send>;
 pub(crate) struct Lane {
     driver: Arc<dyn Driver>,
     raw: RawQueue,
+    /// Which of its context's lanes it is, counted from 1.
+    number: u32,
     /// The highest number whose work is known to have completed.
     completed: AtomicU64,
     /// The context's.
     loss: Loss,
+    /// The context's.
+    timeline: Arc<Timeline>,
     state: Mutex<State>,
     jobs: Arc<Jobs>,
 }
@@ -54,7 +59,7 @@ struct State {
     error: Option<Error>,
 }
 
-/// A launch whose duration has not been read yet.
+/// A launch whose times have not been read yet.
 struct Timed {
     number: u64,
     timer: Timer,
@@ -131,7 +136,10 @@ impl Drop for Lane {
             self.jobs.changed.notify_all();
         }
         let State { timers, kept, .. } = std::mem::take(self.state.get_mut());
-        timers.into_iter().for_each(|timed| self.destroy_timer(timed.timer));
+        for event in timers.into_iter().flat_map(|timed| timed.timer.events()) {
+            // SAFETY: the driver gave the event, and nobody else knows it.
+            unsafe { self.driver.destroy_event(event) };
+        }
         // Things are left only where the driver refused to mark the end of their use. Who knows whether it
         // still uses them: they are lost rather than freed under its hands. A lost device uses nothing any
         // more, and comes back only once everything of its context is gone.
@@ -145,14 +153,16 @@ impl Drop for Lane {
 
 impl Lane {
     /// A new queue of the driver and the thread that waits for it.
-    pub(crate) fn new(driver: &Arc<dyn Driver>, loss: &Loss) -> Result<Arc<Self>> {
+    pub(crate) fn new(number: u32, driver: &Arc<dyn Driver>, loss: &Loss, timeline: &Arc<Timeline>) -> Result<Arc<Self>> {
         let jobs = Arc::new(Jobs::default());
         let raw = driver.create_queue().inspect_err(|error| loss.heed(error))?;
         let lane = Arc::new(Self {
             driver: Arc::clone(driver),
             raw,
+            number,
             completed: AtomicU64::new(0),
             loss: loss.clone(),
+            timeline: Arc::clone(timeline),
             state: Mutex::default(),
             jobs: Arc::clone(&jobs),
         });
@@ -190,6 +200,11 @@ impl Lane {
             }
         }
         Ok(number)
+    }
+
+    /// Which of its context's lanes it is, counted from 1.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Whether it is a queue of this driver object.
@@ -322,38 +337,37 @@ impl Lane {
 
     /// Everything that follows from the completion of `mark`.
     fn complete(&self, mark: &Mark, result: Result<()>) {
+        // First, so that whoever sees the work completed finds its times.
+        self.read_timers(mark.number);
         let mut state = self.state.lock();
         if let Err(error) = result {
             self.loss.heed(&error);
             state.error.get_or_insert(error);
         }
-        let done = state.timers.partition_point(|timed| timed.number <= mark.number);
-        let timers: Vec<Timed> = state.timers.drain(..done).collect();
         let unneeded: Vec<_> = state.kept.extract_if(.., |(number, _)| *number <= mark.number).collect();
         let last = state.mark.take_if(|last| last.number <= mark.number);
         self.completed.store(mark.number, Ordering::Release);
         drop(state);
-        for Timed { timer, totals, meters, .. } in timers {
-            // SAFETY: the driver gave the timer, and its work has completed.
-            match unsafe { self.driver.elapsed(timer) } {
-                Ok(time) => {
-                    totals.nanos.fetch_add(nanos(time), Ordering::Relaxed);
-                    meters.ran(time);
-                }
-                Err(error) => self.loss.heed(&error),
-            }
-            self.destroy_timer(timer);
-        }
         // What was kept may enqueue and lock in its own destructor.
         drop((unneeded, last));
     }
 
-    fn destroy_timer(&self, timer: Timer) {
-        // SAFETY: the driver gave both events, each is destroyed once, and nobody else knows them.
-        unsafe {
-            self.driver.destroy_event(timer.start);
-            if timer.end != timer.start {
-                self.driver.destroy_event(timer.end);
+    /// Takes down the times of the launches up to `number`, which have completed.
+    fn read_timers(&self, number: u64) {
+        let mut state = self.state.lock();
+        let done = state.timers.partition_point(|timed| timed.number <= number);
+        let timers: Vec<Timed> = state.timers.drain(..done).collect();
+        drop(state);
+        for Timed { timer, totals, meters, .. } in timers {
+            // SAFETY: the driver gave the timer, its work has completed, and nobody else knows it.
+            match unsafe { self.driver.read_timer(timer) } {
+                Ok(times) => {
+                    let nanos = times.end.saturating_sub(times.start);
+                    totals.nanos.fetch_add(nanos, Ordering::Relaxed);
+                    meters.ran(nanos);
+                    self.timeline.note(&totals.name, self.number, times);
+                }
+                Err(error) => self.loss.heed(&error),
             }
         }
     }

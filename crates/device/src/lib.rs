@@ -36,6 +36,10 @@
 //! With the environment variable `DEVICEFUSION_DUMP_KERNELS` set to a folder, the text of each program in the
 //! dialect that both compilers understand is left there, once, as soon as it has compiled: `HASH.cl`.
 //!
+//! # Looking at time
+//! The device times each launch: a [`Meter`] and [`Context::report`] add up how long kernels ran, and the timeline of a
+//! context made [`with_timeline`](DeviceConfig::with_timeline) tells when, [`Context::trace`] as a picture of its queues.
+//!
 //! # Layers
 //! [`driver::Driver`] is what OpenCL and CUDA have in common, and the whole of what a further driver has to
 //! write. A *lane* is a driver's queue with the numbers, marks and timers that tell when its work is done;
@@ -63,6 +67,7 @@ mod pool;
 mod program;
 mod queue;
 pub mod testing;
+mod timeline;
 mod typed;
 
 pub use buffer::{Buffer, Guardian};
@@ -71,6 +76,7 @@ pub use meter::{Counters, Meter};
 pub use pool::{Pool, Reservation};
 pub use program::{Kernel, Program, ProgramSource};
 pub use queue::{Arg, Event, Queue};
+pub use timeline::LaunchRecord;
 pub use typed::{Scalar, Values};
 
 pub use config::{DeviceConfig, LogSink, Wrap};

@@ -95,8 +95,8 @@ impl Meters {
         self.iter().for_each(|meter| _ = meter.launches.fetch_add(1, Relaxed));
     }
 
-    pub(crate) fn ran(&self, time: Duration) {
-        self.iter().for_each(|meter| _ = meter.kernel_nanos.fetch_add(nanos(time), Relaxed));
+    pub(crate) fn ran(&self, nanos: u64) {
+        self.iter().for_each(|meter| _ = meter.kernel_nanos.fetch_add(nanos, Relaxed));
     }
 
     pub(crate) fn compiled(&self, time: Duration) {
@@ -156,12 +156,13 @@ pub(crate) struct Totals {
     pub(crate) bytes_down: AtomicU64,
     pub(crate) allocations: AtomicU64,
     pub(crate) compile_nanos: AtomicU64,
-    kernels: Mutex<BTreeMap<String, Arc<KernelTotals>>>,
+    kernels: Mutex<BTreeMap<Arc<str>, Arc<KernelTotals>>>,
 }
 
 /// What all launches of kernels of one name have cost.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct KernelTotals {
+    pub(crate) name: Arc<str>,
     pub(crate) launches: AtomicU64,
     pub(crate) nanos: AtomicU64,
 }
@@ -183,18 +184,20 @@ impl Totals {
     /// The totals that kernels of this name add to.
     pub(crate) fn kernel(&self, name: &str) -> Arc<KernelTotals> {
         let mut kernels = self.kernels.lock();
-        match kernels.get(name) {
-            Some(totals) => Arc::clone(totals),
-            None => Arc::clone(kernels.entry(name.to_owned()).or_default()),
+        if let Some(totals) = kernels.get(name) {
+            return Arc::clone(totals);
         }
+        let name: Arc<str> = name.into();
+        let totals = KernelTotals { name: Arc::clone(&name), launches: AtomicU64::new(0), nanos: AtomicU64::new(0) };
+        Arc::clone(kernels.entry(name).or_insert(Arc::new(totals)))
     }
 
     /// One record for each name of a kernel that was launched.
     pub(crate) fn kernels(&self) -> Vec<serde_json::Value> {
         let kernels = self.kernels.lock();
-        let records = kernels.iter().filter(|(_, totals)| totals.launches.load(Relaxed) > 0).map(|(name, totals)| {
+        let records = kernels.values().filter(|totals| totals.launches.load(Relaxed) > 0).map(|totals| {
             serde_json::json!({
-                "name": name,
+                "name": &*totals.name,
                 "launches": totals.launches.load(Relaxed),
                 "nanos": totals.nanos.load(Relaxed),
             })

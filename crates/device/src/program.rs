@@ -109,7 +109,7 @@ impl Program {
         }
         // SAFETY: the program is loaded and the driver's own.
         let raw = unsafe { self.loaded.driver.kernel(self.loaded.raw, name) }.inspect_err(|error| self.loss.heed(error))?;
-        let entry = Entry { name: name.to_owned(), raw, launched: AtomicBool::new(false), totals: self.totals.kernel(name) };
+        let entry = Entry { raw, launched: AtomicBool::new(false), totals: self.totals.kernel(name) };
         let kernel = Kernel { program: Arc::clone(&self.loaded), entry: Arc::new(entry) };
         kernels.insert(name.to_owned(), kernel.clone());
         Ok(kernel)
@@ -125,7 +125,6 @@ pub struct Kernel {
 
 #[derive(Debug)]
 struct Entry {
-    name: String,
     raw: RawKernel,
     launched: AtomicBool,
     totals: Arc<KernelTotals>,
@@ -134,7 +133,7 @@ struct Entry {
 impl Kernel {
     /// Its name in the program's text.
     pub fn name(&self) -> &str {
-        &self.entry.name
+        &self.entry.totals.name
     }
 
     pub(crate) fn raw(&self) -> RawKernel {

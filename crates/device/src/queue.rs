@@ -176,6 +176,12 @@ impl Queue {
         &self.lease.context
     }
 
+    /// Its number in the context, counted from 1: that of its records in [`Context::timeline`]. Whoever gets the queue next
+    /// finds it under the same number.
+    pub fn number(&self) -> u32 {
+        self.lane().number()
+    }
+
     /// A handle of the same queue whose costs are charged to `meter` too, beside those of this handle.
     pub fn metered(&self, meter: &Arc<Meter>) -> Queue {
         Queue { meters: self.meters.with(meter), ..self.clone() }
@@ -416,10 +422,10 @@ impl Queue {
                 _ => RawArg::Value(&bytes[..*width]),
             })
             .collect();
-        let profiling = self.context().config().profiling;
+        let timed = self.context().config().times_launches();
         // SAFETY: the handles are alive, and their uses are noted below, which keeps them so. That the
         // arguments match the kernel's is what the caller generated the kernel for.
-        let number = self.lane().launch(profiling, kernel.totals(), &self.meters, |raw, timed| unsafe {
+        let number = self.lane().launch(timed, kernel.totals(), &self.meters, |raw, timed| unsafe {
             self.driver().launch(raw, kernel.raw(), grid, &raw_args, timed)
         })?;
         buffers().for_each(|buffer| buffer.uses().note(self.lane(), number));

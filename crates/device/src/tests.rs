@@ -9,6 +9,7 @@ mod memory;
 mod programs;
 mod reports;
 mod selection;
+mod timeline;
 
 use bytes::Bytes;
 use futures::executor::block_on;

@@ -8,13 +8,14 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::fmt;
+use std::ops::Range;
 use std::ptr;
-use std::time::Duration;
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUevent, CUevent_flags, CUfunction, CUjit_option, CUmodule, CUpointer_attribute, CUstream,
     CUstream_flags,
 };
+use parking_lot::Mutex;
 
 use super::api::{Api, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, NOT_READY, OUT_OF_MEMORY, SUCCESS, is_sticky};
 use super::discovery::{Found, driver_version, unsupported};
@@ -31,6 +32,10 @@ const PORTABLE: c_uint = 1;
 const SLEEPING: c_uint = CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint;
 const UNTIMED: c_uint = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
 
+/// How far from its base a clock counts. Events resolve half a microsecond; so far apart lie neighbouring `f32` at
+/// 4 seconds in milliseconds.
+const BASE_NANOS: u64 = 4_000_000_000;
+
 /// Room for what the driver's PTX compiler has to say.
 const LOG_BYTES: usize = 8192;
 
@@ -43,6 +48,17 @@ pub(super) struct CudaDriver {
     /// What NVRTC compiles for.
     target: String,
     log: Option<LogSink>,
+    clock: Mutex<Clock>,
+}
+
+impl Drop for CudaDriver {
+    fn drop(&mut self) {
+        if let Some(base) = self.clock.get_mut().base
+            && self.enter().is_ok()
+        {
+            self.drop_event(base);
+        }
+    }
 }
 
 impl CudaDriver {
@@ -61,9 +77,10 @@ impl CudaDriver {
         let status = unsafe { (api.cuDevicePrimaryCtxRetain)(&mut context, found.device) };
         check(api, &found.info, "cuDevicePrimaryCtxRetain", status)?;
         let context = PrimaryContext { api, device: found.device, context: context as usize };
-        let driver = Self { info: found.info, api, context, nvrtc, target, log: config.log.clone() };
+        let clock = Mutex::default();
+        let driver = Self { info: found.info, api, context, nvrtc, target, log: config.log.clone(), clock };
         driver.note(&format!("{} compiles for {} with {}", driver.info.name, driver.target, driver.nvrtc.path().display()));
-        driver.enter()?;
+        driver.clock.lock().base = Some(driver.first_base()?);
         Ok(driver)
     }
 
@@ -126,6 +143,41 @@ impl CudaDriver {
         let status = unsafe { (self.api.cuEventRecord)(event.0 as CUevent, queue.0 as CUstream) };
         self.check("cuEventRecord", status).inspect_err(|_| self.drop_event(event))?;
         Ok(event)
+    }
+
+    /// An event that has completed, from which on time is counted.
+    fn first_base(&self) -> Result<RawEvent> {
+        let queue = self.create_queue()?;
+        let base = self.record_new(queue, SLEEPING).and_then(|base| {
+            // SAFETY: recorded just now.
+            let waited = unsafe { self.wait(base) };
+            waited.map(|()| base).inspect_err(|_| self.drop_event(base))
+        });
+        // SAFETY: made above, and nothing else is in it.
+        unsafe { self.destroy_queue(queue) };
+        base
+    }
+
+    /// Nanoseconds from one completed event to another, less than 0 where that one was first.
+    fn between(&self, from: RawEvent, to: RawEvent) -> Result<i64> {
+        let mut millis = 0f32;
+        // SAFETY: the caller's events are live.
+        let status = unsafe { (self.api.cuEventElapsedTime_v2)(&mut millis, from.0 as CUevent, to.0 as CUevent) };
+        self.check("cuEventElapsedTime", status)?;
+        // The cast takes NaN to 0.
+        Ok((f64::from(millis) * 1e6) as i64)
+    }
+
+    /// Start and end of a completed launch. Its first event becomes the clock's base where that has grown old.
+    fn times(&self, clock: &mut Clock, timer: Timer) -> Result<Range<u64>> {
+        let base = clock.base.unwrap_or(timer.start);
+        let start = clock.nanos.saturating_add_signed(self.between(base, timer.start)?);
+        if start <= clock.nanos + BASE_NANOS {
+            return Ok(start..clock.nanos.saturating_add_signed(self.between(base, timer.end)?));
+        }
+        *clock = Clock { base: Some(timer.start), nanos: start };
+        self.drop_event(base);
+        Ok(start..start.saturating_add_signed(self.between(timer.start, timer.end)?))
     }
 
     fn drop_event(&self, event: RawEvent) {
@@ -353,14 +405,12 @@ impl Driver for CudaDriver {
         self.check("cuEventSynchronize", unsafe { (self.api.cuEventSynchronize)(event.0 as CUevent) })
     }
 
-    unsafe fn elapsed(&self, timer: Timer) -> Result<Duration> {
+    unsafe fn read_timer(&self, timer: Timer) -> Result<Range<u64>> {
         self.enter()?;
-        let mut millis = 0f32;
-        // SAFETY: the caller's events are live and were recorded with timing.
-        let status = unsafe { (self.api.cuEventElapsedTime_v2)(&mut millis, timer.start.0 as CUevent, timer.end.0 as CUevent) };
-        self.check("cuEventElapsedTime", status)?;
-        // The cast takes what is no time (negative, NaN) to 0.
-        Ok(Duration::from_nanos((f64::from(millis) * 1e6) as u64))
+        let mut clock = self.clock.lock();
+        let times = self.times(&mut clock, timer);
+        timer.events().filter(|event| clock.base != Some(*event)).for_each(|event| self.drop_event(event));
+        times
     }
 
     unsafe fn destroy_event(&self, event: RawEvent) {
@@ -466,6 +516,16 @@ impl CudaDriver {
         }
         sizes
     }
+}
+
+/// What turns events into times. CUDA says only how far two events are apart, in milliseconds as `f32`, which get
+/// coarse with the distance: the base moves on with the launches that are timed.
+#[derive(Default)]
+struct Clock {
+    /// A completed event; there is one once the driver is open.
+    base: Option<RawEvent>,
+    /// Nanoseconds from the opening of the driver to the base.
+    nanos: u64,
 }
 
 /// The hold on a device's primary context.

@@ -8,8 +8,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::ptr;
-use std::time::Duration;
 
 use cl3::command_queue as queue;
 use cl3::types::{CL_FALSE, CL_TRUE, cl_command_queue, cl_context, cl_device_id, cl_event, cl_mem};
@@ -429,11 +429,15 @@ impl Driver for OpenClDriver {
         self.check("clWaitForEvents", waited)
     }
 
-    unsafe fn elapsed(&self, timer: Timer) -> Result<Duration> {
+    unsafe fn read_timer(&self, timer: Timer) -> Result<Range<u64>> {
         let _alone = self.alone();
-        let start = self.profiled(timer.start, event::CL_PROFILING_COMMAND_START)?;
-        let end = self.profiled(timer.end, event::CL_PROFILING_COMMAND_END)?;
-        Ok(Duration::from_nanos(end.saturating_sub(start)))
+        let start = self.profiled(timer.start, event::CL_PROFILING_COMMAND_START);
+        let end = self.profiled(timer.end, event::CL_PROFILING_COMMAND_END);
+        for event in timer.events() {
+            // SAFETY: the caller promises an event of ours that it does not use again.
+            let _ = unsafe { event::release_event(event.0 as cl_event) };
+        }
+        Ok(start?..end?)
     }
 
     unsafe fn destroy_event(&self, event: RawEvent) {

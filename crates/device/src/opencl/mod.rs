@@ -22,7 +22,7 @@ use crate::{DeviceConfig, DeviceInfo, Result};
 /// Opens one of the devices that [`entries`] listed.
 pub(crate) fn open(info: &DeviceInfo, config: &DeviceConfig) -> Result<Arc<dyn Driver>> {
     let device = discovery::find(info)?;
-    Ok(Arc::new(driver::OpenClDriver::open(device, info.clone(), config.profiling)?))
+    Ok(Arc::new(driver::OpenClDriver::open(device, info.clone(), config.times_launches())?))
 }
 
 /// Turns a status into an error that names call and device.

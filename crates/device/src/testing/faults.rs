@@ -2,6 +2,7 @@
 //! The driver around the driver, and the plan of what it does not manage.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -409,10 +410,7 @@ impl Driver for Faulty {
         }
         // SAFETY: the caller's promise.
         let timer = unsafe { self.driver.launch(queue, kernel, grid, args, timed) }?;
-        Ok(timer.inspect(|timer| {
-            let events = if timer.start == timer.end { 1 } else { 2 };
-            self.plan.live.events.fetch_add(events, SeqCst);
-        }))
+        Ok(timer.inspect(|timer| timer.events().for_each(|_| _ = self.plan.live.events.fetch_add(1, SeqCst))))
     }
 
     unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent> {
@@ -440,10 +438,11 @@ impl Driver for Faulty {
         if self.plan.waits.fails() { Err(self.injected("wait")) } else { Ok(()) }
     }
 
-    unsafe fn elapsed(&self, timer: Timer) -> Result<Duration> {
-        self.present("elapsed")?;
+    unsafe fn read_timer(&self, timer: Timer) -> Result<Range<u64>> {
         // SAFETY: the caller's promise.
-        unsafe { self.driver.elapsed(timer) }
+        let times = unsafe { self.driver.read_timer(timer) };
+        timer.events().for_each(|_| died(&self.plan.live.events));
+        self.present("read_timer").and(times)
     }
 
     unsafe fn destroy_event(&self, event: RawEvent) {

@@ -88,6 +88,27 @@ fn query_goes_up_through_kernels_and_down() -> Result<()> {
 }
 
 #[test]
+fn timeline_has_the_launches_of_all_queues() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let context = Context::new(config(&turn.nvrtc).with_profiling(false).with_timeline(100))?;
+    let (first, second) = (context.queue()?, context.queue()?);
+    let x = first.upload(doubles([1.0; 64]))?;
+    scale(&first, &x, 2.0, 1)?;
+    scale(&first, &x, 2.0, 1)?;
+    scale(&second, &x, 2.0, 1)?;
+    context.synchronize()?;
+    let timeline = context.timeline();
+    assert!(timeline.iter().all(|record| &*record.kernel == "scale"));
+    let times = |queue: &Queue| {
+        let own = timeline.iter().filter(|record| record.queue == queue.number());
+        own.map(|record| (record.start_nanos, record.end_nanos)).collect::<Vec<_>>()
+    };
+    assert_eq!(times(&first), [(0, 1_500_000), (1_500_000, 3_000_000)]);
+    assert_eq!(times(&second), [(3_000_000, 4_500_000)]);
+    Ok(())
+}
+
+#[test]
 fn work_dropped_midway_gives_everything_back() -> Result<()> {
     let Some(turn) = Turn::take() else { return Ok(()) };
     let context = Context::new(config(&turn.nvrtc))?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calls of the driver trait.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use device::driver::{Driver, Foreign, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use device::{DeviceConfig, Error, Result, cuda};
@@ -63,6 +63,17 @@ impl<'a> Loaded<'a> {
         let args = [RawArg::Memory(self.values), RawArg::Value(&by), RawArg::Value(&plus)];
         // SAFETY: the arguments are those of the kernel, and eight doubles are 64 bytes.
         unsafe { self.driver.launch(self.queue, self.kernel, Grid { groups: 2, group_size: 4 }, &args, timed) }
+    }
+
+    fn timed(&self) -> Timer {
+        self.launch(true).unwrap().unwrap()
+    }
+
+    /// Start and end of a launch, waited for.
+    fn times(&self, timer: Timer) -> Range<u64> {
+        finish(self.driver, self.queue);
+        // SAFETY: the launch has completed, and each timer is read once.
+        unsafe { self.driver.read_timer(timer) }.unwrap()
     }
 }
 
@@ -138,7 +149,7 @@ fn events_are_waited_for_from_any_thread() {
     let Some(session) = Session::open() else { return };
     let driver = session.driver();
     let loaded = Loaded::new(driver);
-    let timer = loaded.launch(true).unwrap().unwrap();
+    loaded.launch(false).unwrap();
     // SAFETY: the queue and all events are live.
     unsafe {
         let done = driver.record(loaded.queue).unwrap();
@@ -146,11 +157,55 @@ fn events_are_waited_for_from_any_thread() {
         driver.wait_on(loaded.queue, done).unwrap();
         thread::scope(|scope| scope.spawn(|| driver.wait(done)).join().unwrap()).unwrap();
         assert!(driver.is_done(done).unwrap());
-        assert_eq!(driver.elapsed(timer).unwrap(), Duration::from_micros(1500));
-        // An event without timing has no time.
-        assert!(driver.elapsed(Timer { start: done, end: done }).is_err());
-        thread::scope(|scope| scope.spawn(|| destroy(driver, [done, timer.start, timer.end])).join().unwrap());
+        thread::scope(|scope| scope.spawn(|| destroy(driver, [done])).join().unwrap());
     }
+}
+
+#[test]
+fn launches_of_all_queues_are_timed_by_one_clock() {
+    let Some(session) = Session::open() else { return };
+    let (first, second) = (Loaded::new(session.driver()), Loaded::new(session.driver()));
+    let (one, other, two) = (first.timed(), second.timed(), first.timed());
+    // The queue whose work is waited for first runs first, all of it.
+    assert_eq!(first.times(one), 0..1_500_000);
+    assert_eq!(first.times(two), 1_500_000..3_000_000);
+    // This one had nothing before its launch.
+    assert_eq!(second.times(other), 0..4_500_000);
+}
+
+#[test]
+fn clock_stays_exact_for_hours() {
+    const HOUR: f64 = 3.6e6;
+    let Some(session) = Session::open() else { return };
+    let (first, second) = (Loaded::new(session.driver()), Loaded::new(session.driver()));
+    let mut last = 0;
+    for hour in 1..5 {
+        session.turn.idle(HOUR + 0.7);
+        first.times(first.timed());
+        let before = second.timed();
+        finish(session.driver(), second.queue);
+        // The start of this one becomes the base: the other began before it, and is read after it.
+        session.turn.idle(5000.0);
+        let times = first.times(first.timed());
+        assert_eq!(times.end - times.start, 1_500_000, "{hour}");
+        let next = first.times(first.timed());
+        assert_eq!(next, times.end..times.end + 1_500_000, "{hour}");
+        let before = second.times(before);
+        assert!(last < before.start && before.end < times.start, "{hour}: {last} {before:?} {times:?}");
+        last = next.end;
+    }
+}
+
+#[test]
+fn event_without_timing_has_no_time() {
+    let Some(session) = Session::open() else { return };
+    let loaded = Loaded::new(session.driver());
+    // SAFETY: the queue is live, and the event is used up by the reading.
+    unsafe {
+        let done = session.driver().record(loaded.queue).unwrap();
+        assert!(session.driver().read_timer(Timer { start: done, end: done }).is_err());
+    }
+    assert_eq!(loaded.times(loaded.timed()), 0..1_500_000);
 }
 
 #[test]

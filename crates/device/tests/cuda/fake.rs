@@ -56,6 +56,12 @@ impl Turn {
         unsafe { fake().get::<unsafe extern "C" fn(c_int)>(b"fake_hold\0").unwrap()(c_int::from(hold)) }
     }
 
+    /// Lets milliseconds go by on the device.
+    pub fn idle(&self, millis: f64) {
+        // SAFETY: the signature is that of the fake.
+        unsafe { fake().get::<unsafe extern "C" fn(f64)>(b"fake_idle\0").unwrap()(millis) }
+    }
+
     /// The next `call` fails, on whichever thread.
     pub fn fail(&self, call: &str, status: c_int) {
         self.fail_nth(call, status, 1);

@@ -65,8 +65,9 @@ static int is_device(const char *at, size_t bytes) {
 }
 
 typedef struct { int kind; unsigned flags; } Object;
-typedef struct { Object object; int ended; uint64_t submitted, done; struct Op *first, **last; } Stream;
-typedef struct { Object object; Stream *stream; uint64_t number; } Event;
+// `ends` has the time at which each piece of work ended, that of number 0 being the stream's creation.
+typedef struct { Object object; int ended; uint64_t submitted, done; struct Op *first, **last; double *ends; } Stream;
+typedef struct { Object object; Stream *stream; uint64_t number; double recorded; } Event;
 typedef struct { char name[64]; struct Module *module; } Function;
 typedef struct Module { Object object; Function functions[16]; int count; } Module;
 
@@ -88,11 +89,15 @@ typedef struct Op {
 
 static Stream *streams[4096];    // All that there ever were: events may outlive them.
 static int stream_count;
+static double now;               // Milliseconds that the device has been at work: 1.5 for each launch, 0 for all else.
 static Stream *held;             // What waits for this one waits until it is released or other work needs it.
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 
 // For the test: holds the stream that was created last, or releases it.
 void fake_hold(int hold) { LOCKED; held = hold ? streams[stream_count - 1] : NULL; pthread_cond_broadcast(&moved); }
+
+// For the test: lets time go by.
+void fake_idle(double millis) { LOCKED; now += millis; }
 
 static void run(Stream *stream, uint64_t number);
 
@@ -104,6 +109,7 @@ static void perform(Op *op) {
     case SET: memset(op->to, op->value, op->bytes); break;
     case WAIT: run(op->stream, op->number); break;
     case LAUNCH:
+        now += 1.5;
         if (!strcmp(op->function->name, "fault")) lost = ILLEGAL_ADDRESS;
         if (!strcmp(op->function->name, "scale"))
             for (size_t i = 0; i < op->bytes / 8; ++i) ((double *)op->to)[i] = ((double *)op->to)[i] * op->factor + op->plus;
@@ -116,7 +122,7 @@ static void run(Stream *stream, uint64_t number) {
         stream->first = op->next;
         if (!stream->first) stream->last = &stream->first;
         perform(op);
-        stream->done++;
+        stream->ends[++stream->done] = now;
         free(op);
     }
     pthread_cond_broadcast(&moved);
@@ -130,6 +136,7 @@ static Status push(void *at, Op op) {
     *stream->last = copy;
     stream->last = &copy->next;
     stream->submitted++;
+    stream->ends = realloc(stream->ends, (stream->submitted + 1) * sizeof *stream->ends);
     return SUCCESS;
 }
 
@@ -238,6 +245,8 @@ Status cuStreamCreate(void **out, unsigned flags) {
     Stream *stream = calloc(1, sizeof *stream);
     stream->object.kind = STREAM;
     stream->last = &stream->first;
+    stream->ends = malloc(sizeof *stream->ends);
+    *stream->ends = now;
     streams[stream_count++] = stream;
     live[STREAM]++;
     *out = stream;
@@ -274,6 +283,7 @@ Status cuEventRecord(void *at, void *on) {
     if (!is(event, EVENT) || !is(stream, STREAM) || stream->ended) return INVALID_HANDLE;
     event->stream = stream;
     event->number = stream->submitted;
+    event->recorded = now;
     return SUCCESS;
 }
 static int is_done(Event *event) { return !event->stream || event->stream->done >= event->number; }
@@ -286,13 +296,18 @@ Status cuEventSynchronize(void *at) {
     if (event->stream) run(event->stream, event->number);
     return lost;
 }
+// When the stream came to the event: at once where it had nothing to do.
+static double time_of(Event *event) {
+    double end = event->stream->ends[event->number];
+    return end > event->recorded ? end : event->recorded;
+}
 // The name that drivers before CUDA 12.8 have. An event without timing (flag 2) has no time.
 Status cuEventElapsedTime(float *millis, void *start, void *end) {
     ENTER;
     Event *a = start, *b = end;
     if (!is(a, EVENT) || !is(b, EVENT) || !a->stream || !b->stream || (a->object.flags | b->object.flags) & 2) return INVALID_HANDLE;
     if (!is_done(a) || !is_done(b)) return NOT_READY;
-    *millis = 1.5f;
+    *millis = (float)(time_of(b) - time_of(a));
     return SUCCESS;
 }
 
