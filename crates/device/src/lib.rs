@@ -70,7 +70,7 @@ pub use context::Context;
 pub use meter::{Counters, Meter};
 pub use pool::{Pool, Reservation};
 pub use program::{Kernel, Program, ProgramSource};
-pub use queue::{Arg, Event, Queue};
+pub use queue::{Arg, Download, Event, Queue};
 pub use typed::{Scalar, Values};
 
 pub use config::{DeviceConfig, LogSink, Wrap};
