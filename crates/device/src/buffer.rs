@@ -164,11 +164,17 @@ pub(crate) struct HostView {
     pub(crate) range: Range<usize>,
 }
 
+impl HostView {
+    /// Where its first byte is.
+    pub(crate) fn address(&self) -> usize {
+        self.buffer.0.memory.host + self.range.start
+    }
+}
+
 impl AsRef<[u8]> for HostView {
     fn as_ref(&self) -> &[u8] {
-        let Memory { host, .. } = self.buffer.0.memory;
         // SAFETY: the range was checked against the buffer, whose memory lives as long as this view. The
         // work that wrote it has completed, and readers promise not to write the buffer again.
-        unsafe { std::slice::from_raw_parts((host + self.range.start) as *const u8, self.range.len()) }
+        unsafe { std::slice::from_raw_parts(self.address() as *const u8, self.range.len()) }
     }
 }

@@ -75,7 +75,7 @@ pub use context::Context;
 pub use meter::{Counters, Meter};
 pub use pool::{Pool, Reservation};
 pub use program::{Kernel, Program, ProgramSource};
-pub use queue::{Arg, Event, Queue};
+pub use queue::{Arg, Download, Event, Queue};
 pub use timeline::LaunchRecord;
 pub use typed::{Scalar, Values};
 

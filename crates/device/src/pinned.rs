@@ -44,6 +44,8 @@ struct State {
 enum Purpose {
     Upload,
     Download,
+    /// Kept by others for as long as they like.
+    Lent,
 }
 
 /// Some pinned memory, given back when dropped.
@@ -109,6 +111,15 @@ impl Pinned {
         }
     }
 
+    /// Memory for others to keep: it must be pinned, and counts towards no limit.
+    pub(crate) fn to_lend(self: &Arc<Self>, bytes: usize) -> Result<Piece> {
+        // What is too large to be kept for the next copy need not have one of the sizes that are kept.
+        let bytes = if bytes > MAX_CACHED { bytes } else { bytes.next_power_of_two() };
+        let free = self.state.lock().take(bytes);
+        let host = free.map_or_else(|| self.alloc(bytes), Ok)?;
+        Ok(Piece { owner: Arc::clone(self), host, bytes, purpose: Purpose::Lent })
+    }
+
     fn alloc(&self, bytes: usize) -> Result<usize> {
         self.driver.alloc_pinned(bytes).inspect_err(|error| self.loss.heed(error))
     }
@@ -131,6 +142,7 @@ impl Pinned {
         match purpose {
             Purpose::Upload => state.uploading -= bytes,
             Purpose::Download => state.downloaded -= bytes,
+            Purpose::Lent => {}
         }
         let keep = state.cached + bytes <= MAX_CACHED;
         if keep {

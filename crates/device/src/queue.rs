@@ -19,6 +19,9 @@ use crate::pool::{Reservation, SharedClaim};
 use crate::program::{Kernel, Program, ProgramSource};
 use crate::{Buffer, Error, Result};
 
+/// Bytes of the zeros that stand for an empty buffer: as many as the widest value has.
+const NOTHING: usize = 16;
+
 /// Writes and fills up to this size are done by the host where it can reach the memory: enqueueing costs more.
 const SMALL_FILL: usize = 256 << 10;
 
@@ -368,41 +371,72 @@ impl Queue {
     /// # Errors
     /// `Range` if it leaves the buffer; as [`finish`](Self::finish).
     pub fn read(&self, from: &Buffer, range: Range<usize>) -> impl Future<Output = Result<Bytes>> + Send + use<> {
-        let started = self.start_read(from, range);
+        let bytes = range.len();
+        let pinned = self.context().pinned();
+        let landing =
+            || Ok(pinned.for_download(bytes).map_or_else(|| Landing::heap(bytes), |piece| Landing::pinned(piece, bytes)));
+        let started = match bytes {
+            0 => from.check("read", range.start, 0).map(|()| None),
+            _ => self.start_read(from, range, landing).and_then(|target| Ok(Some((self.lane().finished()?, target)))),
+        };
         async move {
-            let (finished, target) = started?;
-            if let Some(finished) = finished {
-                finished.await.map_err(|_| QUEUE_GONE)??;
-            }
+            let Some((finished, target)) = started? else { return Ok(Bytes::new()) };
+            finished.await.map_err(|_| QUEUE_GONE)??;
             Ok(target.into_bytes())
         }
     }
 
-    #[allow(clippy::type_complexity)]
-    fn start_read(&self, from: &Buffer, range: Range<usize>) -> Result<(Option<oneshot::Receiver<Result<()>>>, ReadTarget)> {
+    /// Copies a buffer, as it is after everything enqueued so far, to host memory that others may keep: pinned where the
+    /// driver knows the notion, however much of that there is already. It holds the bytes once
+    /// [`finish`](Self::finish) has completed.
+    ///
+    /// Where the device shares the host's memory nothing is copied: the result keeps the buffer, which must not be
+    /// written again.
+    ///
+    /// # Errors
+    /// `OutOfMemory` where the host has no such memory; the driver's refusal.
+    ///
+    /// # Examples
+    /// ```
+    /// # use device::{Context, DeviceConfig};
+    /// # let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
+    /// let queue = context.queue()?;
+    /// let copy = queue.download(&queue.filled(4, 7)?)?;
+    /// futures::executor::block_on(queue.finish())?;
+    /// // SAFETY: four bytes, which have arrived.
+    /// assert_eq!(unsafe { copy.as_ptr().cast::<[u8; 4]>().read() }, [7; 4]);
+    /// # Ok::<(), device::Error>(())
+    /// ```
+    pub fn download(&self, from: &Buffer) -> Result<Download> {
+        let bytes = from.len();
+        let landing = |bytes| Ok(Landing::pinned(self.context().pinned().to_lend(bytes)?, bytes));
+        if bytes > 0 {
+            return self.start_read(from, 0..bytes, || landing(bytes)).map(Download);
+        }
+        let nothing = landing(NOTHING)?;
+        // SAFETY: the memory has these bytes and belongs to this thread alone.
+        unsafe { std::ptr::write_bytes(nothing.host as *mut u8, 0, NOTHING) };
+        Ok(Download(ReadTarget::Copy(Arc::new(nothing))))
+    }
+
+    /// Enqueues a copy of at least one byte to host memory that `landing` gives.
+    fn start_read(&self, from: &Buffer, range: Range<usize>, landing: impl FnOnce() -> Result<Landing>) -> Result<ReadTarget> {
         let bytes = range.len();
         from.check("read", range.start, bytes)?;
-        if bytes == 0 {
-            return Ok((None, ReadTarget::Nothing));
-        }
         let totals = self.context().totals();
         totals.bytes_down.fetch_add(bytes as u64, Relaxed);
         self.meters.down(bytes);
         self.follow(from)?;
         if from.raw().host != 0 {
-            let view = HostView { buffer: from.clone(), range };
-            return Ok((Some(self.lane().finished()?), ReadTarget::View(view)));
+            return Ok(ReadTarget::View(HostView { buffer: from.clone(), range }));
         }
-        let target = Arc::new(match self.context().pinned().for_download(bytes) {
-            Some(piece) => Landing::pinned(piece, bytes),
-            None => Landing::heap(bytes),
-        });
+        let target = Arc::new(landing()?);
         // SAFETY: the handles are alive; target and buffer stay so until the copy has completed.
         let number =
             self.lane().enqueue(|raw| unsafe { self.driver().download(raw, from.raw(), range.start, target.host, bytes) })?;
         from.uses().note(self.lane(), number);
         self.lane().keep(number, Box::new(Arc::clone(&target)));
-        Ok((Some(self.lane().finished()?), ReadTarget::Copy(target)))
+        Ok(ReadTarget::Copy(target))
     }
 
     /// Launches a kernel.
@@ -540,9 +574,28 @@ impl Queue {
     }
 }
 
+/// A buffer's bytes in host memory, there once the queue has got so far; the memory is given back when this is dropped.
+pub struct Download(ReadTarget);
+
+impl fmt::Debug for Download {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Download").field(&self.as_ptr()).finish()
+    }
+}
+
+impl Download {
+    /// Where the bytes are; zeros for a first offset or value where the buffer has none.
+    pub fn as_ptr(&self) -> *const u8 {
+        let address = match &self.0 {
+            ReadTarget::View(view) => view.address(),
+            ReadTarget::Copy(landing) => landing.host,
+        };
+        address as *const u8
+    }
+}
+
 /// What a read gives once the queue has got there.
 enum ReadTarget {
-    Nothing,
     View(HostView),
     Copy(Arc<Landing>),
 }
@@ -550,7 +603,6 @@ enum ReadTarget {
 impl ReadTarget {
     fn into_bytes(self) -> Bytes {
         match self {
-            Self::Nothing => Bytes::new(),
             Self::View(view) => Bytes::from_owner(view),
             Self::Copy(landing) => Bytes::from_owner(Landed(landing)),
         }

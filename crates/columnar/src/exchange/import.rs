@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_device::ffi::ArrowDeviceType;
 use arrow_device::{ArrayView, BufferKind, ImportedArray, cpu};
 use device::driver::RawEvent;
@@ -65,7 +65,7 @@ pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, col
         );
     }
     if view.num_children() != schema.fields().len() {
-        return invalid(format!("expected {} columns, got {}", schema.fields().len(), view.num_children()));
+        return invalid(other_columns(schema, array.data_type()));
     }
     let importer = Importer { queue, array: &array };
     let mut imported = Vec::with_capacity(types.len());
@@ -104,6 +104,18 @@ fn check_home(queue: &Queue, array: &ImportedArray) -> Result<()> {
         info.name
     ))
     .into())
+}
+
+/// Which column of a schema is missing, or superfluous.
+fn other_columns(schema: &Schema, given: &DataType) -> String {
+    let given: &[FieldRef] = if let DataType::Struct(fields) = given { fields } else { &[] };
+    let (expected, actual) = (schema.fields().len(), given.len());
+    let what = match (schema.fields().get(actual), given.get(expected)) {
+        (Some(missing), _) => format!(": \"{}\" is missing", missing.name()),
+        (_, Some(other)) => format!(": \"{}\" is not in the schema", other.name()),
+        _ => String::new(),
+    };
+    format!("expected {expected} columns, got {actual}{what}")
 }
 
 fn event_of(array: &ImportedArray) -> Result<Option<RawEvent>> {
@@ -191,8 +203,9 @@ impl Importer<'_> {
     }
 
     async fn buffer(&self, view: &ArrayView<'_>, index: usize, field: &Field) -> Result<Buffer> {
-        // The check saw as many buffers as the type has.
-        let Some(buffer) = view.buffer(index).filter(|buffer| !buffer.ptr.is_null()) else { return Ok(self.queue.alloc(0)?) };
+        // The check saw as many buffers as the type has. One without bytes may point anywhere (R46).
+        let buffer = view.buffer(index).filter(|buffer| !buffer.ptr.is_null() && buffer.len_bytes != Some(0));
+        let Some(buffer) = buffer else { return Ok(self.queue.alloc(0)?) };
         let handle = buffer.ptr as u64;
         // SAFETY: the import's caller promised memory of this device, alive and unwritten until the array is released.
         let adopted = unsafe { self.queue.adopt(handle, buffer.len_bytes, Arc::clone(self.array) as Guardian) }.await;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Batches out as device arrays and in again: same memory, same values, everything released.
 
+mod foreign;
+mod host;
+
 use std::thread;
 
 use arrow::array::{Array, AsArray, Int32Array, StringViewBuilder, UInt64Array};
@@ -37,12 +40,19 @@ fn assert_same_memory(actual: &DeviceColumn, expected: &DeviceColumn, case: &str
     }
 }
 
-/// A random array; views over one buffer.
+/// A random array; views over one buffer, those in a dictionary too.
 fn lying(data_type: &DataType, len: usize, nulls: Nulls, rng: &mut StdRng) -> ArrayRef {
-    let array = array(data_type, len, nulls, rng);
-    match data_type {
+    over_one_buffer(array(data_type, len, nulls, rng))
+}
+
+fn over_one_buffer(array: ArrayRef) -> ArrayRef {
+    match array.data_type() {
         DataType::Utf8View => Arc::new(array.as_string_view().gc()),
         DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+        DataType::Dictionary(_, _) => {
+            let dictionary = array.as_any_dictionary();
+            dictionary.with_values(over_one_buffer(Arc::clone(dictionary.values())))
+        }
         _ => array,
     }
 }
@@ -109,7 +119,7 @@ fn dictionaries_keep_their_memory() {
         for data_type in dictionary_types() {
             for (nulls, start, len) in [(Nulls::Some, 0, 100), (Nulls::None, 7, 80)] {
                 let case = format!("{data_type}, {nulls:?}");
-                let array = array(&data_type, 100, nulls, &mut rng);
+                let array = lying(&data_type, 100, nulls, &mut rng);
                 let batch = up(&queue, std::slice::from_ref(&array)).unwrap().slice(start, len);
                 let exported = exchange::export(&queue, &batch).unwrap();
                 let back = import(&queue, exported, batch.schema()).unwrap();

@@ -8,7 +8,7 @@ use device::testing::Fault;
 
 use super::data::{Nulls, array, generator, pieces};
 use super::*;
-use crate::{Error, Gathering};
+use crate::{Error, Gathering, exchange};
 
 #[test]
 fn the_nth_refusal_is_an_error_and_leaves_nothing_behind() {
@@ -44,6 +44,60 @@ fn the_nth_refusal_is_an_error_and_leaves_nothing_behind() {
         }
         assert!(refused > 1, "{data_type}: nothing was refused");
         drop((queue, context));
+        plan.wait_until_nothing_is_alive(Duration::from_secs(10)).unwrap();
+    }
+}
+
+/// The event of an export, and what fills the batch.
+#[test]
+fn failed_events_fail_exports_and_leave_nothing_behind() {
+    let mut rng = generator();
+    let array = array(&DataType::Utf8, 1000, Nulls::Some, &mut rng);
+    for fault in [Fault::Record, Fault::Wait] {
+        let plan = FaultPlan::masking(|info| info.unified_memory = false);
+        let context = Context::new(config().with_wrap(plan.wrap())).unwrap();
+        let queue = context.queue().unwrap();
+        let work_fails = fault == Fault::Wait;
+        plan.fail(fault, u64::from(work_fails), u64::MAX);
+        let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
+        assert_eq!(block_on(queue.finish()).is_err(), work_fails);
+        plan.fail(fault, 1, u64::MAX);
+        let refused = exchange::export(&queue, &batch);
+        assert!(matches!(refused, Err(Error::Device(_))), "{fault:?}: {refused:?}");
+        let refused = block_on(exchange::export_to_host(&queue, &batch));
+        assert!(matches!(refused, Err(Error::Device(_))), "{fault:?}: {refused:?}");
+        plan.heal();
+        drop((batch, queue, context));
+        plan.wait_until_nothing_is_alive(Duration::from_secs(10)).unwrap();
+    }
+}
+
+#[test]
+fn the_nth_refusal_fails_an_export_to_the_host() {
+    let mut rng = generator();
+    let array = array(&DataType::Utf8, 1000, Nulls::Some, &mut rng);
+    // Three buffers; the mark of the last copy may be that of all.
+    for (fault, least) in [(Fault::Alloc, 3), (Fault::Copy, 3), (Fault::Record, 1)] {
+        let plan = FaultPlan::masking(|info| info.unified_memory = false);
+        let context = Context::new(config().with_wrap(plan.wrap())).unwrap();
+        let queue = context.queue().unwrap();
+        let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
+        let mut refused = 0;
+        loop {
+            block_on(queue.finish()).unwrap();
+            context.trim();
+            plan.fail(fault, refused + 1, u64::MAX);
+            let exported = block_on(exchange::export_to_host(&queue, &batch));
+            plan.heal();
+            match exported {
+                Err(error) => assert!(matches!(error, Error::Device(_)), "{fault:?}: {error}"),
+                Ok(_) => break,
+            }
+            refused += 1;
+            assert!(refused < 100, "{fault:?}: never works");
+        }
+        assert!(refused >= least, "{fault:?}: {refused} refusals");
+        drop((batch, queue, context));
         plan.wait_until_nothing_is_alive(Duration::from_secs(10)).unwrap();
     }
 }

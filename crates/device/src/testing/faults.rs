@@ -31,6 +31,7 @@ struct Plan {
     copies: Countdown,
     waits: Countdown,
     queues: Countdown,
+    records: Countdown,
     mask: Mutex<Option<Mask>>,
     /// How often the device was lost: contexts made before the last time fail for good.
     losses: AtomicU64,
@@ -77,6 +78,8 @@ pub enum Fault {
     Wait,
     /// Asking the driver for a queue.
     Queue,
+    /// Recording an event.
+    Record,
 }
 
 #[derive(Default)]
@@ -171,7 +174,7 @@ impl FaultPlan {
 
     /// Nothing fails any more, but for contexts that have lost their device.
     pub fn heal(&self) {
-        for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait, Fault::Queue] {
+        for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait, Fault::Queue, Fault::Record] {
             self.fail(fault, 0, 0);
         }
     }
@@ -217,6 +220,7 @@ impl FaultPlan {
             Fault::Copy => &self.0.copies,
             Fault::Wait => &self.0.waits,
             Fault::Queue => &self.0.queues,
+            Fault::Record => &self.0.records,
         }
     }
 }
@@ -415,6 +419,9 @@ impl Driver for Faulty {
 
     unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent> {
         self.present("record")?;
+        if self.plan.records.fails() {
+            return Err(self.injected("record"));
+        }
         // SAFETY: the caller's promise.
         born(&self.plan.live.events, unsafe { self.driver.record(queue) })
     }

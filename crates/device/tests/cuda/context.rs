@@ -288,3 +288,34 @@ fn folder_keeps_programs_for_this_compiler() -> Result<()> {
     assert!(stored.contains("NVRTC 1") && stored.contains("--fmad=false"));
     Ok(())
 }
+
+/// However much of it there is: a read would take memory of the heap instead.
+#[test]
+fn downloads_are_pinned_until_they_are_dropped() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    let context = Context::new(config(&turn.nvrtc))?;
+    let queue = context.queue()?;
+    let x = queue.upload(doubles((0..64).map(f64::from)))?;
+    scale(&queue, &x, 2.0, 1)?;
+    let large = queue.filled(300 << 20, 9)?;
+    let copies = [queue.download(&x)?, queue.download(&large)?, queue.download(&large)?, queue.download(&large)?];
+    let nothing = queue.download(&queue.alloc(0)?)?;
+    block_on(queue.finish())?;
+    drop((x, large, queue));
+    assert!(turn.is_pinned(copies[0].as_ptr(), 512) && turn.is_pinned(nothing.as_ptr(), 16));
+    assert!(copies[1..].iter().all(|copy| turn.is_pinned(copy.as_ptr(), 300 << 20)));
+    // SAFETY: as many bytes as the buffers have, and the queue has finished; 16 zeros where there are none.
+    unsafe {
+        assert_eq!(copies[0].as_ptr().cast::<f64>().add(63).read(), 127.0);
+        assert_eq!(copies[3].as_ptr().add((300 << 20) - 1).read(), 9);
+        assert_eq!(nothing.as_ptr().cast::<u128>().read(), 0);
+    }
+    let kept = [copies[0].as_ptr(), copies[3].as_ptr()];
+    drop((copies, nothing));
+    assert!(turn.is_pinned(kept[0], 512) && !turn.is_pinned(kept[1], 300 << 20), "what is small is kept for the next one");
+    context.trim();
+    assert!(!turn.is_pinned(kept[0], 512));
+    turn.fail("cuMemHostAlloc", 2);
+    assert!(context.queue()?.download(&context.queue()?.zeroed(8)?).unwrap_err().is_out_of_memory());
+    Ok(())
+}

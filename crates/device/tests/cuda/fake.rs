@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loads the fake `libcuda.so.1`, and counts what is left alive in it.
+//! Loads the fake `libcuda.so.1`, and counts what is left alive in it. The tests of other crates include this file.
 //!
 //! Needs a C compiler, and NVRTC as `tests/nvrtc.rs` does. The fake is found because its name is that
 //! of NVIDIA's library, which the dynamic loader takes for loaded.
@@ -17,7 +17,7 @@ use libloading::Library;
 fn fake() -> &'static Library {
     static FAKE: OnceLock<Library> = OnceLock::new();
     FAKE.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/libcuda.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../device/tests/cuda/libcuda.c");
         // A file of this process's own: others may be building theirs. The loader goes by the name inside.
         let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("libcuda-{}.so", std::process::id()));
         let flags = ["-shared", "-fPIC", "-O1", "-pthread", "-Wl,-soname,libcuda.so.1", "-o"];
@@ -60,6 +60,13 @@ impl Turn {
     pub fn idle(&self, millis: f64) {
         // SAFETY: the signature is that of the fake.
         unsafe { fake().get::<unsafe extern "C" fn(f64)>(b"fake_idle\0").unwrap()(millis) }
+    }
+
+    /// Whether these bytes are pinned host memory.
+    pub fn is_pinned(&self, at: *const u8, bytes: usize) -> bool {
+        type IsPinned = unsafe extern "C" fn(*const u8, usize) -> c_int;
+        // SAFETY: the signature is that of the fake.
+        unsafe { fake().get::<IsPinned>(b"fake_is_pinned\0").unwrap()(at, bytes) != 0 }
     }
 
     /// The next `call` fails, on whichever thread.

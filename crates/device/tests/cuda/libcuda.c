@@ -58,11 +58,14 @@ static void *take(size_t bytes, int kind) {
     if (kind == MEMORY) used += bytes;
     return block->at;
 }
-static int is_device(const char *at, size_t bytes) {
+static int is_of(int kind, const char *at, size_t bytes) {
     for (Block *block = blocks; block; block = block->next)
-        if (block->kind == MEMORY && at >= block->at && at + bytes <= block->at + block->bytes) return 1;
+        if (block->kind == kind && at >= block->at && at + bytes <= block->at + block->bytes) return 1;
     return 0;
 }
+static int is_device(const char *at, size_t bytes) { return is_of(MEMORY, at, bytes); }
+// For the test: whether these bytes are pinned host memory.
+int fake_is_pinned(const char *at, size_t bytes) { LOCKED; return is_of(PINNED, at, bytes); }
 
 typedef struct { int kind; unsigned flags; } Object;
 // `ends` has the time at which each piece of work ended, that of number 0 being the stream's creation.
