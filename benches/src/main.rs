@@ -9,6 +9,7 @@
 
 mod answers;
 mod bandwidth;
+mod chain;
 mod cold;
 mod compare;
 mod data;
@@ -40,6 +41,8 @@ enum Command {
     Micro(micro::Arguments),
     /// What new kernels cost in a warm process with the drivers' caches off.
     Cold(tpch::Common),
+    /// Two engines, one of which reads what the other pushes, beside each of them alone.
+    Chain(chain::Arguments),
     /// A handful of queries with their answers, where each operator ran, and times.
     Demo(demo::Arguments),
     /// Generates TPC-H data and stops.
@@ -71,6 +74,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::Tpch(arguments) => tpch::run(arguments).await,
         Command::Micro(arguments) => micro::run(arguments).await,
         Command::Cold(arguments) => cold::run(arguments).await,
+        Command::Chain(arguments) => chain::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),
     }
@@ -155,6 +159,14 @@ mod tests {
             has(result, "kind device new_seconds new_worst_seconds new_queries_seconds compile_seconds programs_compiled");
             has(result, "first_launches seconds_per_kernel target_seconds_per_kernel target_met");
         }
+
+        // So few rows take no time: whether the chain meets its target is not asked here.
+        let trace = path("trace.json");
+        let words = ["chain", "--rows", "20000", "--device", &device, "--runs", "1", "--trace", &trace, "--json", &json];
+        run(parse(&words)).await.unwrap();
+        has(&report(json.as_ref()), "suite rows runs device first_seconds second_seconds chain_seconds ratio target_met");
+        has(&report(json.as_ref()), "first_busy second_busy shared_span");
+        assert!(report(trace.as_ref())["traceEvents"].as_array().unwrap().len() > 4);
 
         works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
     }

@@ -2,6 +2,8 @@
 //! Device arrays under CUDA, without a GPU: over the fake `libcuda.so.1` of the crate `device`, with the real NVRTC.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+// Its other users need more of it.
+#[allow(dead_code)]
 #[path = "../../device/tests/cuda/fake.rs"]
 mod fake;
 

@@ -53,6 +53,8 @@ fn device_arrays_make_a_table_in_place() {
         let changed = answer(&second, "SELECT count(*) AS c, count(n) AS n, max(s) AS m, min(i) AS l FROM u").await.unwrap();
         assert_eq!(changed.lines(), ["| 300001 | 257143 | z | -1 |"]);
         second.deregister_table("u").unwrap();
+        // A device that shares the host's memory has the answers in it.
+        drop((found, changed));
         let start = Instant::now();
         while context.pool().in_use() > before {
             assert!(start.elapsed() < Duration::from_secs(30), "{} bytes in use", context.pool().in_use());

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `devicefusion-bench chain`: two engines, one of which reads what the other pushes, beside each of them alone.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_device::ImportedArray;
+use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{internal_err, runtime::SpawnedTask};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::prelude::SessionContext;
+use device::{Context, DeviceConfig, LaunchRecord};
+use devicefusion::{AsyncDeviceStreamTable, DeviceResult, DeviceRuntime, DeviceTable, SessionStateBuilderExt, register_schema};
+use futures::TryStreamExt;
+use serde_json::json;
+
+use crate::measure::median;
+use crate::report;
+
+/// What the chain may take, of the sum of its engines alone.
+const TARGET: f64 = 1.1;
+/// Launches that the timeline keeps.
+const LAUNCHES: usize = 1 << 16;
+/// Characters of a printed timeline.
+const WIDTH: u64 = 72;
+
+/// What the first engine computes of the rows that it has, and the second one of what the first one pushes.
+const FIRST: &str = "SELECT v % 1000 AS k, v * 3 + 1 AS a, CAST(v AS DOUBLE) / 7 AS b FROM device.t WHERE v % 7 <> 0";
+const SECOND: &str = "SELECT k, count(*) AS rows, sum(a) AS a, min(b) AS l, max(b) AS m FROM pushed GROUP BY k ORDER BY k";
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Rows that the first engine reads.
+    #[arg(long, default_value_t = 20_000_000)]
+    rows: usize,
+    /// The device of both engines: auto, opencl, cuda, #k, or a part of a name.
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Runs after a first one; medians are reported.
+    #[arg(long, default_value_t = 7)]
+    runs: usize,
+    /// Writes the timeline of one run as Chrome trace events.
+    #[arg(long)]
+    trace: Option<PathBuf>,
+    /// Writes the report as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Whether the chain's answer was that of one engine, and its time within the target.
+pub async fn run(arguments: Arguments) -> Result<bool> {
+    let external = |error: device::Error| DataFusionError::External(Box::new(error));
+    let selector = arguments.device.parse().map_err(external)?;
+    let config = DeviceConfig::default().with_selector(selector).with_timeline(LAUNCHES);
+    let context = Context::new(config).map_err(external)?;
+    let engines = Engines::new(&context, arguments.rows).await?;
+
+    let expected = engines.second.sql(&SECOND.replace("pushed", &format!("({FIRST})"))).await?.collect().await?;
+    let mut seconds: [Vec<f64>; 3] = Default::default();
+    for round in 0..=arguments.runs {
+        let first = engines.first_alone().await?;
+        let (second, _) = engines.chain("SELECT * FROM device.made").await?;
+        let (chain, rows) = engines.chain(FIRST).await?;
+        if rows != expected {
+            return internal_err!("the chain's answer is not that of one engine");
+        }
+        // The first round compiles.
+        if round > 0 {
+            seconds.iter_mut().zip([first, second, chain]).for_each(|(all, one)| all.push(one));
+        }
+    }
+    let [first, second, chain] = seconds.map(|all| median(&all));
+    let ratio = chain / (first + second);
+
+    let timeline = Timeline::of(&context, &engines).await?;
+    let device = context.info();
+    println!("chain of two engines on {} ({}), {} rows", device.name, device.label(), arguments.rows);
+    println!("  first   {FIRST}\n  second  {SECOND}");
+    println!("  medians of {} interleaved runs after a first one\n", arguments.runs);
+    for (name, seconds) in [("first alone", first), ("second alone", second), ("chain", chain)] {
+        println!("  {name:<14}{:>10}", report::milliseconds(seconds));
+    }
+    let met = ratio <= TARGET;
+    println!("  {:<14}{ratio:>10.3}  {}\n", "chain / sum", report::verdict(met, &format!("at most {TARGET}")));
+    timeline.print();
+    if let Some(path) = &arguments.trace {
+        report::write_json(path, &timeline.trace)?;
+    }
+    if let Some(path) = &arguments.json {
+        let report = json!({
+            "suite": "chain", "rows": arguments.rows, "runs": arguments.runs, "device": device.name,
+            "first_seconds": first, "second_seconds": second, "chain_seconds": chain, "ratio": ratio, "target_met": met,
+            "first_busy": timeline.busy(false), "second_busy": timeline.busy(true), "shared_span": timeline.shared_span(),
+        });
+        report::write_json(path, &report)?;
+    }
+    Ok(met)
+}
+
+/// Two sessions on one device. The first has a table `t` of numbers, and what it makes of them as a table `made`.
+struct Engines {
+    first: SessionContext,
+    second: SessionContext,
+}
+
+impl Engines {
+    async fn new(context: &Context, rows: usize) -> Result<Self> {
+        let runtime = DeviceRuntime::with_context(context.clone());
+        let engines = Self { first: session(&runtime).await?, second: session(&runtime).await? };
+        let table = format!("CREATE TABLE device.t AS SELECT value AS v FROM generate_series(1, {rows})");
+        for session in [&engines.first, &engines.second] {
+            session.sql(&table).await?.collect().await?;
+        }
+        let (schema, arrays) = engines.pushed(FIRST).await?;
+        let made = DeviceTable::try_from_device_arrays(&engines.first, schema, arrays).await?;
+        engines.first.register_table("device.made", made)?;
+        Ok(engines)
+    }
+
+    /// The first engine's rows as they come to somebody who only takes them.
+    async fn pushed(&self, sql: &str) -> Result<(SchemaRef, Vec<ImportedArray>)> {
+        let (mut stream, producer) = self.push(sql).await?;
+        let failed = |error: arrow_device::Error| DataFusionError::External(Box::new(error));
+        let schema = stream.schema().await.map_err(failed)?;
+        let arrays = stream.try_collect().await.map_err(failed)?;
+        producer.join().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        Ok((schema, arrays))
+    }
+
+    async fn push(&self, sql: &str) -> Result<(AsyncDeviceStream, SpawnedTask<()>)> {
+        // SAFETY: the producer is this project's own.
+        let (handler, stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
+        let rows = DeviceResult::try_new(self.first.sql(sql).await?).await?;
+        Ok((stream, SpawnedTask::spawn(rows.push_into(handler))))
+    }
+
+    /// Seconds that the first engine takes for a consumer that drops what it gets.
+    async fn first_alone(&self) -> Result<f64> {
+        let start = Instant::now();
+        let (mut stream, producer) = self.push(FIRST).await?;
+        while let Some(array) = stream.try_next().await.map_err(|error| DataFusionError::External(Box::new(error)))? {
+            drop(array);
+        }
+        producer.join().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Seconds and answer of the second engine over what the first one pushes of `sql`.
+    async fn chain(&self, sql: &str) -> Result<(f64, Vec<RecordBatch>)> {
+        let start = Instant::now();
+        let (stream, producer) = self.push(sql).await?;
+        self.second.register_table("pushed", Arc::new(AsyncDeviceStreamTable::try_new(stream).await?))?;
+        let rows = self.second.sql(SECOND).await?.collect().await?;
+        producer.join().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        self.second.deregister_table("pushed")?;
+        Ok((start.elapsed().as_secs_f64(), rows))
+    }
+}
+
+async fn session(runtime: &Arc<DeviceRuntime>) -> Result<SessionContext> {
+    let state = SessionStateBuilder::new().with_default_features().with_device_runtime(Arc::clone(runtime)).build();
+    let session = SessionContext::new_with_state(state);
+    register_schema(&session)?;
+    // The answer's ORDER BY is the host's; what is between the engines is not.
+    session.sql("SET device.cost = 'always'").await?.collect().await?;
+    Ok(session)
+}
+
+/// The kernels of one run of the chain.
+struct Timeline {
+    /// Each with whether it is the second engine's.
+    launches: Vec<(LaunchRecord, bool)>,
+    trace: serde_json::Value,
+}
+
+impl Timeline {
+    /// Runs each engine alone, to learn whose kernels are whose, then the chain.
+    async fn of(context: &Context, engines: &Engines) -> Result<Self> {
+        let synchronized = || context.synchronize().map_err(|error| DataFusionError::External(Box::new(error)));
+        let now = || context.timeline().last().map_or(0, |last| last.start_nanos);
+        synchronized()?;
+        let before = now();
+        engines.first_alone().await?;
+        synchronized()?;
+        let since = |start: u64| context.timeline().into_iter().filter(move |launch| launch.start_nanos > start);
+        let of_first: BTreeSet<Arc<str>> = since(before).map(|launch| launch.kernel).collect();
+        let before = now();
+        engines.chain(FIRST).await?;
+        synchronized()?;
+        let launches = since(before).map(|launch| {
+            let is_second = !of_first.contains(&launch.kernel);
+            (launch, is_second)
+        });
+        Ok(Self { launches: launches.collect(), trace: context.trace() })
+    }
+
+    fn of_engine(&self, second: bool) -> impl Iterator<Item = &LaunchRecord> {
+        self.launches.iter().filter(move |(_, is_second)| *is_second == second).map(|(launch, _)| launch)
+    }
+
+    /// From an engine's first kernel to its last.
+    fn span(&self, second: bool) -> Option<(u64, u64)> {
+        let start = self.of_engine(second).map(|launch| launch.start_nanos).min()?;
+        Some((start, self.of_engine(second).map(|launch| launch.end_nanos).max()?))
+    }
+
+    /// Which part of its span an engine had a kernel running.
+    fn busy(&self, second: bool) -> f64 {
+        let Some((start, end)) = self.span(second) else { return 0.0 };
+        let (mut busy, mut until) = (0, start);
+        for launch in self.of_engine(second) {
+            busy += launch.end_nanos.saturating_sub(launch.start_nanos.max(until));
+            until = until.max(launch.end_nanos);
+        }
+        busy as f64 / (end - start).max(1) as f64
+    }
+
+    /// Which part of the whole lies in the spans of both engines.
+    fn shared_span(&self) -> f64 {
+        let (Some(first), Some(second)) = (self.span(false), self.span(true)) else { return 0.0 };
+        let shared = first.1.min(second.1).saturating_sub(first.0.max(second.0));
+        shared as f64 / (first.1.max(second.1) - first.0.min(second.0)).max(1) as f64
+    }
+
+    /// A line for each engine: dark where it had a kernel running most of the time.
+    fn print(&self) {
+        let spans = [false, true].map(|second| self.span(second));
+        let (Some(start), Some(end)) =
+            (spans.iter().flatten().map(|span| span.0).min(), spans.iter().flatten().map(|span| span.1).max())
+        else {
+            return;
+        };
+        let step = (end - start).div_ceil(WIDTH).max(1);
+        println!("  kernels of one run, {} to the character", report::milliseconds(step as f64 / 1e9));
+        for (name, second) in [("first", false), ("second", true)] {
+            let cell = |at: u64| {
+                let (from, to) = (start + at * step, start + (at + 1) * step);
+                let inside = |launch: &LaunchRecord| launch.end_nanos.min(to).saturating_sub(launch.start_nanos.max(from));
+                let busy: u64 = self.of_engine(second).map(inside).sum();
+                [' ', '░', '▒', '▓', '█'][(busy * 5 / (step + 1)).min(4) as usize]
+            };
+            let line: String = (0..WIDTH).map(cell).collect();
+            println!("  {name:<8}{line}  busy {:.0} % of its span", 100.0 * self.busy(second));
+        }
+        println!("  both engines are at work during {:.0} % of the run\n", 100.0 * self.shared_span());
+    }
+}
