@@ -36,7 +36,7 @@ const SECOND: &str = "SELECT k, count(*) AS rows, sum(a) AS a, min(b) AS l, max(
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Rows that the first engine reads.
-    #[arg(long, default_value_t = 20_000_000)]
+    #[arg(long, default_value_t = 30_000_000)]
     rows: usize,
     /// The device of both engines: auto, opencl, cuda, #k, or a part of a name.
     #[arg(long, default_value = "auto")]
