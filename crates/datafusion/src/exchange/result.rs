@@ -16,15 +16,17 @@ use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::DataFrame;
 use device::{Context, Queue};
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use kernels::ops::{ArrowForm, Options};
 use tokio::runtime::Handle;
 
 use super::{of_device, of_query};
 use crate::exec::{DeviceIslandExec, DeviceUploadExec};
-use crate::run::{DeviceBatchStream, columnar_error, op_error};
+use crate::run::{columnar_error, op_error};
 use crate::runtime::{device_error, options_of, profile, task_context};
 
 /// Batches that a query may be ahead of a foreign consumer, beside the one that it is making.
@@ -64,9 +66,10 @@ const RESULT: &str = "DeviceResult";
 pub struct DeviceResult {
     schema: SchemaRef,
     context: Context,
-    batches: DeviceBatchStream,
-    /// Brings batches into the layouts of their Arrow types.
-    form: ArrowForm,
+    /// Each with the part of the plan that it is from.
+    batches: BoxStream<'static, Result<(usize, DeviceBatch)>>,
+    /// What brings the batches of a part into the layouts of their Arrow types.
+    forms: Vec<ArrowForm>,
     runtime: Handle,
 }
 
@@ -88,23 +91,34 @@ impl DeviceResult {
         let runtime = Handle::try_current()
             .map_err(|_| exec_datafusion_err!("{RESULT}: a query runs in a tokio runtime, and there is none"))?;
         let (context, _) = task_context(&task)?;
-        let top = without_coalesce(&plan);
-        let uploaded;
-        let island = match top.downcast_ref::<DeviceIslandExec>() {
-            Some(island) => island,
-            None => {
-                let profile = profile(&options_of(task.session_config().options()), &context);
-                let upload = Arc::new(DeviceUploadExec::new(Arc::clone(&plan), plan.name()));
-                uploaded = DeviceIslandExec::try_new(upload, "nowhere", profile)?;
-                &uploaded
+        let profile = profile(&options_of(task.session_config().options()), &context);
+        let schema = plan.schema();
+        let (mut batches, mut forms) = (Vec::new(), Vec::new());
+        for part in parts(&plan) {
+            let uploaded;
+            let island = match part.downcast_ref::<DeviceIslandExec>() {
+                Some(island) => island,
+                None => {
+                    let upload = Arc::new(DeviceUploadExec::new(Arc::clone(part), part.name()));
+                    uploaded = DeviceIslandExec::try_new(upload, "nowhere", profile)?;
+                    &uploaded
+                }
+            };
+            let number = forms.len();
+            for partition in 0..island.properties().partitioning.partition_count() {
+                let schema = Arc::clone(&schema);
+                let of_result = move |batch: Result<DeviceBatch>| {
+                    let batch = batch?;
+                    // The parts of a union have names of their own.
+                    let batch = DeviceBatch::try_new(Arc::clone(&schema), batch.columns().to_vec(), batch.num_rows());
+                    Ok((number, batch.map_err(|error| columnar_error(RESULT, error))?))
+                };
+                batches.push(island.execute_device(partition, Arc::clone(&task))?.map(of_result));
             }
-        };
-        let partitions = 0..island.properties().partitioning.partition_count();
-        let batches = partitions.map(|partition| island.execute_device(partition, Arc::clone(&task)));
-        let batches = stream::select_all(batches.collect::<Result<Vec<_>>>()?).boxed();
-        let form = ArrowForm::try_new(island.schema(), island.types().to_vec(), Options::new(island.profile()));
-        let form = form.map_err(|error| op_error(RESULT, error))?;
-        Ok(Self { schema: island.schema(), context, batches, form, runtime })
+            let form = ArrowForm::try_new(Arc::clone(&schema), island.types().to_vec(), Options::new(island.profile()));
+            forms.push(form.map_err(|error| op_error(RESULT, error))?);
+        }
+        Ok(Self { schema, context, batches: stream::select_all(batches).boxed(), forms, runtime })
     }
 
     /// Names and types of the columns.
@@ -146,12 +160,12 @@ impl DeviceResult {
     fn into_arrays(self) -> Result<impl Stream<Item = arrow_device::Result<FFI_ArrowDeviceArray>> + Send + use<>> {
         let queue = self.context.queue().map_err(|error| device_error(RESULT, error))?;
         let (sender, receiver) = tokio::sync::mpsc::channel(AHEAD);
-        let (mut batches, form) = (self.batches, self.form);
+        let (mut batches, forms) = (self.batches, self.forms);
         let mut tasks = JoinSet::new();
         let forward = async move {
             while let Some(batch) = batches.next().await {
                 let array = match batch {
-                    Ok(batch) => export(&form, &queue, &batch).await,
+                    Ok((part, batch)) => export(&forms[part], &queue, &batch).await,
                     Err(error) => Err(error),
                 };
                 let array = array.map_err(|error| of_device(&error));
@@ -183,7 +197,7 @@ impl Stream for DeviceResult {
     type Item = Result<DeviceBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskPoll<'_>) -> Poll<Option<Self::Item>> {
-        self.batches.poll_next_unpin(cx)
+        self.batches.poll_next_unpin(cx).map_ok(|(_, batch)| batch)
     }
 }
 
@@ -193,9 +207,10 @@ async fn export(form: &ArrowForm, queue: &Queue, batch: &DeviceBatch) -> Result<
 }
 
 /// What lies below operators that only bring partitions together, which the result does itself.
-fn without_coalesce(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
-    match plan.children().as_slice() {
-        [child] if plan.is::<CoalescePartitionsExec>() && plan.fetch().is_none() => without_coalesce(child),
-        _ => plan,
+fn parts(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn ExecutionPlan>> {
+    let gathers = plan.is::<CoalescePartitionsExec>() && plan.fetch().is_none();
+    match gathers || plan.is::<UnionExec>() {
+        true => plan.children().into_iter().flat_map(parts).collect(),
+        false => vec![plan],
     }
 }

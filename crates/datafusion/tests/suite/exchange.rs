@@ -115,6 +115,27 @@ fn rows_pass_from_engine_to_engine_without_leaving_the_device() {
     });
 }
 
+/// The parts of a union lie differently: resident decimals and strings are narrow, computed ones are not.
+#[test]
+fn union_stays_on_the_device() {
+    block_on(async {
+        let context = context(device_config());
+        let ctx = strict_on(2, DeviceRuntime::with_context(context.clone()));
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let sql = "SELECT i, d, s FROM device.t WHERE i > 1000 UNION ALL SELECT k AS other, d * 2, 'x' FROM device.t WHERE k = 7";
+        let expected = answer(&ctx, sql).await.unwrap();
+        let before = context.counters().bytes_down;
+        let rows = result(&ctx, sql).await;
+        let schema = Arc::clone(rows.schema());
+        assert_eq!(schema, expected.schema);
+        let stream = reader(rows.into_device_stream().unwrap());
+        let arrays = tokio::task::spawn_blocking(|| stream.collect::<Result<Vec<_>, _>>()).await.unwrap().unwrap();
+        let down = context.counters().bytes_down - before;
+        assert!(down < 4096, "{down} bytes went down");
+        assert!(lines(&download(&context, arrays, &schema).await) == expected.lines());
+    });
+}
+
 #[test]
 fn every_column_of_a_table_goes_out_and_comes_in() {
     block_on(async {
