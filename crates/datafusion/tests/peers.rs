@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The examples of `examples/peers` are run as their users run them, and `docs/device-data.md` shows what is in them.
+//!
+//! Needs Python with pyarrow and nanoarrow, by `scripts/python-peers.sh`, and a C++ compiler. Where these are missing the
+//! tests say so and pass, unless `DEVICEFUSION_REQUIRE_PYTHON=1`. What needs a GPU is compiled only.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const REQUIRED: &str = "DEVICEFUSION_REQUIRE_PYTHON";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn folder() -> PathBuf {
+    root().join("examples/peers")
+}
+
+/// What a program says of itself; nothing, with a message, where there is no such program.
+fn tool(command: &mut Command) -> Option<String> {
+    let why = match command.output() {
+        Ok(output) if output.status.success() => return Some(String::from_utf8(output.stdout).unwrap().trim_end().to_owned()),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+        Err(error) => error.to_string(),
+    };
+    let required = std::env::var(REQUIRED).is_ok_and(|value| value == "1");
+    assert!(!required, "{REQUIRED} = 1, but {command:?}: {why}");
+    eprintln!("skipped: {command:?}: {why}");
+    None
+}
+
+/// A command of Python with pyarrow and nanoarrow, which finds the library and `peers.py`.
+fn python() -> Option<Command> {
+    let python = tool(&mut Command::new(root().join("scripts/python-peers.sh")))?;
+    let mut command = Command::new(python);
+    // No files beside the sources, no packages of the user's.
+    command.args(["-B", "-s", "-X", "faulthandler"]).current_dir(folder());
+    command.env("PYTHONPATH", folder()).env("PEERS_LIBRARY", library());
+    Some(command)
+}
+
+/// What a command printed; it must succeed.
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// The example as a shared library. Whoever runs all tests has just built it; for those who name this test alone it is
+/// built here.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    // target/debug/deps/peers-0123456789abcdef
+    let profile = test.parent().and_then(Path::parent).unwrap();
+    let file = format!("{}peers{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let library = profile.join("examples").join(file);
+    if !is_fresh(&library) {
+        let name = profile.file_name().and_then(|name| name.to_str()).unwrap();
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // With the features of the whole workspace, as its tests are built.
+        cargo.args(["build", "--workspace", "--example", "peers", "--profile", if name == "debug" { "dev" } else { name }]);
+        // The folder of this build: a folder for temporary files lies in it.
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        run(cargo.arg("--target-dir").arg(target).current_dir(root()));
+    }
+    assert!(library.exists(), "{} is not built: cargo build --workspace --example peers", library.display());
+    library
+}
+
+/// Whether the library was built, of this checkout, after the last change of its sources, which cargo lists beside it.
+fn is_fresh(library: &Path) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
+    let Ok(built) = modified(library) else { return false };
+    let Ok(list) = std::fs::read_to_string(library.with_extension("d")) else { return false };
+    // Spaces in names are escaped, and separate them otherwise.
+    let sources = list.split_once(": ").map(|(_, sources)| sources.trim_end().replace("\\ ", "\0")).unwrap_or_default();
+    let sources: Vec<PathBuf> = sources.split(' ').map(|source| source.replace('\0', " ").into()).collect();
+    // What build scripts write lies in the folder of the build.
+    let (root, target) = (root(), library.ancestors().nth(2).unwrap());
+    sources.iter().all(|source| {
+        let mine = source.starts_with(target) || source.canonicalize().is_ok_and(|source| source.starts_with(&root));
+        mine && modified(source).is_ok_and(|changed| changed <= built)
+    })
+}
+
+#[test]
+fn pyarrow_gives_and_takes_batches() {
+    let Some(mut python) = python() else { return };
+    let cities = "[{'city': 'Bern', 'people': 134000}, {'city': 'Oslo', 'people': 709000}]\n";
+    assert_eq!(run(python.arg("pyarrow_sql.py")), format!("{cities}[{{'most': 1400000}}]\n"));
+}
+
+#[test]
+fn nanoarrow_gives_and_takes_batches() {
+    let Some(mut python) = python() else { return };
+    let cities = "[{'city': 'Bern', 'people': 134000}, {'city': 'Oslo', 'people': 709000}]\n";
+    assert_eq!(run(python.arg("nanoarrow_sql.py")), cities);
+}
+
+#[test]
+fn failures_come_as_texts() {
+    let Some(mut python) = python() else { return };
+    let said = run(python.arg("-c").arg(
+        r#"
+import pyarrow as pa
+from peers import PeersError, query
+
+batch = pa.record_batch({"n": [3, 1]})
+for sql in "SELECT m FROM t", "SELECT n FROM t ORDER BY n", "SELECT 1 / (n - n) FROM t":
+    for on_device in False, True:
+        try:
+            query(sql, batch, on_device)
+        except PeersError as error:
+            print(" ".join(str(error).split()))
+"#,
+    ));
+    let expected = ["No field named m", "device.fallback", "Divide by zero"].map(|text| [text, text]).concat();
+    let said: Vec<_> = said.lines().collect();
+    assert!(said.len() == expected.len() && said.iter().zip(expected).all(|(line, text)| line.contains(text)), "{said:#?}");
+}
+
+/// Memory that Python lends, as the examples with cuDF and CuPy do: it is kept until the library has released it.
+#[test]
+fn what_python_lends_is_given_back() {
+    let Some(mut python) = python() else { return };
+    let said = run(python.arg("-c").arg(
+        r#"
+import time
+import pyarrow as pa
+import peers
+
+def lent():
+    schema, array = pa.record_batch({"n": range(1000)}).__arrow_c_device_array__()
+    struct = peers.DeviceArray.from_address(peers.pointer_of(array, peers.DEVICE_ARRAY))
+    return peers.lend(schema, struct, owner=array)
+
+before = pa.total_allocated_bytes()
+rows = peers.query("SELECT sum(n) AS sum FROM t", lent())
+print(pa.record_batch(rows[0]).to_pylist())
+rows = peers.query("SELECT n + 1 AS m FROM t WHERE n > 997", lent(), on_device=True)
+rows = peers.query("SELECT sum(m) AS sum FROM t", rows[0])
+print(pa.record_batch(rows[0]).to_pylist())
+# One that nobody takes.
+lent()
+del rows
+for _ in range(10_000):
+    if not peers._lent:
+        break
+    time.sleep(0.001)
+print(len(peers._lent), pa.total_allocated_bytes() - before)
+"#,
+    ));
+    assert_eq!(said, "[{'sum': 499500}]\n[{'sum': 1999}]\n0 0\n");
+}
+
+#[test]
+fn arrow_cpp_gives_and_takes_streams() {
+    let Some(mut python) = python() else { return };
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| OsString::from("c++"));
+    if tool(Command::new(&compiler).arg("--version")).is_none() {
+        return;
+    }
+    let told = run(python.args(["-c", "import pyarrow; print(pyarrow.get_include()); print(pyarrow.get_library_dirs()[0])"]));
+    let folders: Vec<&Path> = told.lines().map(Path::new).collect();
+    let [include, libraries] = folders[..] else { panic!("{told}") };
+    // The wheel has libarrow with its version only.
+    let names = std::fs::read_dir(libraries).unwrap().map(|entry| entry.unwrap().path());
+    let is_arrow = |path: &PathBuf| path.file_name().unwrap().to_str().is_some_and(|name| name.starts_with("libarrow.so."));
+    let arrow = names.into_iter().find(is_arrow).unwrap_or_else(|| panic!("no libarrow in {}", libraries.display()));
+
+    let target = tempfile::tempdir().unwrap();
+    let program = target.path().join("arrow_cpp_sql");
+    let mut command = Command::new(compiler);
+    command.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", "-isystem"]).arg(include);
+    command.arg(folder().join("arrow_cpp_sql.cc")).arg("-o").arg(&program).arg(library()).arg(arrow);
+    let mut rpath = OsString::from("-Wl,-rpath,");
+    rpath.push(libraries);
+    run(command.arg(rpath));
+    let said = run(&mut Command::new(program));
+    assert!(said.starts_with("people: int64\n") && said.contains("1418000"), "{said}");
+    assert!(said.contains("No field named nobody"), "{said}");
+}
+
+#[test]
+fn what_needs_a_gpu_compiles() {
+    let Some(mut python) = python() else { return };
+    let files = ["cudf_sql.py", "cupy_sql.py"];
+    for file in files {
+        let text = std::fs::read_to_string(folder().join(file)).unwrap();
+        assert!(text.starts_with("# Not run: needs an NVIDIA GPU"), "{file}");
+    }
+    // As py_compile does, without a file of bytecode beside the source.
+    python.args(["-c", "import sys; [compile(open(file).read(), file, 'exec') for file in sys.argv[1:]]"]);
+    run(python.args(files));
+}
+
+/// Code that the page shows below the name of an example is part of that example.
+#[test]
+fn the_page_shows_what_is_run() {
+    let page = std::fs::read_to_string(root().join("docs/device-data.md")).unwrap();
+    let (_, peers) = page.split_once("\n## Peers\n").unwrap();
+    let mut shown = Vec::new();
+    let mut file = None;
+    let mut lines = peers.lines();
+    while let Some(line) = lines.next() {
+        // The name that was mentioned last.
+        if let Some(name) = line.rsplit_once("`examples/peers/").and_then(|(_, rest)| rest.split_once('`')) {
+            file = Some(name.0);
+        }
+        if line.starts_with("```") {
+            let code: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            let file = file.expect("a piece of code without the name of its file");
+            let text = std::fs::read_to_string(folder().join(file)).unwrap();
+            let whole = format!("\n{}\n", code.join("\n"));
+            assert!(text.contains(&whole), "docs/device-data.md: this is not in examples/peers/{file}:\n{whole}");
+            shown.push(file);
+        }
+    }
+    for file in ["pyarrow_sql.py", "nanoarrow_sql.py", "arrow_cpp_sql.cc", "cudf_sql.py", "cupy_sql.py"] {
+        assert!(shown.contains(&file), "docs/device-data.md shows nothing of examples/peers/{file}");
+    }
+}

@@ -1,0 +1,58 @@
+# Not run: needs an NVIDIA GPU, and CuPy.
+# SPDX-License-Identifier: Apache-2.0
+"""SQL on the GPU over arrays of CuPy, in place, and a column of the result as such an array, in place too."""
+
+from ctypes import POINTER, c_void_p, pointer
+
+import cupy
+import nanoarrow
+from peers import CUDA, RELEASE, Array, DeviceArray, lend, query
+
+
+@RELEASE
+def _with_its_batch(address):
+    Array.from_address(address).release = RELEASE()
+
+
+def column_of(values):
+    """An Arrow array over an array of CuPy: no validity, and the values."""
+    buffers = (c_void_p * 2)(None, values.data.ptr)
+    return Array(length=values.size, n_buffers=2, buffers=buffers, release=_with_its_batch)
+
+
+def batch_of(**columns):
+    """Arrays of one length as the columns of a record batch, without a copy: nobody may change them during a query."""
+    columns = {name: cupy.ascontiguousarray(values) for name, values in columns.items()}
+    # Types of Arrow and of CuPy have the same names, but for bool, which is a bit here and a byte there.
+    types = {name: getattr(nanoarrow, values.dtype.name)() for name, values in columns.items()}
+    arrays = [column_of(values) for values in columns.values()]
+    children = (POINTER(Array) * len(arrays))(*map(pointer, arrays))
+    (length,) = {values.size for values in columns.values()}
+    rows = Array(length=length, n_buffers=1, buffers=(c_void_p * 1)(), n_children=len(arrays), children=children)
+    (device,) = {values.device.id for values in columns.values()}
+    # Without an event, all work on the memory must have been done.
+    cupy.cuda.get_current_stream().synchronize()
+    array = DeviceArray(array=rows, device_type=CUDA, device_id=device, sync_event=None)
+    return lend(nanoarrow.struct(types).__arrow_c_schema__(), array, owner=(columns, arrays, rows, array))
+
+
+def column_to_cupy(batch, index, dtype):
+    """A column of a batch as an array of CuPy, without a copy. It keeps the batch."""
+    column = batch.array.array.children[index].contents
+    assert batch.array.device_type == CUDA and column.null_count == 0
+    if batch.array.sync_event:  # points to a cudaEvent_t
+        cupy.cuda.runtime.eventSynchronize(c_void_p.from_address(batch.array.sync_event).value)
+    size = cupy.dtype(dtype).itemsize
+    end = column.offset + column.length
+    memory = cupy.cuda.UnownedMemory(column.buffers[1], end * size, owner=batch)
+    return cupy.ndarray((column.length,), dtype, cupy.cuda.MemoryPointer(memory, column.offset * size))
+
+
+x = cupy.arange(1_000_000, dtype=cupy.int64)
+y = x / 4
+
+rows = query("SELECT x, y * 2 AS y FROM t WHERE x % 250000 = 0", batch_of(x=x, y=y), on_device=True)
+halves = cupy.concatenate([column_to_cupy(one, 1, cupy.float64) for one in rows])
+
+print(halves)
+assert sorted(halves.tolist()) == [0, 125_000, 250_000, 375_000]

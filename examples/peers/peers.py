@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQL on the device over record batches of any library with `__arrow_c_device_array__`, by way of lib.rs and ctypes.
+
+`query` runs a query over a batch, in place where the device can read its memory. Its result are `Batch`es, which other
+libraries take through the same method. PEERS_LIBRARY names the library, if it is not that of a debug build.
+"""
+
+import atexit
+import ctypes
+import itertools
+import os
+import time
+from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_void_p, py_object, pythonapi
+from pathlib import Path
+
+CPU, CUDA = 1, 2  # device types
+
+# ---- The structs of the Arrow C Device data interface
+
+
+class Schema(ctypes.Structure):
+    pass
+
+
+class Array(ctypes.Structure):
+    pass
+
+
+class DeviceArray(ctypes.Structure):
+    pass
+
+
+class Stream(ctypes.Structure):
+    pass
+
+
+RELEASE = CFUNCTYPE(None, c_void_p)
+
+Schema._fields_ = [
+    ("format", c_char_p),
+    ("name", c_char_p),
+    ("metadata", c_void_p),
+    ("flags", c_int64),
+    ("n_children", c_int64),
+    ("children", POINTER(POINTER(Schema))),
+    ("dictionary", POINTER(Schema)),
+    ("release", RELEASE),
+    ("private_data", c_void_p),
+]
+Array._fields_ = [
+    ("length", c_int64),
+    ("null_count", c_int64),
+    ("offset", c_int64),
+    ("n_buffers", c_int64),
+    ("n_children", c_int64),
+    ("buffers", POINTER(c_void_p)),
+    ("children", POINTER(POINTER(Array))),
+    ("dictionary", POINTER(Array)),
+    ("release", RELEASE),
+    ("private_data", c_void_p),
+]
+DeviceArray._fields_ = [
+    ("array", Array),
+    ("device_id", c_int64),
+    ("device_type", c_int32),
+    ("sync_event", c_void_p),
+    ("reserved", c_int64 * 3),
+]
+Stream._fields_ = [
+    ("device_type", c_int32),
+    ("get_schema", CFUNCTYPE(c_int, POINTER(Stream), POINTER(Schema))),
+    ("get_next", CFUNCTYPE(c_int, POINTER(Stream), POINTER(DeviceArray))),
+    ("get_last_error", CFUNCTYPE(c_char_p, POINTER(Stream))),
+    ("release", RELEASE),
+    ("private_data", c_void_p),
+]
+
+# ---- PyCapsules, in which Python's libraries hand each other these structs
+
+capsule = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
+pointer_of = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", pythonapi))
+
+SCHEMA, DEVICE_ARRAY = b"arrow_schema", b"arrow_device_array"
+
+
+class Batch:
+    """A record batch somewhere: an ArrowDeviceArray with its ArrowSchema, released at its end if nobody took them."""
+
+    def __init__(self):
+        self.array, self.schema = DeviceArray(), Schema()
+
+    def __arrow_c_device_array__(self, requested_schema=None, **kwargs):
+        # The capsules own nothing: they can be used while this lives.
+        return (
+            capsule(ctypes.addressof(self.schema), SCHEMA, None),
+            capsule(ctypes.addressof(self.array), DEVICE_ARRAY, None),
+        )
+
+    def column_names(self):
+        children = self.schema.children[: self.schema.n_children]
+        return [child.contents.name.decode() for child in children]
+
+    def __del__(self):
+        for struct in (self.array.array, self.schema):
+            if struct.release:
+                struct.release(ctypes.addressof(struct))
+
+
+# ---- Memory that Python owns
+
+_lent, _keys = {}, itertools.count(1)
+
+
+@RELEASE
+def _give_back(address):
+    # On any thread; ctypes takes the interpreter's lock.
+    array = Array.from_address(address)
+    array.release = RELEASE()
+    _lent.pop(array.private_data, None)
+
+
+def lend(schema, array, owner):
+    """A batch of a schema's capsule and an array's struct, over memory that lives as long as `owner`.
+
+    The owner is dropped when the library has released the array.
+    """
+    batch, key = Batch(), next(_keys)
+    source = Schema.from_address(pointer_of(schema, SCHEMA))
+    ctypes.memmove(byref(batch.schema), byref(source), ctypes.sizeof(Schema))
+    source.release = RELEASE()  # moved
+    ctypes.memmove(byref(batch.array), byref(array), ctypes.sizeof(DeviceArray))
+    batch.array.array.release, batch.array.array.private_data = _give_back, key
+    _lent[key] = owner
+    return batch
+
+
+@atexit.register
+def _wait():
+    # The library may release shortly after a query's end, and needs the interpreter for it.
+    deadline = time.monotonic() + 10
+    while _lent and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+# ---- Queries
+
+_debug_build = Path(__file__).resolve().parents[2] / "target/debug/examples/libpeers.so"
+library = ctypes.CDLL(os.environ.get("PEERS_LIBRARY", str(_debug_build)))
+library.peers_query.argtypes = [c_char_p, POINTER(Stream), c_int, POINTER(Stream)]
+library.peers_stream.argtypes = [c_void_p, c_void_p, POINTER(Stream)]
+library.peers_query.restype = library.peers_stream.restype = c_void_p
+library.peers_free_text.argtypes = [c_void_p]
+
+
+class PeersError(Exception):
+    """What the library says went wrong."""
+
+
+def _call(function, *arguments):
+    if text := function(*arguments):
+        message = ctypes.string_at(text).decode()
+        library.peers_free_text(text)
+        raise PeersError(message)
+
+
+def query(sql, batch, on_device=False):
+    """The batches that a query over the table `t`, a batch of any library, results in.
+
+    They are in host memory, or left on the device.
+    """
+    schema, array = batch.__arrow_c_device_array__()
+    rows, result, batches = Stream(), Stream(), []
+    _call(library.peers_stream, pointer_of(array, DEVICE_ARRAY), pointer_of(schema, SCHEMA), byref(rows))
+    _call(library.peers_query, sql.encode(), byref(rows), on_device, byref(result))
+    try:
+        while True:
+            batch = Batch()
+            if result.get_next(byref(result), byref(batch.array)):
+                raise PeersError((result.get_last_error(byref(result)) or b"no message").decode())
+            if not batch.array.array.release:  # the end
+                return batches
+            if result.get_schema(byref(result), byref(batch.schema)):
+                raise PeersError((result.get_last_error(byref(result)) or b"no message").decode())
+            batches.append(batch)
+    finally:
+        result.release(ctypes.addressof(result))
