@@ -15,7 +15,7 @@
 arrow::Result<std::shared_ptr<arrow::Table>> Query(const char* sql, std::shared_ptr<arrow::RecordBatchReader> reader) {
   ArrowDeviceArrayStream rows, result;
   ARROW_RETURN_NOT_OK(arrow::ExportDeviceRecordBatchReader(std::move(reader), &rows));
-  // The result in host memory: Arrow C++ needs a mapper of its own for that of an OpenCL device.
+  // The result in host memory; in that of an OpenCL device: arrow_cpp_opencl.cc.
   if (char* text = peers_query(sql, &rows, /*on_device=*/0, &result)) {
     const auto failed = arrow::Status::UnknownError(text);
     peers_free_text(text);

@@ -158,13 +158,11 @@ print(len(peers._lent), pa.total_allocated_bytes() - before)
     assert_eq!(said, "[{'sum': 499500}]\n[{'sum': 1999}]\n0 0\n");
 }
 
-#[test]
-fn arrow_cpp_gives_and_takes_streams() {
-    let Some(mut python) = python() else { return };
+/// What a program in C++ with Arrow C++ prints; nothing where there is no compiler, or no wheel that has Arrow C++.
+fn cpp(name: &str) -> Option<String> {
+    let mut python = python()?;
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| OsString::from("c++"));
-    if tool(Command::new(&compiler).arg("--version")).is_none() {
-        return;
-    }
+    tool(Command::new(&compiler).arg("--version"))?;
     let told = run(python.args(["-c", "import pyarrow; print(pyarrow.get_include()); print(pyarrow.get_library_dirs()[0])"]));
     let folders: Vec<&Path> = told.lines().map(Path::new).collect();
     let [include, libraries] = folders[..] else { panic!("{told}") };
@@ -174,16 +172,35 @@ fn arrow_cpp_gives_and_takes_streams() {
     let arrow = names.into_iter().find(is_arrow).unwrap_or_else(|| panic!("no libarrow in {}", libraries.display()));
 
     let target = tempfile::tempdir().unwrap();
-    let program = target.path().join("arrow_cpp_sql");
+    let program = target.path().join("program");
     let mut command = Command::new(compiler);
     command.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", "-isystem"]).arg(include);
-    command.arg(folder().join("arrow_cpp_sql.cc")).arg("-o").arg(&program).arg(library()).arg(arrow);
+    command.arg(folder().join(name)).arg("-o").arg(&program).arg(library()).arg(arrow).arg("-ldl");
     let mut rpath = OsString::from("-Wl,-rpath,");
     rpath.push(libraries);
     run(command.arg(rpath));
-    let said = run(&mut Command::new(program));
+    Some(run(&mut Command::new(program)))
+}
+
+#[test]
+fn arrow_cpp_gives_and_takes_streams() {
+    let Some(said) = cpp("arrow_cpp_sql.cc") else { return };
     assert!(said.starts_with("people: int64\n") && said.contains("1418000"), "{said}");
     assert!(said.contains("No field named nobody"), "{said}");
+}
+
+/// Memory of an OpenCL device both ways, through a `MemoryManager`.
+#[test]
+fn arrow_cpp_gives_and_takes_device_memory() {
+    if device::testing::config().unwrap().selector != device::Selector::OpenCl {
+        println!("skipped: the device of the tests is none of OpenCL's");
+        return;
+    }
+    let Some(said) = cpp("arrow_cpp_opencl.cc") else { return };
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let expected =
+        "rows: [ 12 ] cities: [ 9 ] people: [ 2502021 ] twice: [ 268000, 1400000, 14, null ] large: [ false, true, false, null ]";
+    assert_eq!(words.join(" "), expected);
 }
 
 #[test]
