@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Runs after a first one; medians are reported.
     #[arg(long, default_value_t = 7)]
     runs: usize,
-    /// Writes the timeline of one run as Chrome trace events.
+    /// Writes the latest launches, of all runs, as Chrome trace events.
     #[arg(long)]
     trace: Option<PathBuf>,
     /// Writes the report as JSON.
@@ -179,22 +179,27 @@ struct Timeline {
 }
 
 impl Timeline {
-    /// Runs each engine alone, to learn whose kernels are whose, then the chain.
+    /// Runs each engine alone, to learn whose kernels are whose, then the chain. Kernels that both have are left out.
     async fn of(context: &Context, engines: &Engines) -> Result<Self> {
         let synchronized = || context.synchronize().map_err(|error| DataFusionError::External(Box::new(error)));
         let now = || context.timeline().last().map_or(0, |last| last.start_nanos);
+        let kernels = |start: u64| context.timeline().into_iter().filter(move |launch| launch.start_nanos > start);
+        let names = |start: u64| -> BTreeSet<Arc<str>> { kernels(start).map(|launch| launch.kernel).collect() };
         synchronized()?;
         let before = now();
         engines.first_alone().await?;
         synchronized()?;
-        let since = |start: u64| context.timeline().into_iter().filter(move |launch| launch.start_nanos > start);
-        let of_first: BTreeSet<Arc<str>> = since(before).map(|launch| launch.kernel).collect();
+        let of_first = names(before);
+        let before = now();
+        engines.chain("SELECT * FROM device.made").await?;
+        synchronized()?;
+        let of_second = names(before);
         let before = now();
         engines.chain(FIRST).await?;
         synchronized()?;
-        let launches = since(before).map(|launch| {
-            let is_second = !of_first.contains(&launch.kernel);
-            (launch, is_second)
+        let launches = kernels(before).filter_map(|launch| {
+            let (first, second) = (of_first.contains(&launch.kernel), of_second.contains(&launch.kernel));
+            (first != second).then_some((launch, second))
         });
         Ok(Self { launches: launches.collect(), trace: context.trace() })
     }

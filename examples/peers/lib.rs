@@ -97,9 +97,12 @@ pub unsafe extern "C" fn peers_stream(
 /// Frees what another function returned.
 ///
 /// # Safety
-/// The text comes from this library, and has not been freed.
+/// The text comes from this library, and has not been freed; or it is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peers_free_text(text: *mut c_char) {
+    if text.is_null() {
+        return;
+    }
     // SAFETY: as this function's own condition.
     drop(unsafe { CString::from_raw(text) });
 }

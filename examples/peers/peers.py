@@ -10,6 +10,7 @@ import ctypes
 import itertools
 import os
 import time
+import weakref
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_void_p, py_object, pythonapi
 from pathlib import Path
 
@@ -130,15 +131,20 @@ def lend(schema, array, owner):
     source.release = RELEASE()  # moved
     ctypes.memmove(byref(batch.array), byref(array), ctypes.sizeof(DeviceArray))
     batch.array.array.release, batch.array.array.private_data = _give_back, key
-    _lent[key] = owner
+    _lent[key] = owner, weakref.ref(batch)
     return batch
+
+
+def _is_taken(batch):
+    return batch() is None or not batch().array.array.release
 
 
 @atexit.register
 def _wait():
-    # The library may release shortly after a query's end, and needs the interpreter for it.
+    # The library may release shortly after a query's end, and needs the interpreter for it. What nobody has taken is
+    # released with its batch.
     deadline = time.monotonic() + 10
-    while _lent and time.monotonic() < deadline:
+    while any(_is_taken(batch) for _, batch in list(_lent.values())) and time.monotonic() < deadline:
         time.sleep(0.001)
 
 

@@ -12,9 +12,11 @@ mod run;
 mod session;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use datafusion::common::Result;
+use devicefusion::DeviceRuntime;
 use mimalloc::MiMalloc;
 
 use crate::args::{Args, Subcommand};
@@ -30,18 +32,24 @@ fn main() -> ExitCode {
         print!("{}", devices::table(&device::devices()));
         return ExitCode::SUCCESS;
     }
-    match run(args) {
+    let mut device = None;
+    let code = match run(args, &mut device) {
         Ok(Outcome::AllStatementsSucceeded) => ExitCode::SUCCESS,
         Ok(Outcome::StatementsFailed) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("Error: {}", run::told(&error));
             ExitCode::FAILURE
         }
+    };
+    if let Some(context) = device.and_then(|device| device.opened()) {
+        // What a failed query began may take longer than the end of a process waits. Its failures are nobody's any more.
+        _ = context.synchronize();
     }
+    code
 }
 
 /// Nothing of a query is left on the host's threads once this returns.
 #[tokio::main]
-async fn run(args: Args) -> Result<Outcome> {
-    run::run(args).await
+async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<Outcome> {
+    run::run(args, device).await
 }

@@ -18,7 +18,7 @@ use datafusion_cli::command::{Command, OutputFormat};
 use datafusion_cli::exec;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
-use devicefusion::DevicePlanner;
+use devicefusion::{DevicePlanner, DeviceRuntime};
 
 use crate::args::Args;
 use crate::session::Session;
@@ -32,15 +32,16 @@ pub enum Outcome {
     StatementsFailed,
 }
 
-/// Opens the session that the arguments describe and runs what they name.
+/// Opens the session that the arguments describe and runs what they name. Leaves the session's device in `device`.
 ///
 /// # Errors
 /// If the session cannot be opened, a file cannot be read, or a statement of `-c` fails.
-pub async fn run(args: Args) -> Result<Outcome> {
+pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<Outcome> {
     if let Some(folder) = &args.data_path {
         std::env::set_current_dir(folder)?;
     }
     let (session, registry) = Session::open(&args).await?;
+    *device = DeviceRuntime::of(session.task_ctx().session_config());
     if !args.quiet {
         eprintln!("{}", session.device_note());
     }

@@ -68,6 +68,12 @@ impl DeviceBatch {
         Self { schema: Arc::clone(&self.schema), columns, num_rows: len }
     }
 
+    /// The rows in pieces of at most `rows`, without a copy.
+    pub fn pieces(&self, rows: usize) -> impl Iterator<Item = Self> + use<> {
+        let (batch, rows) = (self.clone(), rows.max(1));
+        (0..self.num_rows).step_by(rows).map(move |start| batch.slice(start, rows))
+    }
+
     /// The columns `indices`, in that order, without a copy.
     ///
     /// # Errors
@@ -80,14 +86,19 @@ impl DeviceBatch {
 
     /// Device bytes of the buffers behind the columns, shared ones counted once.
     pub fn memory_bytes(&self) -> usize {
-        let (mut seen, mut bytes) = (HashSet::new(), 0);
-        for column in &self.columns {
-            column.for_each_buffer(&mut |buffer| {
-                if !buffer.is_empty() && seen.insert(buffer.raw().handle) {
-                    bytes += buffer.len();
-                }
-            });
-        }
-        bytes
+        memory_bytes(&self.columns)
     }
+}
+
+/// Device bytes of the buffers behind columns, shared ones counted once.
+pub(crate) fn memory_bytes<'a>(columns: impl IntoIterator<Item = &'a DeviceColumn>) -> usize {
+    let (mut seen, mut bytes) = (HashSet::new(), 0);
+    for column in columns {
+        column.for_each_buffer(&mut |buffer| {
+            if !buffer.is_empty() && seen.insert(buffer.raw().handle) {
+                bytes += buffer.len();
+            }
+        });
+    }
+    bytes
 }

@@ -126,7 +126,7 @@ impl DeviceColumn {
         }
     }
 
-    /// The same values described by `ty`, which differs in bounds or nullability alone.
+    /// The same values described by `ty`, which differs in bounds, nullability or in being a dictionary's type alone.
     pub(crate) fn with_type(&self, ty: Arc<ColumnType>, validity: Option<Buffer>) -> Result<Self> {
         let mut column = Self { ty, ..self.clone() };
         if column.validity.is_none() {

@@ -14,6 +14,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use device::Queue;
 
+use crate::batch::memory_bytes;
 use crate::dictionary::keys;
 use crate::download::download_column;
 use crate::gather::{ones, place};
@@ -23,8 +24,6 @@ use crate::statistics::{ColumnStatistics, Extremes};
 use crate::upload::{Pieces, Uploader};
 use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result, natural_types};
 
-/// Rows of a full batch, where nothing else is asked for.
-const BATCH_ROWS: usize = 1 << 20;
 /// Strings with more distinct values than this get no dictionary.
 const DICTIONARY_VALUES: usize = 1024;
 /// Columns whose own type is a dictionary keep one for the whole table up to this many values.
@@ -47,12 +46,28 @@ pub struct Resident {
 }
 
 impl Resident {
+    /// Rows of a full batch, where nothing else is asked for.
+    pub const BATCH_ROWS: usize = 1 << 20;
+
+    /// Device bytes behind all columns, or one of them. Memory that batches share is counted once.
+    pub fn memory_bytes(&self, column: Option<usize>) -> usize {
+        let chosen = |batch: &'_ DeviceBatch| match column {
+            Some(index) => index..(index + 1).min(batch.columns().len()),
+            None => 0..batch.columns().len(),
+        };
+        memory_bytes(self.batches.iter().flat_map(|batch| batch.columns().get(chosen(batch)).unwrap_or_default()))
+    }
+
     /// A table of batches that lie on the device already, of `types`. They stay as they lie, but for batches of many rows, which
     /// are cut; nothing is known of their values.
     ///
     /// # Errors
     /// `Malformed` for a batch of other types.
     pub fn of_batches(schema: SchemaRef, types: Vec<ColumnType>, batches: &[DeviceBatch]) -> Result<Resident> {
+        let columns = schema.fields().len();
+        if types.len() != columns || batches.iter().any(|batch| batch.columns().len() != columns) {
+            return Err(Error::Malformed(format!("a table of {columns} columns: a batch, or its types, are not as many")));
+        }
         for column in batches.iter().flat_map(|batch| batch.columns().iter().zip(schema.fields()).zip(&types)) {
             let ((column, field), ty) = column;
             if **column.ty() != *ty {
@@ -62,13 +77,9 @@ impl Resident {
         }
         let unknown = |(field, ty): (&FieldRef, &ColumnType)| Column::unknown(field.name(), ty.clone());
         let columns: Vec<Column> = schema.fields().iter().zip(&types).map(unknown).collect();
-        let pieces = |batch: &DeviceBatch| {
-            let starts = (0..batch.num_rows()).step_by(BATCH_ROWS);
-            starts.map(|start| batch.slice(start, BATCH_ROWS)).collect::<Vec<_>>()
-        };
         Ok(Resident {
             statistics: columns.iter().map(Column::statistics).collect(),
-            batches: batches.iter().flat_map(pieces).collect(),
+            batches: batches.iter().flat_map(|batch| batch.pieces(Self::BATCH_ROWS)).collect(),
             schema,
             types,
             columns,
@@ -105,7 +116,7 @@ impl ResidentBuilder {
         Ok(Self {
             queue: queue.clone(),
             schema: Arc::clone(schema),
-            batch_rows: BATCH_ROWS,
+            batch_rows: Resident::BATCH_ROWS,
             pending: vec![],
             pending_rows: 0,
             columns,
@@ -119,7 +130,7 @@ impl ResidentBuilder {
         Self {
             queue: queue.clone(),
             schema: Arc::clone(&table.schema),
-            batch_rows: BATCH_ROWS,
+            batch_rows: Resident::BATCH_ROWS,
             pending: vec![],
             pending_rows: 0,
             columns: table.columns.clone(),
@@ -279,14 +290,19 @@ impl Column {
             uploader.check_type(&self.name, &self.natural, array)?;
             self.rows += array.len();
             self.null_count += array.logical_null_count();
-            self.extremes.add(array)?;
+            if self.is_known {
+                self.extremes.add(array)?;
+            }
         }
         if !self.natural.nullable && self.null_count > 0 {
             return Err(Error::Nulls { column: self.name.clone(), null_count: self.null_count, rows: self.rows });
         }
         let ty = Arc::new(self.ty());
         if let (DataType::Dictionary(_, value), false) = (&ty.data_type, matches!(ty.layout, Layout::Dictionary { .. })) {
-            let plain = arrays.iter().map(|array| cast(array, value)).collect::<std::result::Result<Vec<_>, _>>()?;
+            let plain = arrays
+                .iter()
+                .map(|array| cast(array, value).map_err(|error| Error::Malformed(format!("column \"{}\": {error}", self.name))));
+            let plain = plain.collect::<Result<Vec<_>>>()?;
             let of_values = Arc::new(ColumnType { data_type: value.as_ref().clone(), ..(*ty).clone() });
             return uploader.column(&self.name, &of_values, plain.iter().collect())?.with_type(ty, None);
         }

@@ -66,7 +66,12 @@ fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
         return translate(&current, schema);
     }
     if let Some(like) = expr.downcast_ref::<LikeExpr>() {
-        return Err(format!("LIKE has no device form yet ({like})"));
+        if like.case_insensitive() {
+            return Err(format!("ILIKE has no device form yet ({like})"));
+        }
+        let (expr, pattern) = (Box::new(translate(like.expr(), schema)?), Box::new(translate(like.pattern(), schema)?));
+        let like_expr = Expr::Like { expr, pattern };
+        return Ok(if like.negated() { Expr::Not(Box::new(like_expr)) } else { like_expr });
     }
     Err(format!("{expr} has no device form"))
 }

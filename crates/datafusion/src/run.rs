@@ -118,7 +118,7 @@ pub(crate) fn execute_host(
             // DataFusion fills a dictionary for each of its batches: more rows may have more values than
             // its keys can number.
             let rows = if batch.columns().iter().any(is_packed_by_download) { host_batch_rows } else { usize::MAX };
-            stream::iter(pieces(batch, rows).map(Ok))
+            stream::iter(batch.pieces(rows).map(Ok))
         })
         .try_flatten()
         .and_then(move |batch| {
@@ -135,11 +135,6 @@ pub(crate) fn execute_host(
 /// Whether a computed dictionary column lies as plain values, which its download packs.
 fn is_packed_by_download(column: &DeviceColumn) -> bool {
     matches!(column.ty().data_type, DataType::Dictionary(..)) && !matches!(column.ty().layout, Layout::Dictionary { .. })
-}
-
-fn pieces(batch: DeviceBatch, rows: usize) -> impl Iterator<Item = DeviceBatch> {
-    let total = batch.num_rows();
-    (0..total).step_by(rows).map(move |start| batch.slice(start, rows.min(total - start)))
 }
 
 fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> {
@@ -243,8 +238,11 @@ fn import(
             let Some(array) = arrays.next().await else { return Ok(None) };
             let batch = exchange::import(&queue, array.map_err(of_query)?, &schema, &columns).await;
             let batch = batch.map_err(|error| columnar_error(&operator, error))?;
-            let batch = decode.run(&queue, batch).await.map_err(|error| op_error(&operator, error))?;
-            Ok::<_, DataFusionError>(Some((stream::iter(pieces(batch, batch_rows).map(Ok)), (arrays, consumed))))
+            let decoded = stream::iter(batch.pieces(batch_rows)).then(move |piece| {
+                let (decode, queue, operator) = (Arc::clone(&decode), queue.clone(), operator.clone());
+                async move { decode.run(&queue, piece).await.map_err(|error| op_error(&operator, error)) }
+            });
+            Ok::<_, DataFusionError>(Some((decoded, (arrays, consumed))))
         }
     })
     .try_flatten()

@@ -231,8 +231,9 @@ impl Context {
 
     /// Waits, on this thread, for every compilation and for everything that was enqueued in any queue.
     ///
-    /// A process whose main thread opened a context ends only once nothing is at work in a driver. Another one
-    /// calls this first where it may end beside its work: a driver for the CPU crashes if it is taken down then.
+    /// A process whose main thread opened a context ends only once nothing is at work in a driver, or after ten
+    /// seconds. Another one calls this first where it may end beside its work, and so does who has work that takes
+    /// longer: a driver for the CPU crashes if it is taken down then.
     ///
     /// # Errors
     /// The failure of a queue that something still refers to.

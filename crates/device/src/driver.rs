@@ -200,7 +200,7 @@ pub trait Driver: Debug + Send + Sync {
     /// See the trait.
     unsafe fn wait(&self, event: RawEvent) -> Result<()>;
     /// Start and end of a completed launch, in nanoseconds of one clock that all queues of the device share; its zero
-    /// is the driver's choice. The timer is used up: its events are freed, whatever the answer.
+    /// is the driver's choice. The timer is used up: its events are freed, unless the driver cannot be reached any more.
     ///
     /// # Safety
     /// See the trait.

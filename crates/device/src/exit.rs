@@ -8,7 +8,7 @@
 //! and again, for whatever the driver's compiler has made since.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many threads of ours are, or will soon be, in a driver.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+
+/// The process that has the threads: in one that was forked they do not exist, and nothing is waited for.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Contexts that may still be alive.
 static CONTEXTS: Mutex<Vec<WeakContext>> = Mutex::new(Vec::new());
@@ -50,6 +53,7 @@ pub(crate) fn waits_for(context: WeakContext) {
     contexts.retain(WeakContext::is_alive);
     contexts.push(context);
     drop(contexts);
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     register();
     // A thread that is ending has no storage any more, and is not the one that will end the process.
     _ = MAIN.try_with(|_| ());
@@ -78,6 +82,9 @@ fn register() {
 }
 
 extern "C" fn wait() {
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
     static END: OnceLock<Instant> = OnceLock::new();
     let end = *END.get_or_init(|| Instant::now() + PATIENCE);
     CONTEXTS.lock().iter().for_each(WeakContext::settle_and_keep);

@@ -116,7 +116,14 @@ impl Pinned {
         // What is too large to be kept for the next copy need not have one of the sizes that are kept.
         let bytes = if bytes > MAX_CACHED { bytes } else { bytes.next_power_of_two() };
         let free = self.state.lock().take(bytes);
-        let host = free.map_or_else(|| self.alloc(bytes), Ok)?;
+        let host = match free.map_or_else(|| self.alloc(bytes), Ok) {
+            // Pieces of other sizes are kept.
+            Err(error) if error.is_out_of_memory() => {
+                self.trim();
+                self.alloc(bytes)
+            }
+            result => result,
+        }?;
         Ok(Piece { owner: Arc::clone(self), host, bytes, purpose: Purpose::Lent })
     }
 

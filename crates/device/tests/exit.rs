@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use device::{Grid, ProgramSource, Result};
+use device::{Grid, ProgramSource, Queue, Result};
 use futures::executor::block_on;
 
 /// Set in a process that is to end that way.
@@ -19,18 +19,28 @@ fn main() {
         return;
     }
     if let Ok(salt) = std::env::var(VARIABLE) {
-        return leave_work_behind(&salt).unwrap();
+        // On a thread of its own, once the driver's compiler has been at work.
+        if salt.ends_with("thread") {
+            let work = move || {
+                block_on(leave_work_behind(&format!("complete{salt}"))?.finish())?;
+                leave_work_behind(&salt)
+            };
+            std::thread::spawn(work).join().unwrap().unwrap();
+            return;
+        }
+        leave_work_behind(&salt).unwrap();
+        return;
     }
-    for run in 0..10 {
+    for (run, on) in (0..10).flat_map(|run| [(run, "main"), (run, "thread")]) {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        let salt = format!("{}_{run}", std::process::id());
+        let salt = format!("{}_{run}_{on}", std::process::id());
         let output = child.env(VARIABLE, salt).output().unwrap();
         assert!(output.status.success(), "{:?}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
 }
 
-/// Returns while a kernel that no cache knows is at its first launch, and a further program is being compiled.
-fn leave_work_behind(salt: &str) -> Result<()> {
+/// Returns, without having waited, while a kernel that no cache knows is at its first launch, and a further program is being compiled.
+fn leave_work_behind(salt: &str) -> Result<Queue> {
     let context = device::Context::new(device::testing::config()?)?;
     let queue = context.queue()?;
     let source = |name: &str| {
@@ -48,5 +58,5 @@ fn leave_work_behind(salt: &str) -> Result<()> {
     drop(queue.compile(source(&format!("g{salt}"))));
     // As one does who keeps it in a static.
     std::mem::forget(context.clone());
-    Ok(())
+    Ok(queue)
 }

@@ -60,6 +60,13 @@ pub enum Expr {
         /// `NOT IN`.
         negated: bool,
     },
+    /// `expr LIKE pattern`, with backslash as the escape; operands are text of one type.
+    Like {
+        /// The operand.
+        expr: Box<Expr>,
+        /// The pattern.
+        pattern: Box<Expr>,
+    },
     /// Searched `CASE`; branches are evaluated only for rows that reach them.
     Case {
         /// Pairs of condition and value.
@@ -231,7 +238,8 @@ impl Expr {
             | Expr::IsNull(_)
             | Expr::IsTruth(..)
             | Expr::Compare { .. }
-            | Expr::InList { .. } => DataType::Boolean,
+            | Expr::InList { .. }
+            | Expr::Like { .. } => DataType::Boolean,
             Expr::Arithmetic { data_type, .. } | Expr::Case { data_type, .. } => data_type.clone(),
             Expr::Negate(operand) => operand.data_type(schema)?,
             Expr::TotalOrder(operand) => match value_type(&operand.data_type(schema)?) {
@@ -271,6 +279,7 @@ impl Expr {
             Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![expr],
             Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter().collect(),
             Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
+            Expr::Like { expr, pattern } => vec![expr, pattern],
             Expr::Case { branches, otherwise, .. } => {
                 let values = branches.iter().flat_map(|(condition, value)| [condition, value]);
                 values.chain(otherwise.as_deref()).collect()

@@ -74,6 +74,8 @@ sections! {
     ParseTime = "parse_time" needs [Parse, Date, Zone];
     /// Whether bytes are text.
     Utf8 = "utf8" needs [Str];
+    /// Strings within strings.
+    Like = "like" needs [Str];
     /// Strings in Arrow's views.
     View = "view" needs [Str];
     /// Arrow's views of strings.

@@ -7,10 +7,10 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Int64Array, StringArray, UInt64Array, new_null_array};
-use arrow::buffer::NullBuffer;
+use arrow::array::{Array, ArrayRef, AsArray, Int8Array, Int64Array, StringArray, StringViewArray, UInt64Array, new_null_array};
+use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::compute::{cast, take};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Int8Type, Schema, SchemaRef, TimeUnit};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use device::Queue;
 use futures::executor::block_on;
@@ -89,6 +89,19 @@ fn raw(queue: &Queue, keys: &ArrayRef, values: &ArrayRef, nullable: bool) -> (Sc
 #[track_caller]
 fn check(queue: &Queue, options: &Options, keys: &ArrayRef, values: &ArrayRef, nullable: bool, case: &str) {
     let (schema, batch) = raw(queue, keys, values, nullable);
+    check_batch(queue, options, schema, batch, keys, values, case);
+}
+
+#[track_caller]
+fn check_batch(
+    queue: &Queue,
+    options: &Options,
+    schema: SchemaRef,
+    batch: DeviceBatch,
+    keys: &ArrayRef,
+    values: &ArrayRef,
+    case: &str,
+) {
     let decode = Decode::try_new(schema, options.clone()).unwrap();
     for (start, len) in [(0, keys.len()), (keys.len() / 3, keys.len() / 2)] {
         let before = queue.context().counters().launches;
@@ -149,5 +162,40 @@ fn dictionaries_without_values_mean_nulls() {
             let (values, keys) = (values(&data_type, 0, None, 1), keys(&DataType::Int32, 257, 0, None, 2));
             check(&queue, &options, &keys, &values, true, &format!("{data_type}"));
         }
+    }
+}
+
+/// What no producer should send: codes below 0, which read as unsigned lie in a long dictionary, and NULLs of a column that
+/// says it has none.
+#[test]
+fn codes_outside_of_their_dictionary_mean_nulls() {
+    let queue = queue();
+    for options in profiles() {
+        let long: ArrayRef = Arc::new(StringArray::from_iter_values((0..200).map(|index| format!("value {index}"))));
+        let keys: ArrayRef = Arc::new(Int8Array::from_iter_values((0..300).map(|row| (row % 256) as u8 as i8)));
+        let sound: ArrayRef =
+            Arc::new(keys.as_primitive::<Int8Type>().iter().map(|key| key.filter(|key| *key >= 0)).collect::<Int8Array>());
+        let (schema, batch) = raw(&queue, &keys, &long, true);
+        check_batch(&queue, &options, schema, batch, &sound, &long, "codes below 0");
+
+        let short: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None]));
+        let keys: ArrayRef = Arc::new(Int8Array::from_iter_values((0..300).map(|row| (row % 4) as i8)));
+        let sound: ArrayRef = Arc::new((0..300).map(|row| Some((row % 4) as i8).filter(|key| *key < 2)).collect::<Int8Array>());
+        let (schema, batch) = raw(&queue, &keys, &short, false);
+        check_batch(&queue, &options, schema, batch, &sound, &short, "NULLs of a column without");
+    }
+}
+
+/// Views below the NULLs of a dictionary may point anywhere.
+#[test]
+fn views_below_nulls_are_not_followed() {
+    let queue = queue();
+    let views = ScalarBuffer::from(vec![u128::MAX, u128::from(1u8) | u128::from(b'x') << 32]);
+    let nulls = NullBuffer::from(vec![false, true]);
+    // SAFETY: the first view is not looked at: it is NULL.
+    let values: ArrayRef = Arc::new(unsafe { StringViewArray::new_unchecked(views, vec![], Some(nulls)) });
+    for options in profiles() {
+        let keys: ArrayRef = Arc::new((0..300).map(|row| Some((row % 2) as i8).filter(|_| row % 5 > 0)).collect::<Int8Array>());
+        check(&queue, &options, &keys, &values, true, "views");
     }
 }

@@ -253,7 +253,24 @@ fn batches_on_the_device_make_a_table_that_grows() {
         assert_same(&all(&queue, &grown), &both, format!("{data_type}"));
         assert_same(&all(&queue, &table), &first, format!("{data_type}"));
 
+        let halves = [batch.slice(0, 100), batch.slice(100, 200)];
+        let halved = Resident::of_batches(schema_of(&first), grown.types.clone(), &halves).unwrap();
+        assert_eq!((halved.memory_bytes(None), halved.memory_bytes(Some(0))), (batch.memory_bytes(), batch.memory_bytes()));
+        assert!(Resident::of_batches(schema_of(&first), vec![], &[]).is_err());
         let other = vec![ColumnType { bounds: Some((0, 1)), ..grown.types[0].clone() }];
         assert!(matches!(Resident::of_batches(schema_of(&first), other, &[batch]), Err(Error::Malformed(_))), "{data_type}");
     }
+}
+
+#[test]
+fn large_batches_on_the_device_are_cut() {
+    let queue = shared();
+    let rows = Resident::BATCH_ROWS + 1;
+    let array: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+    let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
+    let types = vec![(**batch.columns()[0].ty()).clone()];
+    let table = Resident::of_batches(schema_of(&array), types, std::slice::from_ref(&batch)).unwrap();
+    let lengths: Vec<usize> = table.batches.iter().map(DeviceBatch::num_rows).collect();
+    assert_eq!((lengths, table.memory_bytes(None)), (vec![Resident::BATCH_ROWS, 1], batch.memory_bytes()));
+    assert_same(&all(&queue, &table), &array, "in order");
 }

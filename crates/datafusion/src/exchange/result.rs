@@ -37,7 +37,8 @@ const RESULT: &str = "DeviceResult";
 
 /// The rows of a query as they lie on the device: nothing is downloaded.
 ///
-/// As a [`Stream`] it gives [`DeviceBatch`]es, within the tokio runtime of the session. For others it becomes an
+/// As a [`Stream`] it gives [`DeviceBatch`]es, within the tokio runtime of the session; those of a `UNION` may lie in
+/// different layouts, which each [column](columnar::DeviceColumn::ty) tells. For others it becomes an
 /// [`ArrowDeviceArrayStream`](Self::into_device_stream) or is [pushed](Self::push_into) into an async handler; these may be
 /// read on any thread that does not run the runtime's tasks (within tokio, in `spawn_blocking`: a pull blocks). Dropping either
 /// stops the query and gives its memory back.
@@ -164,14 +165,21 @@ impl DeviceResult {
         let mut tasks = JoinSet::new();
         let forward = async move {
             while let Some(batch) = batches.next().await {
-                let array = match batch {
-                    Ok((part, batch)) => export(&forms[part], &queue, &batch).await,
-                    Err(error) => Err(error),
+                let (part, batch) = match batch {
+                    Ok(batch) => batch,
+                    Err(error) => {
+                        // The consumer may be gone: nobody waits for the error.
+                        _ = sender.send(Err(of_device(&error))).await;
+                        return;
+                    }
                 };
-                let array = array.map_err(|error| of_device(&error));
-                let failed = array.is_err();
-                if sender.send(array).await.is_err() || failed {
-                    return;
+                let form = &forms[part];
+                for piece in batch.pieces(form.most_rows()) {
+                    let array = export(form, &queue, &piece).await.map_err(|error| of_device(&error));
+                    let failed = array.is_err();
+                    if sender.send(array).await.is_err() || failed {
+                        return;
+                    }
                 }
             }
             // Work of the exports that failed after they were handed out.

@@ -128,7 +128,9 @@ impl DeviceTable {
         for array in arrays {
             let batch = exchange::import(&queue, array, &schema, &columns).await;
             let batch = batch.map_err(|error| columnar_error(OPERATOR, error))?;
-            batches.push(decode.run(&queue, batch).await.map_err(|error| op_error(OPERATOR, error))?);
+            for piece in batch.pieces(Resident::BATCH_ROWS) {
+                batches.push(decode.run(&queue, piece).await.map_err(|error| op_error(OPERATOR, error))?);
+            }
         }
         // Scans have queues of their own, which do not wait for the producers.
         queue.finish().await.map_err(failed)?;

@@ -87,21 +87,14 @@ impl Snapshot {
     pub fn new(context: Context, table: Resident) -> Self {
         let statistics = Statistics {
             num_rows: Precision::Exact(table.batches.iter().map(DeviceBatch::num_rows).sum()),
-            total_byte_size: Precision::Exact(table.batches.iter().map(DeviceBatch::memory_bytes).sum()),
+            total_byte_size: Precision::Exact(table.memory_bytes(None)),
             column_statistics: table
                 .statistics
                 .iter()
                 .enumerate()
-                .map(|(index, statistics)| {
-                    let bytes = table
-                        .batches
-                        .iter()
-                        .map(|batch| Ok(batch.project(&[index])?.memory_bytes()))
-                        .sum::<columnar::Result<usize>>();
-                    ColumnStatistics {
-                        byte_size: bytes.map_or(Precision::Absent, Precision::Exact),
-                        ..column_statistics(statistics)
-                    }
+                .map(|(index, statistics)| ColumnStatistics {
+                    byte_size: Precision::Exact(table.memory_bytes(Some(index))),
+                    ..column_statistics(statistics)
                 })
                 .collect(),
         };

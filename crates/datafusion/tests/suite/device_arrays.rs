@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
-use arrow::datatypes::{Int32Type, SchemaRef};
+use arrow::datatypes::{Int8Type, Int32Type, SchemaRef};
 use arrow_device::stream::ArrowDeviceArrayStreamReader;
 use arrow_device::{ImportedArray, cpu, schema};
 use datafusion::prelude::SessionContext;
@@ -71,6 +71,27 @@ fn array_of_another_schema_makes_no_table() {
         let other = RecordBatch::try_from_iter([("s", Arc::new(StringArray::from(vec!["a"])) as ArrayRef)]).unwrap();
         let error = DeviceTable::try_from_device_arrays(&ctx, other.schema(), arrays).await.unwrap_err();
         assert!(text(&error).starts_with("Execution error: DeviceTable: column \"s\": expected Utf8, got Int64"), "{error}");
+    });
+}
+
+/// More rows than the keys of a dictionary number.
+#[test]
+fn narrow_dictionaries_go_in_and_out() {
+    block_on(async {
+        let ctx = strict(2);
+        let words: DictionaryArray<Int8Type> = (0..5000).map(|row| (row % 13 > 0).then_some(["a", "b", "c"][row % 3])).collect();
+        let batch = RecordBatch::try_from_iter([("w", Arc::new(words) as ArrayRef)]).unwrap();
+        // SAFETY: the array is arrow-device's own export.
+        let array =
+            unsafe { ImportedArray::import(cpu::export_batch(&batch).unwrap(), &schema::batch_field(&batch.schema())).unwrap() };
+        let table = DeviceTable::try_from_device_arrays(&ctx, batch.schema(), [array]).await.unwrap();
+        ctx.register_table("t", table).unwrap();
+        let table = DeviceStreamTable::try_new(rows(&ctx, "SELECT * FROM t").await).unwrap();
+        ctx.register_table("u", Arc::new(table)).unwrap();
+        let host = plain(2);
+        host.register_batch("u", batch).unwrap();
+        let sql = "SELECT w, count(*) AS c FROM u GROUP BY w";
+        assert_eq!(answer(&ctx, sql).await.unwrap().lines(), answer(&host, sql).await.unwrap().lines());
     });
 }
 

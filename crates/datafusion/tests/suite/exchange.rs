@@ -15,7 +15,7 @@ use columnar::exchange;
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::SessionContext;
 use device::Context;
-use devicefusion::{AsyncDeviceStreamTable, DeviceResult, DeviceRuntime, DeviceStreamTable};
+use devicefusion::{AsyncDeviceStreamTable, DeviceResult, DeviceRuntime, DeviceStreamTable, DeviceTable};
 use futures::{StreamExt, stream};
 
 use crate::harness::{answer, block_on, context, device_config, plain, set, strict, strict_on, text};
@@ -112,6 +112,35 @@ fn rows_pass_from_engine_to_engine_without_leaving_the_device() {
             second.deregister_table("u").unwrap();
         }
         assert_returned(&context, before);
+    });
+}
+
+/// Nothing at all goes down where nothing is filtered and no NULLs are to be counted.
+#[test]
+fn projections_of_two_engines_download_nothing() {
+    block_on(async {
+        let context = context(device_config());
+        let runtime = DeviceRuntime::with_context(context.clone());
+        let (first, second) = (strict_on(2, Arc::clone(&runtime)), strict_on(2, runtime));
+        let schema = Arc::new(Schema::new(vec![Field::new("i", DataType::Int64, false)]));
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..200_000));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![numbers]).unwrap();
+        let table = DeviceTable::try_from_batches(&first, schema, vec![batch]).await.unwrap();
+        first.register_table("t", table).unwrap();
+        let before = context.counters();
+        let rows = result(&first, "SELECT i * 2 AS j, i FROM t").await;
+        let table = DeviceStreamTable::try_new(reader(rows.into_device_stream().unwrap())).unwrap();
+        second.register_table("u", Arc::new(table)).unwrap();
+        let rows = result(&second, "SELECT j + i AS k FROM u").await;
+        let schema = Arc::clone(rows.schema());
+        let stream = reader(rows.into_device_stream().unwrap());
+        let arrays = tokio::task::spawn_blocking(|| stream.collect::<Result<Vec<_>, _>>()).await.unwrap().unwrap();
+        let after = context.counters();
+        assert_eq!((after.bytes_down - before.bytes_down, after.bytes_up - before.bytes_up), (0, 0));
+        assert!(after.launches > before.launches);
+        let batches = download(&context, arrays, &schema).await;
+        let sum = batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().iter()).sum::<i64>();
+        assert_eq!(sum, (0..200_000).map(|i| 3 * i).sum::<i64>());
     });
 }
 

@@ -31,21 +31,8 @@ impl RowWriter<'_> {
             Layout::Dictionary { codes, values } => self.dictionary(column, &place, valid, *codes, values, &data_type)?,
             layout => {
                 let ctype = self.stored_type(layout);
-                let code = match (layout, &valid) {
-                    (Layout::Views, Some(valid)) => {
-                        // Under a NULL a view may point anywhere.
-                        self.params.need(Section::View);
-                        let name = self.local(CType::Str, CType::Str.zero());
-                        let load = self.load(layout, |buffer| Param::Data { column, buffer }, &place)?;
-                        self.push(&format!("if ({valid}) {name} = {load};"));
-                        self.costly();
-                        name
-                    }
-                    _ => {
-                        let load = self.load(layout, |buffer| Param::Data { column, buffer }, &place)?;
-                        self.local(ctype, &load)
-                    }
-                };
+                let load = self.load(layout, |buffer| Param::Data { column, buffer }, &place)?;
+                let code = self.loaded(layout, ctype, &load, valid.as_deref());
                 let bounds = ty.bounds.or(if narrow(ctype, native) { ctype.range() } else { None });
                 Value { data_type, ctype, code, valid, bounds }
             }
@@ -121,8 +108,17 @@ impl RowWriter<'_> {
         let load = self.load(values, |buffer| Param::DictData { column, buffer }, &place)?;
         // Codes below NULLs lie in the dictionary too, and no value in it is NULL.
         self.push(&format!("u64 {place} = (u64){codes} + {first};"));
-        let code = self.local(ctype, &load);
+        let code = self.loaded(values, ctype, &load, valid.as_deref());
         Ok(Value { data_type: data_type.clone(), ctype, code, valid, bounds: None })
+    }
+
+    /// A local for what was loaded. Under a NULL a view may point anywhere.
+    fn loaded(&mut self, layout: &Layout, ctype: CType, load: &str, valid: Option<&str>) -> String {
+        let (Layout::Views, Some(valid)) = (layout, valid) else { return self.local(ctype, load) };
+        let name = self.local(CType::Str, CType::Str.zero());
+        self.push(&format!("if ({valid}) {name} = {load};"));
+        self.costly();
+        name
     }
 
     fn validity(&mut self, column: usize, nullable: bool) -> Option<String> {

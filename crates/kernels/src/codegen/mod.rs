@@ -30,6 +30,7 @@ mod cast;
 mod column;
 mod compare;
 mod decimal;
+mod like;
 mod params;
 mod row;
 mod strings;

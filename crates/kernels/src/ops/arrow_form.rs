@@ -166,6 +166,11 @@ impl ArrowForm {
         fixed.chain(self.own_programs().chain(nested).map(Program::text)).map(str::to_owned).collect()
     }
 
+    /// Most rows that a batch may have: computed values of a dictionary's type are numbered by its keys.
+    pub fn most_rows(&self) -> usize {
+        self.columns.iter().map(Column::most_rows).min().unwrap_or(usize::MAX)
+    }
+
     fn own_programs(&self) -> impl Iterator<Item = &Program> {
         let gathers = self.columns.iter().any(|column| column.gathered.is_some());
         let main = (!self.main.is_empty()).then_some(&self.main_program);
@@ -326,11 +331,16 @@ impl Column {
         Ok((Column { name: field.name().clone(), ty: Arc::new(ty), shape, target, values, gathered }, main))
     }
 
-    /// Refuses more rows than a dictionary's keys can number.
-    fn check_rows(&self, given: &DeviceColumn) -> Result<()> {
-        let Shape::Numbered(codes) = &self.shape else { return Ok(()) };
+    /// Rows that a dictionary's keys can number.
+    fn most_rows(&self) -> usize {
+        let Shape::Numbered(codes) = &self.shape else { return usize::MAX };
         let most = CType::of_carrier(*codes).range().map_or(0, |(_, most)| most);
-        let limit = usize::try_from(most).map_or(usize::MAX, |most| most.saturating_add(1));
+        usize::try_from(most).map_or(usize::MAX, |most| most.saturating_add(1))
+    }
+
+    /// Refuses more rows than that.
+    fn check_rows(&self, given: &DeviceColumn) -> Result<()> {
+        let limit = self.most_rows();
         if given.len() <= limit {
             return Ok(());
         }

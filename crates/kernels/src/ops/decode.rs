@@ -14,7 +14,7 @@ use device::{Arg, Buffer, Queue};
 use super::primitives::{LoadedPrimitives, Primitives};
 use super::program::{Kernel, Loaded, Program, for_rows, spread};
 use super::{ArrowForm, Options};
-use crate::codegen::Params;
+use crate::codegen::{CType, Params};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -22,6 +22,12 @@ use crate::{Error, Result};
 #[derive(Debug, Clone)]
 pub struct Decode {
     types: Vec<ColumnType>,
+    /// Nothing to do for schemas without dictionaries.
+    plan: Option<Plan>,
+}
+
+#[derive(Debug, Clone)]
+struct Plan {
     /// Positions of the dictionary columns.
     columns: Vec<usize>,
     /// Cleans the codes, by their width.
@@ -66,26 +72,30 @@ impl Decode {
         for (index, (ty, field)) in types.iter_mut().zip(schema.fields()).enumerate() {
             let DataType::Dictionary(_, value) = &ty.data_type else { continue };
             let Layout::Dictionary { values, .. } = &ty.layout else { continue };
-            let mut code = ColumnType { data_type: value.as_ref().clone(), ..ty.clone() };
+            // A dictionary may hold NULLs, and what the schema says of the rows need not be so.
+            let mut code = ColumnType { data_type: value.as_ref().clone(), nullable: true, ..ty.clone() };
             if **values == Layout::Null {
-                (code.layout, code.nullable) = (Layout::Null, true);
+                code.layout = Layout::Null;
             }
-            (ty.layout, ty.nullable) = (values.as_ref().clone(), code.nullable);
+            (ty.layout, ty.nullable) = (values.as_ref().clone(), true);
             columns.push(index);
             fields.push(Field::new(field.name(), code.data_type.clone(), code.nullable));
             coded.push(code);
         }
+        if columns.is_empty() {
+            return Ok(Decode { types, plan: None });
+        }
         let kernels = ["u8", "u16", "u32", "u64"].map(|element| clean(element, &options));
         let coded_schema = Arc::new(Schema::new(fields));
-        Ok(Decode {
-            types,
+        let plan = Plan {
             columns,
             program: Program::try_new("Decode", &options, kernels.into())?,
             primitives: Primitives::try_new(&options)?,
             form: ArrowForm::try_new(Arc::clone(&coded_schema), coded, options.clone())?,
             coded: coded_schema,
             options,
-        })
+        };
+        Ok(Decode { types, plan: Some(plan) })
     }
 
     /// Types of the result, the same for every batch: dictionary columns keep their data type, their values lie plainly.
@@ -95,33 +105,32 @@ impl Decode {
 
     /// The programs as they are compiled, where a batch needs them.
     pub fn programs(&self) -> Vec<String> {
-        let own = [self.program.text(), self.primitives.text()].map(str::to_owned);
-        own.into_iter().chain(self.form.programs()).collect()
+        let Some(plan) = &self.plan else { return Vec::new() };
+        let own = [plan.program.text(), plan.primitives.text()].map(str::to_owned);
+        own.into_iter().chain(plan.form.programs()).collect()
     }
 
-    /// The batch with plain values. A code beyond its dictionary means NULL.
+    /// The batch with plain values. A code beyond its dictionary, or below 0, means NULL.
     ///
     /// # Errors
     /// `TooLarge` where strings are more than their type can address; the device's.
     pub async fn run(&self, queue: &Queue, batch: DeviceBatch) -> Result<DeviceBatch> {
-        if self.columns.is_empty() {
-            return Ok(batch);
-        }
+        let Some(plan) = &self.plan else { return Ok(batch) };
         let cleaner = Cleaner {
             queue,
-            loaded: self.program.load(queue).await?,
-            primitives: self.primitives.load(queue).await?,
-            options: &self.options,
+            loaded: plan.program.load(queue).await?,
+            primitives: plan.primitives.load(queue).await?,
+            options: &plan.options,
         };
         let mut columns = batch.columns().to_vec();
-        let mut coded = Vec::with_capacity(self.columns.len());
-        for index in &self.columns {
+        let mut coded = Vec::with_capacity(plan.columns.len());
+        for index in &plan.columns {
             let column = columns.get(*index).ok_or_else(|| Error::Internal(format!("a batch without column {index}")))?;
             coded.push(cleaner.clean(column)?);
         }
-        let coded = DeviceBatch::try_new(Arc::clone(&self.coded), coded, batch.num_rows())?;
-        let plain = self.form.run(queue, &coded).await?;
-        for (index, plain) in self.columns.iter().zip(plain.columns()) {
+        let coded = DeviceBatch::try_new(Arc::clone(&plan.coded), coded, batch.num_rows())?;
+        let plain = plan.form.run(queue, &coded).await?;
+        for (index, plain) in plan.columns.iter().zip(plain.columns()) {
             let (Some(column), Some(ty)) = (columns.get_mut(*index), self.types.get(*index)) else { continue };
             let validity = plain.validity().map(|(bits, first)| (bits.clone(), first));
             let (buffers, nulls) = (plain.buffers().to_vec(), plain.null_count());
@@ -148,11 +157,14 @@ impl Cleaner<'_> {
             return Err(Error::Internal(format!("a column of {} without codes", ty.data_type)));
         };
         let dictionary = column.dictionary().ok_or_else(|| Error::Internal("codes without a dictionary".into()))?;
-        let ty = ColumnType { data_type: value.as_ref().clone(), ..ty.clone() };
+        let ty = ColumnType { data_type: value.as_ref().clone(), nullable: true, ..ty.clone() };
         if **values == Layout::Null {
-            let ty = ColumnType { layout: Layout::Null, nullable: true, ..ty };
+            let ty = ColumnType { layout: Layout::Null, ..ty };
             return Ok(DeviceColumn::try_new(Arc::new(ty), n, vec![], None, None, None)?);
         }
+        // As unsigned, which the kernel reads, a code below 0 is beyond what the key's type holds.
+        let most = CType::of_carrier(*codes).range().map_or(0, |(_, most)| u64::try_from(most).unwrap_or(u64::MAX));
+        let known = (dictionary.len() as u64).min(most.saturating_add(1));
         let [from] = column.buffers() else { return Err(Error::Internal("codes in several buffers".into())) };
         let to = queue.alloc(n * codes.width())?;
         let valid = queue.alloc(n)?;
@@ -160,7 +172,7 @@ impl Cleaner<'_> {
             let mut named = vec![
                 ("from", Arg::Buffer(from)),
                 ("offset", Arg::U64(column.offset() as u64)),
-                ("known", Arg::U64(dictionary.len() as u64)),
+                ("known", Arg::U64(known)),
                 ("to", Arg::Buffer(&to)),
                 ("valid", Arg::Buffer(&valid)),
                 ("n", Arg::U64(n as u64)),
@@ -171,8 +183,7 @@ impl Cleaner<'_> {
             self.loaded.launch(queue, kernel, spread(queue, self.options, n), named)?;
         }
         let dictionary = if dictionary.is_empty() { self.one(dictionary.ty())? } else { without_validity(dictionary)? };
-        let valid = ty.nullable.then_some(&valid);
-        self.primitives.column(queue, &Arc::new(ty), n, vec![to], valid, Some(Arc::new(dictionary)))
+        self.primitives.column(queue, &Arc::new(ty), n, vec![to], Some(&valid), Some(Arc::new(dictionary)))
     }
 
     /// A dictionary of one value, which nobody refers to, for one that has none.
@@ -222,7 +233,6 @@ fn clean(element: &str, options: &Options) -> Kernel {
         params.named(name, "u64");
     }
     let n = params.named("n", "u64");
-    // Codes are not negative: as unsigned, what is below a NULL compares as it should.
     let statements = format!(
         "    u64 code = from[row + offset];
     i32 ok = code < known && (!nullable || BIT(bits, row + first));

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{Arc, Once};
 
 use arrow::array::{Array, ArrayRef, AsArray, Datum, Float32Array, Float64Array, RecordBatch, Scalar};
-use arrow::compute::kernels::{bitwise, cmp, numeric};
+use arrow::compute::kernels::{bitwise, cmp, comparison, numeric};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::*;
 use arrow::error::ArrowError;
@@ -88,6 +88,10 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
             boolean(Some(values(&value).remove(0) == LiteralValue::Null))
         }
         Expr::IsTruth(operand, wanted) => boolean(Some(truth(operand)? == *wanted)),
+        Expr::Like { expr, pattern } => {
+            let (text, pattern) = both(eval(expr), eval(pattern))?;
+            Arc::new(comparison::like(&text, &pattern)?)
+        }
         Expr::Arithmetic { op, left, right, data_type } => {
             let (left, right) = both(eval(left), eval(right))?;
             arithmetic(*op, &left, &right, data_type)?

@@ -8,6 +8,7 @@ mod data;
 mod floats;
 mod harness;
 mod host;
+mod like;
 mod lint;
 mod operators;
 mod random;

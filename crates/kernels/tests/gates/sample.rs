@@ -163,6 +163,10 @@ impl Sampler {
             let list = (0..count).map(|at| literal(value, at)).collect();
             exprs.push(Expr::InList { expr: a.clone().into(), list, negated });
         }
+        let pattern = |text: &str| Expr::Literal(Literal { data_type: value.clone(), value: LiteralValue::Bytes(text.into()) });
+        for pattern in [b.clone(), pattern("a"), pattern("a%"), pattern("%a"), pattern("%a%"), pattern("a_%b")] {
+            exprs.push(Expr::Like { expr: a.clone().into(), pattern: pattern.into() });
+        }
         if *data_type == DataType::Boolean {
             exprs.push(Expr::Not(a.clone().into()));
             exprs.push(Expr::And(vec![a.clone(), b.clone(), flag.clone()]));

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `LIKE`: constant patterns of every form, and patterns of each row.
+
+use arrow::datatypes::DataType;
+use kernels::codegen::Profile;
+use kernels::expr::{Expr, LiteralValue};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::data::{self, array, pairs_of};
+use crate::harness::{batch, check, check_in, lit, natural};
+use crate::operators::column;
+
+const TEXTS: [&str; 26] = [
+    "",
+    "a",
+    "b",
+    "é",
+    "éa",
+    "aé",
+    "éé",
+    "ab",
+    "abc",
+    "aXc",
+    "aéc",
+    "%",
+    "_",
+    r"\",
+    r"\a",
+    "a%b",
+    "a_b",
+    "a\nb",
+    "a.b",
+    "日本語",
+    "aaaaaaaaab",
+    "special requests",
+    "very special, unusual requests",
+    "requests that are special",
+    "specialrequestsspecial",
+    "MEDIUM POLISHED STEEL",
+];
+
+const PATTERNS: [&str; 48] = [
+    "",
+    "%",
+    "%%",
+    "_",
+    "__",
+    "___",
+    "a",
+    "a%",
+    "%a",
+    "%a%",
+    "%b%",
+    "a_c",
+    "a__",
+    "_a",
+    "%_a",
+    "%a_",
+    "%_%",
+    "_%_",
+    "%__%",
+    "é%",
+    "%é",
+    "%é%",
+    "_é",
+    "é_",
+    r"a\%b",
+    r"a\_b",
+    r"\%",
+    r"\_",
+    r"\",
+    r"\\",
+    r"\\%",
+    r"%\\",
+    r"\a",
+    r"\\a",
+    r"a\",
+    r"%\%%",
+    r"\%%",
+    r"\é%",
+    "%special%requests%",
+    "special%",
+    "%special",
+    "%special%special",
+    "MEDIUM POLISHED%",
+    "%STEEL",
+    "a%a%a%b",
+    "a\nb",
+    "a.b",
+    "%本%",
+];
+
+fn text(text: &str) -> LiteralValue {
+    LiteralValue::Bytes(text.as_bytes().to_vec())
+}
+
+fn like(pattern: Expr) -> Expr {
+    Expr::Like { expr: column(0), pattern: Box::new(pattern) }
+}
+
+fn texts() -> Vec<LiteralValue> {
+    TEXTS.iter().map(|word| text(word)).chain([LiteralValue::Null]).collect()
+}
+
+#[test]
+fn constant_patterns_match_as_arrows_do() {
+    for data_type in data::strings() {
+        let rows = batch(vec![array(&data_type, &texts())]);
+        let patterns = PATTERNS.iter().map(|pattern| text(pattern)).chain([LiteralValue::Null]);
+        let likes: Vec<Expr> = patterns.map(|pattern| like(lit(&data_type, pattern))).collect();
+        let negated = likes.iter().map(|like| Expr::Not(Box::new(like.clone())));
+        for exprs in likes.iter().cloned().chain(negated).collect::<Vec<_>>().chunks(12) {
+            check_in(&rows, &natural(&rows), exprs, &[Profile::Cpu, Profile::Gpu]);
+        }
+    }
+}
+
+#[test]
+fn patterns_of_rows_match_as_arrows_do() {
+    let patterns: Vec<LiteralValue> = PATTERNS.iter().map(|pattern| text(pattern)).chain([LiteralValue::Null]).collect();
+    for data_type in data::strings() {
+        let (left, right) = pairs_of(&data_type, &texts(), &data_type, &patterns);
+        check(&batch(vec![left, right]), &[like(Expr::Column(1))]);
+    }
+}
+
+#[test]
+fn random_patterns_match_as_arrows_do() {
+    let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    println!("DEVICEFUSION_SEED={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut word = |letters: &[&str], most: usize| -> String {
+        (0..rng.random_range(0..=most)).map(|_| letters[rng.random_range(0..letters.len())]).collect()
+    };
+    let data_type = DataType::Utf8View;
+    let values: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "b", "é", "%", r"\"], 12))).collect();
+    let patterns: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "b", "é", "%", "%", "_", r"\"], 8))).collect();
+    check(&batch(vec![array(&data_type, &values), array(&data_type, &patterns)]), &[like(Expr::Column(1))]);
+}
+
+#[test]
+fn what_is_no_text_is_refused() {
+    let rows = batch(vec![array(&DataType::Binary, &[text("a")])]);
+    let expr = like(lit(&DataType::Binary, text("a%")));
+    assert_eq!(kernels::support::supports(&expr, &rows.schema()).unwrap_err(), "LIKE of Binary has no device form");
+}
