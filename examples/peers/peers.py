@@ -91,13 +91,19 @@ class Batch:
         self.array, self.schema = DeviceArray(), Schema()
 
     def __arrow_c_device_array__(self, requested_schema=None, **kwargs):
+        self._check()
         # The capsules own nothing: they can be used while this lives.
         return (
             capsule(ctypes.addressof(self.schema), SCHEMA, None),
             capsule(ctypes.addressof(self.array), DEVICE_ARRAY, None),
         )
 
+    def _check(self):
+        if not self.schema.release or not self.array.array.release:
+            raise PeersError("this batch has been taken already; a batch is taken once")
+
     def column_names(self):
+        self._check()
         children = self.schema.children[: self.schema.n_children]
         return [child.contents.name.decode() for child in children]
 
@@ -143,7 +149,7 @@ def _is_taken(batch):
 def _wait():
     # The library may release shortly after a query's end, and needs the interpreter for it. What nobody has taken is
     # released with its batch.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 1
     while any(_is_taken(batch) for _, batch in list(_lent.values())) and time.monotonic() < deadline:
         time.sleep(0.001)
 
@@ -172,8 +178,11 @@ def _call(function, *arguments):
 def query(sql, batch, on_device=False):
     """The batches that a query over the table `t`, a batch of any library, results in.
 
-    They are in host memory, or left on the device.
+    They are in host memory, or left on the device. No rows are no batches; on the device, a column of a dictionary with narrow
+    keys may come in several, each of as many rows as the keys number.
     """
+    if "\0" in sql:
+        raise PeersError("the text of the query has a NUL in it, where C would end it")
     schema, array = batch.__arrow_c_device_array__()
     rows, result, batches = Stream(), Stream(), []
     _call(library.peers_stream, pointer_of(array, DEVICE_ARRAY), pointer_of(schema, SCHEMA), byref(rows))

@@ -40,12 +40,14 @@ impl BufferKind {
             Bytes | Variadic | VariadicLengths => None,
         };
         match bytes {
-            // No allocation is larger, and Rust's slices may not be.
-            Some(bytes) if bytes > isize::MAX as usize => Err(Overflow),
+            Some(bytes) if bytes > MOST_BYTES => Err(Overflow),
             bytes => Ok(bytes),
         }
     }
 }
+
+/// More bytes than this no buffer has: the addresses of a process end below 2^56, on x86-64 and AArch64 alike.
+pub(crate) const MOST_BYTES: usize = if usize::BITS == 64 { 1 << 56 } else { isize::MAX as usize };
 
 /// A size in bytes that no memory has.
 #[derive(Debug)]
@@ -203,6 +205,8 @@ mod tests {
         Fixed(8).byte_len(usize::MAX / 8).unwrap_err();
         Fixed(32).byte_len(usize::MAX / 8).unwrap_err();
         Offsets(8).byte_len(usize::MAX).unwrap_err();
+        Bits.byte_len(i64::MAX as usize).unwrap_err();
+        Validity.byte_len(1 << 60).unwrap_err();
     }
 
     #[test]

@@ -117,9 +117,18 @@ for sql in "SELECT m FROM t", "SELECT n FROM t ORDER BY n", "SELECT 1 / (n - n) 
             query(sql, batch, on_device)
         except PeersError as error:
             print(" ".join(str(error).split()))
+
+rows, = query("SELECT n FROM t", batch)
+pa.record_batch(rows)
+for again in rows.column_names, lambda: query("SELECT n FROM t", rows), lambda: query("SELECT n FROM t\0", batch):
+    try:
+        again()
+    except PeersError as error:
+        print(error)
 "#,
     ));
-    let expected = ["No field named m", "device.fallback", "Divide by zero"].map(|text| [text, text]).concat();
+    let mut expected = ["No field named m", "device.fallback", "Divide by zero"].map(|text| [text, text]).concat();
+    expected.extend(["taken already", "taken already", "NUL"]);
     let said: Vec<_> = said.lines().collect();
     assert!(said.len() == expected.len() && said.iter().zip(expected).all(|(line, text)| line.contains(text)), "{said:#?}");
 }

@@ -117,8 +117,8 @@ impl Pinned {
         let bytes = if bytes > MAX_CACHED { bytes } else { bytes.next_power_of_two() };
         let free = self.state.lock().take(bytes);
         let host = match free.map_or_else(|| self.alloc(bytes), Ok) {
-            // Pieces of other sizes are kept.
-            Err(error) if error.is_out_of_memory() => {
+            // Pieces of other sizes that are kept make room.
+            Err(error) if error.is_out_of_memory() && self.state.lock().cached > 0 => {
                 self.trim();
                 self.alloc(bytes)
             }

@@ -10,7 +10,7 @@ use arrow::datatypes::DataType;
 use arrow::ffi::FFI_ArrowArray;
 
 use super::path::Path;
-use crate::layout::{self, BufferKind, Layout};
+use crate::layout::{self, BufferKind, Layout, MOST_BYTES};
 use crate::{Error, Result};
 
 /// Types nested deeper than this are refused: the walks over them recurse.
@@ -119,7 +119,7 @@ unsafe fn check_variadic(array: &FFI_ArrowArray, fixed: usize, path: &Path<'_>) 
     for index in fixed..last {
         // SAFETY: the lengths are one integer per variadic buffer, in host memory (R35).
         let length = unsafe { lengths.cast::<i64>().add(index - fixed).read_unaligned() };
-        let Some(bytes) = usize::try_from(length).ok().filter(|bytes| *bytes <= isize::MAX as usize) else {
+        let Some(bytes) = usize::try_from(length).ok().filter(|bytes| *bytes <= MOST_BYTES) else {
             return Err(path.invalid(format_args!("variadic buffer {index} cannot have {length} bytes")));
         };
         // SAFETY: the table is not null and has `n_buffers` entries.

@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, UnionMode};
 use crate::array::path::Path;
 use crate::callback::guard;
 use crate::ffi::ArrowDeviceType;
-use crate::layout::{BufferKind, child_field};
+use crate::layout::{BufferKind, MOST_BYTES, child_field};
 use crate::{ArrayView, BufferView, Error, ImportedArray, Result};
 
 /// Whether memory of this device type is host memory: the CPU's, or pinned by CUDA or ROCm.
@@ -188,7 +188,7 @@ fn last_offset(view: &ArrayView<'_>, path: &Path<'_>) -> Result<usize> {
         }
         _ => 0,
     };
-    let bytes = usize::try_from(last).ok().filter(|bytes| *bytes <= isize::MAX as usize);
+    let bytes = usize::try_from(last).ok().filter(|bytes| *bytes <= MOST_BYTES);
     bytes.ok_or_else(|| path.invalid(format_args!("its last offset cannot be {last}")))
 }
 

@@ -108,7 +108,11 @@ fn r45_negative_and_overflowing_lengths_are_refused() {
     let error = refused(&ints(), |array| (array.length, array.offset) = (i64::MAX, 1));
     assert_eq!(error, format!("array \"x\" (Int32): length {} and offset 1 overflow", i64::MAX));
     let error = refused(&ints(), |array| array.length = i64::MAX - 3);
-    assert_eq!(error, format!("array \"x\" (Int32): buffer 1 for {} elements is larger than any memory", i64::MAX - 3));
+    assert_eq!(error, format!("array \"x\" (Int32): buffer 0 for {} elements is larger than any memory", i64::MAX - 3));
+    // A byte holds eight of these: the bytes alone would do.
+    let bits = BooleanArray::from(vec![Some(true), None]);
+    let error = refused(&bits, |array| (array.length, array.null_count) = (i64::MAX, -1));
+    assert_eq!(error, format!("array \"x\" (Boolean): buffer 0 for {} elements is larger than any memory", i64::MAX));
 }
 
 #[test]
@@ -218,7 +222,9 @@ fn r45_lists_of_fixed_size_need_their_elements() {
     let list = FixedSizeListArray::new(Field::new("item", DataType::Int32, true).into(), 3, Arc::new(ints()), None);
     let error = refused(&list, |array| array.length = 2);
     assert_eq!(error, "array \"x\" > child 0 \"item\" (Int32): its parent needs 6 elements, got 3");
-    let error = refused(&list, |array| array.length = i64::MAX / 2);
+    let items = Arc::new(Int32Array::from(vec![7; 100]));
+    let long = FixedSizeListArray::new(Field::new("item", DataType::Int32, true).into(), 100, items, None);
+    let error = refused(&long, |array| array.length = 1 << 57);
     assert!(error.ends_with("lists of it have more elements than any memory"), "{error}");
 }
 
