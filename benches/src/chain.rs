@@ -31,7 +31,8 @@ const WIDTH: u64 = 72;
 
 /// What the first engine computes of the rows that it has, and the second one of what the first one pushes.
 const FIRST: &str = "SELECT v % 1000 AS k, v * 3 + 1 AS a, CAST(v AS DOUBLE) / 7 AS b FROM device.t WHERE v % 7 <> 0";
-const SECOND: &str = "SELECT k, count(*) AS rows, sum(a) AS a, min(b) AS l, max(b) AS m FROM pushed GROUP BY k ORDER BY k";
+const SECOND: &str = "SELECT count(*) AS groups, sum(c) AS rows, sum(a) AS a, min(l) AS l, max(m) AS m FROM \
+    (SELECT k, count(*) AS c, sum(a) AS a, min(b) AS l, max(b) AS m FROM pushed GROUP BY k)";
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -54,7 +55,6 @@ pub struct Arguments {
 
 /// Whether the chain's answer was that of one engine, and its time within the target.
 pub async fn run(arguments: Arguments) -> Result<bool> {
-    let external = |error: device::Error| DataFusionError::External(Box::new(error));
     let selector = arguments.device.parse().map_err(external)?;
     let config = DeviceConfig::default().with_selector(selector).with_timeline(LAUNCHES);
     let context = Context::new(config).map_err(external)?;
@@ -116,19 +116,18 @@ impl Engines {
         for session in [&engines.first, &engines.second] {
             session.sql(&table).await?.collect().await?;
         }
-        let (schema, arrays) = engines.pushed(FIRST).await?;
+        let (schema, arrays) = engines.pushed().await?;
         let made = DeviceTable::try_from_device_arrays(&engines.first, schema, arrays).await?;
         engines.first.register_table("device.made", made)?;
         Ok(engines)
     }
 
-    /// The first engine's rows as they come to somebody who only takes them.
-    async fn pushed(&self, sql: &str) -> Result<(SchemaRef, Vec<ImportedArray>)> {
-        let (mut stream, producer) = self.push(sql).await?;
-        let failed = |error: arrow_device::Error| DataFusionError::External(Box::new(error));
-        let schema = stream.schema().await.map_err(failed)?;
-        let arrays = stream.try_collect().await.map_err(failed)?;
-        producer.join().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
+    /// What the first engine computes, kept.
+    async fn pushed(&self) -> Result<(SchemaRef, Vec<ImportedArray>)> {
+        let (mut stream, producer) = self.push(FIRST).await?;
+        let schema = stream.schema().await.map_err(external)?;
+        let arrays = stream.try_collect().await.map_err(external)?;
+        producer.join().await.map_err(external)?;
         Ok((schema, arrays))
     }
 
@@ -143,10 +142,10 @@ impl Engines {
     async fn first_alone(&self) -> Result<f64> {
         let start = Instant::now();
         let (mut stream, producer) = self.push(FIRST).await?;
-        while let Some(array) = stream.try_next().await.map_err(|error| DataFusionError::External(Box::new(error)))? {
+        while let Some(array) = stream.try_next().await.map_err(external)? {
             drop(array);
         }
-        producer.join().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        producer.join().await.map_err(external)?;
         Ok(start.elapsed().as_secs_f64())
     }
 
@@ -156,7 +155,7 @@ impl Engines {
         let (stream, producer) = self.push(sql).await?;
         self.second.register_table("pushed", Arc::new(AsyncDeviceStreamTable::try_new(stream).await?))?;
         let rows = self.second.sql(SECOND).await?.collect().await?;
-        producer.join().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        producer.join().await.map_err(external)?;
         self.second.deregister_table("pushed")?;
         Ok((start.elapsed().as_secs_f64(), rows))
     }
@@ -166,9 +165,14 @@ async fn session(runtime: &Arc<DeviceRuntime>) -> Result<SessionContext> {
     let state = SessionStateBuilder::new().with_default_features().with_device_runtime(Arc::clone(runtime)).build();
     let session = SessionContext::new_with_state(state);
     register_schema(&session)?;
-    // The answer's ORDER BY is the host's; what is between the engines is not.
-    session.sql("SET device.cost = 'always'").await?.collect().await?;
+    for setting in ["SET device.cost = 'always'", "SET device.fallback = 'error'"] {
+        session.sql(setting).await?.collect().await?;
+    }
     Ok(session)
+}
+
+fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
 }
 
 /// The kernels of one run of the chain.
@@ -181,7 +185,7 @@ struct Timeline {
 impl Timeline {
     /// Runs each engine alone, to learn whose kernels are whose, then the chain. Kernels that both have are left out.
     async fn of(context: &Context, engines: &Engines) -> Result<Self> {
-        let synchronized = || context.synchronize().map_err(|error| DataFusionError::External(Box::new(error)));
+        let synchronized = || context.synchronize().map_err(external);
         let now = || context.timeline().last().map_or(0, |last| last.start_nanos);
         let kernels = |start: u64| context.timeline().into_iter().filter(move |launch| launch.start_nanos > start);
         let names = |start: u64| -> BTreeSet<Arc<str>> { kernels(start).map(|launch| launch.kernel).collect() };

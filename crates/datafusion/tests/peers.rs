@@ -5,6 +5,9 @@
 //! tests say so and pass, unless `DEVICEFUSION_REQUIRE_PYTHON=1`. What needs a GPU is compiled only.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../arrow-device/tests/python/example.rs"]
+mod example;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,41 +54,8 @@ fn run(command: &mut Command) -> String {
     said
 }
 
-/// The example as a shared library. Whoever runs all tests has just built it; for those who name this test alone it is
-/// built here.
 fn library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    // target/debug/deps/peers-0123456789abcdef
-    let profile = test.parent().and_then(Path::parent).unwrap();
-    let file = format!("{}peers{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let library = profile.join("examples").join(file);
-    if !is_fresh(&library) {
-        let name = profile.file_name().and_then(|name| name.to_str()).unwrap();
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // With the features of the whole workspace, as its tests are built.
-        cargo.args(["build", "--workspace", "--example", "peers", "--profile", if name == "debug" { "dev" } else { name }]);
-        // The folder of this build: a folder for temporary files lies in it.
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        run(cargo.arg("--target-dir").arg(target).current_dir(root()));
-    }
-    assert!(library.exists(), "{} is not built: cargo build --workspace --example peers", library.display());
-    library
-}
-
-/// Whether the library was built, of this checkout, after the last change of its sources, which cargo lists beside it.
-fn is_fresh(library: &Path) -> bool {
-    let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
-    let Ok(built) = modified(library) else { return false };
-    let Ok(list) = std::fs::read_to_string(library.with_extension("d")) else { return false };
-    // Spaces in names are escaped, and separate them otherwise.
-    let sources = list.split_once(": ").map(|(_, sources)| sources.trim_end().replace("\\ ", "\0")).unwrap_or_default();
-    let sources: Vec<PathBuf> = sources.split(' ').map(|source| source.replace('\0', " ").into()).collect();
-    // What build scripts write lies in the folder of the build.
-    let (root, target) = (root(), library.ancestors().nth(2).unwrap());
-    sources.iter().all(|source| {
-        let mine = source.starts_with(target) || source.canonicalize().is_ok_and(|source| source.starts_with(&root));
-        mine && modified(source).is_ok_and(|changed| changed <= built)
-    })
+    example::library("peers", &["--workspace"])
 }
 
 #[test]

@@ -6,9 +6,16 @@
 //! `DEVICEFUSION_REQUIRE_PYTHON=1`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod example;
 mod peers;
 
-use peers::{interpreter, library, run};
+use std::path::PathBuf;
+
+use peers::{interpreter, run};
+
+fn library(example: &str) -> PathBuf {
+    example::library(example, &["--package", "arrow-device"])
+}
 
 /// Runs a file of tests.
 #[track_caller]

@@ -67,10 +67,8 @@ const RESULT: &str = "DeviceResult";
 pub struct DeviceResult {
     schema: SchemaRef,
     context: Context,
-    /// Each with the part of the plan that it is from.
-    batches: BoxStream<'static, Result<(usize, DeviceBatch)>>,
-    /// What brings the batches of a part into the layouts of their Arrow types.
-    forms: Vec<ArrowForm>,
+    /// Each with what brings it into the layouts of its Arrow types: the parts of a union lie differently.
+    batches: BoxStream<'static, Result<(Arc<ArrowForm>, DeviceBatch)>>,
     runtime: Handle,
 }
 
@@ -94,7 +92,7 @@ impl DeviceResult {
         let (context, _) = task_context(&task)?;
         let profile = profile(&options_of(task.session_config().options()), &context);
         let schema = plan.schema();
-        let (mut batches, mut forms) = (Vec::new(), Vec::new());
+        let mut batches = Vec::new();
         for part in parts(&plan) {
             let uploaded;
             let island = match part.downcast_ref::<DeviceIslandExec>() {
@@ -105,21 +103,20 @@ impl DeviceResult {
                     &uploaded
                 }
             };
-            let number = forms.len();
+            let form = ArrowForm::try_new(Arc::clone(&schema), island.types().to_vec(), Options::new(island.profile()));
+            let form = Arc::new(form.map_err(|error| op_error(RESULT, error))?);
             for partition in 0..island.properties().partitioning.partition_count() {
-                let schema = Arc::clone(&schema);
+                let (schema, form) = (Arc::clone(&schema), Arc::clone(&form));
                 let of_result = move |batch: Result<DeviceBatch>| {
                     let batch = batch?;
                     // The parts of a union have names of their own.
                     let batch = DeviceBatch::try_new(Arc::clone(&schema), batch.columns().to_vec(), batch.num_rows());
-                    Ok((number, batch.map_err(|error| columnar_error(RESULT, error))?))
+                    Ok((Arc::clone(&form), batch.map_err(|error| columnar_error(RESULT, error))?))
                 };
                 batches.push(island.execute_device(partition, Arc::clone(&task))?.map(of_result));
             }
-            let form = ArrowForm::try_new(Arc::clone(&schema), island.types().to_vec(), Options::new(island.profile()));
-            forms.push(form.map_err(|error| op_error(RESULT, error))?);
         }
-        Ok(Self { schema, context, batches: stream::select_all(batches).boxed(), forms, runtime })
+        Ok(Self { schema, context, batches: stream::select_all(batches).boxed(), runtime })
     }
 
     /// Names and types of the columns.
@@ -161,11 +158,11 @@ impl DeviceResult {
     fn into_arrays(self) -> Result<impl Stream<Item = arrow_device::Result<FFI_ArrowDeviceArray>> + Send + use<>> {
         let queue = self.context.queue().map_err(|error| device_error(RESULT, error))?;
         let (sender, receiver) = tokio::sync::mpsc::channel(AHEAD);
-        let (mut batches, forms) = (self.batches, self.forms);
+        let mut batches = self.batches;
         let mut tasks = JoinSet::new();
         let forward = async move {
             while let Some(batch) = batches.next().await {
-                let (part, batch) = match batch {
+                let (form, batch) = match batch {
                     Ok(batch) => batch,
                     Err(error) => {
                         // The consumer may be gone: nobody waits for the error.
@@ -173,9 +170,8 @@ impl DeviceResult {
                         return;
                     }
                 };
-                let form = &forms[part];
                 for piece in batch.pieces(form.most_rows()) {
-                    let array = export(form, &queue, &piece).await.map_err(|error| of_device(&error));
+                    let array = export(&form, &queue, &piece).await.map_err(|error| of_device(&error));
                     let failed = array.is_err();
                     if sender.send(array).await.is_err() || failed {
                         return;
