@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 
-use crate::{DeviceColumn, Error, Result};
+use device::Queue;
+
+use crate::{ColumnType, DeviceColumn, Error, Result};
 
 /// A record batch in device memory. Immutable; clones, slices and projections share the buffers.
 #[derive(Debug, Clone)]
@@ -42,6 +44,15 @@ impl DeviceBatch {
             }
         }
         Ok(Self { schema, columns, num_rows })
+    }
+
+    /// A batch of one row, all of whose bytes are zero: something to read where there are no rows.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn blank(queue: &Queue, schema: &SchemaRef, types: &[ColumnType]) -> Result<Self> {
+        let columns = types.iter().map(|ty| DeviceColumn::blank(queue, ty)).collect::<Result<_>>()?;
+        Self::try_new(Arc::clone(schema), columns, 1)
     }
 
     /// Names and logical types.
@@ -87,6 +98,12 @@ impl DeviceBatch {
     /// Device bytes of the buffers behind the columns, shared ones counted once.
     pub fn memory_bytes(&self) -> usize {
         memory_bytes(&self.columns)
+    }
+}
+
+impl AsRef<[DeviceColumn]> for DeviceBatch {
+    fn as_ref(&self) -> &[DeviceColumn] {
+        &self.columns
     }
 }
 

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use device::Buffer;
+use arrow::datatypes::DataType;
+use device::{Buffer, Queue};
 
 use crate::{ColumnType, Error, Layout, Result};
 
@@ -54,6 +55,35 @@ impl DeviceColumn {
         let column = Self { ty, len, offset: 0, buffers, validity, validity_offset, null_count, dictionary };
         column.check()?;
         Ok(column)
+    }
+
+    /// One value, all of whose bytes are zero; NULL where that is possible.
+    pub(crate) fn blank(queue: &Queue, ty: &ColumnType) -> Result<Self> {
+        let zeros = |widths: &[usize]| -> Result<Vec<Buffer>> {
+            widths.iter().map(|width| Ok(queue.zeroed((*width).max(1))?)).collect()
+        };
+        let mut dictionary = None;
+        let buffers = match &ty.layout {
+            Layout::Null => vec![],
+            Layout::Bits => zeros(&[4])?,
+            Layout::Fixed(carrier) => zeros(&[carrier.width()])?,
+            Layout::Bytes(width) => zeros(&[*width as usize])?,
+            Layout::Offsets32 => zeros(&[8, 8])?,
+            Layout::Offsets64 => zeros(&[16, 8])?,
+            Layout::Views => zeros(&[16, 8, 8])?,
+            Layout::Dictionary { codes, values } => {
+                let data_type = match &ty.data_type {
+                    DataType::Dictionary(_, value) => (**value).clone(),
+                    other => other.clone(),
+                };
+                let values = ColumnType { data_type, nullable: false, layout: (**values).clone(), bounds: None };
+                dictionary = Some(Arc::new(Self::blank(queue, &values)?));
+                zeros(&[codes.width()])?
+            }
+        };
+        let nullable = ty.nullable && ty.layout != Layout::Null;
+        let validity = if nullable { Some((queue.zeroed(4)?, 0)) } else { None };
+        Self::try_new(Arc::new(ty.clone()), 1, buffers, validity, None, dictionary)
     }
 
     /// The same column with its first value at element `offset` of the buffers.

@@ -267,6 +267,43 @@ impl Expr {
         }
     }
 
+    /// The expression over other columns: each column becomes what `to` gives for its position.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn over(&self, to: &dyn Fn(usize) -> Result<Expr>) -> Result<Expr> {
+        let mut expr = self.clone();
+        expr.replace_columns(to)?;
+        Ok(expr)
+    }
+
+    fn replace_columns(&mut self, to: &dyn Fn(usize) -> Result<Expr>) -> Result<()> {
+        if let Expr::Column(index) = self {
+            *self = to(*index)?;
+            return Ok(());
+        }
+        self.operands_mut().into_iter().try_for_each(|operand| operand.replace_columns(to))
+    }
+
+    fn operands_mut(&mut self) -> Vec<&mut Expr> {
+        match self {
+            Expr::Column(_) | Expr::Literal(_) => Vec::new(),
+            Expr::Not(operand)
+            | Expr::IsNull(operand)
+            | Expr::IsTruth(operand, _)
+            | Expr::Negate(operand)
+            | Expr::TotalOrder(operand) => vec![operand],
+            Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![expr],
+            Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter_mut().collect(),
+            Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
+            Expr::Like { expr, pattern } => vec![expr, pattern],
+            Expr::Case { branches, otherwise, .. } => {
+                let values = branches.iter_mut().flat_map(|(condition, value)| [condition, value]);
+                values.chain(otherwise.as_deref_mut()).collect()
+            }
+        }
+    }
+
     /// The direct operands.
     pub fn operands(&self) -> Vec<&Expr> {
         match self {

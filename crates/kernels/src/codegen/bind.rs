@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From a batch and literals to the arguments of a launch.
 
-use columnar::{DeviceBatch, DeviceColumn};
+use columnar::DeviceColumn;
 use device::{Arg, Buffer, Queue};
 
 use super::params::{Constant, LiteralPart, Param, Params, SCRATCH};
@@ -39,13 +39,10 @@ impl Params {
         Ok(Constants { literals: literals.transpose()?, zones: zones.transpose()? })
     }
 
-    /// The arguments, in the order of the parameters.
-    pub fn bind<'a>(&self, batch: &'a DeviceBatch, mut bindings: Bindings<'a>) -> Result<Vec<Arg<'a>>> {
+    /// The arguments for a batch's columns, in the order of the parameters.
+    pub fn bind<'a>(&self, columns: &'a [DeviceColumn], mut bindings: Bindings<'a>) -> Result<Vec<Arg<'a>>> {
         let column = |index: usize| {
-            batch
-                .columns()
-                .get(index)
-                .ok_or_else(|| Error::Internal(format!("column {index} of a batch of {}", batch.columns().len())))
+            columns.get(index).ok_or_else(|| Error::Internal(format!("column {index} of a batch of {}", columns.len())))
         };
         let dictionary = |index: usize| -> Result<&'a DeviceColumn> {
             let dictionary = column(index)?.dictionary();

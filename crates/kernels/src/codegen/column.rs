@@ -5,7 +5,7 @@ use arrow::datatypes::DataType;
 use columnar::{Carrier, Layout};
 
 use super::params::Param;
-use super::row::{RowWriter, unsupported};
+use super::row::{Place, RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::expr::value_type;
 use crate::prelude::Section;
@@ -20,10 +20,13 @@ impl RowWriter<'_> {
         let Some(native) = CType::native(&data_type) else {
             return unsupported(format!("type {data_type} has no device form"));
         };
+        if let Some(found) = self.mark(column) {
+            return Ok(Value { data_type, ctype: native, code: found, valid: None, bounds: None });
+        }
         if ty.layout == Layout::Null || data_type == DataType::Null {
             return Ok(Value::null(data_type, native));
         }
-        let row = self.row.clone();
+        let row = self.row_of(column);
         let offset = self.params.add(Param::Offset { column }, "u64");
         let place = format!("{row} + {offset}");
         let valid = self.validity(column, ty.nullable);
@@ -58,7 +61,7 @@ impl RowWriter<'_> {
         let Layout::Dictionary { codes, .. } = &ty.layout else {
             return Err(Error::Internal(format!("column {column} has no dictionary")));
         };
-        let row = self.row.clone();
+        let row = self.row_of(column);
         let offset = self.params.add(Param::Offset { column }, "u64");
         let load = self.load(&Layout::Fixed(*codes), |buffer| Param::Data { column, buffer }, &format!("{row} + {offset}"))?;
         let ctype = CType::of_carrier(*codes);
@@ -122,12 +125,30 @@ impl RowWriter<'_> {
     }
 
     fn validity(&mut self, column: usize, nullable: bool) -> Option<String> {
-        nullable.then(|| {
-            let bits = self.params.add(Param::Validity { column }, "const G u8 *RESTRICT");
-            let first = self.params.add(Param::ValidityOffset { column }, "u64");
-            let row = self.row.clone();
-            self.flag(&format!("BIT({bits}, {row} + {first})"))
-        })
+        let found = self.place(column).and_then(|place| place.found.clone());
+        if !nullable {
+            return found;
+        }
+        let bits = self.params.add(Param::Validity { column }, "const G u8 *RESTRICT");
+        let first = self.params.add(Param::ValidityOffset { column }, "u64");
+        let row = self.row_of(column);
+        let bit = format!("BIT({bits}, {row} + {first})");
+        Some(self.flag(&found.map_or(bit.clone(), |found| format!("{found} & {bit}"))))
+    }
+
+    fn place(&self, column: usize) -> Option<&Place> {
+        self.places.get(column).and_then(Option::as_ref)
+    }
+
+    /// C: the row at which a column is read.
+    fn row_of(&self, column: usize) -> String {
+        self.place(column).map_or_else(|| self.row.clone(), |place| place.row.clone())
+    }
+
+    /// Of a column that tells whether another side has a row: that answer.
+    fn mark(&self, column: usize) -> Option<String> {
+        let place = self.place(column).filter(|place| place.is_mark)?;
+        Some(place.found.clone().unwrap_or_else(|| "1".into()))
     }
 
     /// C that loads an element of a layout other than a dictionary.

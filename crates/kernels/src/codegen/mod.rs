@@ -40,7 +40,7 @@ mod zone;
 
 pub use bind::{Bindings, Constants};
 pub use params::{LiteralPart, Param, Params, SCRATCH};
-pub use row::RowWriter;
+pub use row::{Place, RowWriter};
 pub use value::{CType, Value};
 
 /// The shape of the loops that a text is meant for.

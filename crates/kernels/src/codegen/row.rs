@@ -19,12 +19,24 @@ use crate::{Error, Result};
 /// Columns are loaded where they are first used.
 pub struct RowWriter<'a> {
     pub(super) types: &'a [ColumnType],
+    pub(super) places: &'a [Option<Place>],
     pub(super) params: &'a mut Params,
     pub(super) row: String,
     profile: Profile,
     prefix: String,
     scopes: Vec<Scope>,
     locals: usize,
+}
+
+/// Where a column is read if not at the writer's row: a join's other side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// C: the row, which always lies in the column.
+    pub row: String,
+    /// C, 0 or 1: whether there is a row; `None`: always. Without one the column is NULL.
+    pub found: Option<String>,
+    /// Whether the column is no more than that answer.
+    pub is_mark: bool,
 }
 
 /// Blocks within blocks: clang takes 256 brackets, of any kind.
@@ -49,7 +61,14 @@ impl Scope {
 impl<'a> RowWriter<'a> {
     /// A writer over a source's columns, with nothing written yet.
     pub fn new(types: &'a [ColumnType], profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
-        RowWriter { types, params, row: "row".into(), profile, prefix: "x".into(), scopes: vec![Scope::default()], locals: 0 }
+        let scopes = vec![Scope::default()];
+        RowWriter { types, places: &[], params, row: "row".into(), profile, prefix: "x".into(), scopes, locals: 0 }
+    }
+
+    /// Reads the columns that have a place there, each at its own.
+    pub fn with_places(mut self, places: &'a [Option<Place>]) -> RowWriter<'a> {
+        self.places = places;
+        self
     }
 
     /// Names the row variable (default `row`) and the prefix of locals (default `x`): for several

@@ -12,6 +12,7 @@ mod compact;
 mod decode;
 mod forms;
 mod group;
+mod join;
 mod output;
 mod primitives;
 mod program;
@@ -26,6 +27,7 @@ use columnar::ColumnType;
 pub use arrow_form::ArrowForm;
 pub use decode::Decode;
 pub use group::{GroupBy, GroupByState};
+pub use join::{ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, MarkState, Probe, ProbeState};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
 

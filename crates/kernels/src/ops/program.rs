@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
-use columnar::DeviceBatch;
+use columnar::DeviceColumn;
 use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 
 use super::Options;
@@ -43,7 +42,6 @@ pub(super) struct Program {
     operator: String,
     text: Arc<str>,
     kernels: Vec<Kernel>,
-    nothing: DeviceBatch,
 }
 
 impl Program {
@@ -70,8 +68,7 @@ impl Program {
             text.push_str("STR_KEYS\n");
         }
         text.extend(kernels.iter().map(Kernel::text));
-        let nothing = DeviceBatch::try_new(Arc::new(Schema::empty()), vec![], 0)?;
-        Ok(Program { operator: operator.into(), text: text.into(), kernels, nothing })
+        Ok(Program { operator: operator.into(), text: text.into(), kernels })
     }
 
     /// Names and texts, for people.
@@ -109,7 +106,7 @@ pub(super) struct Loaded<'a> {
 impl Loaded<'_> {
     /// Enqueues a kernel that reads no batch.
     pub fn launch<'b>(&'b self, queue: &Queue, kernel: usize, grid: Grid, named: Vec<(&'b str, Arg<'b>)>) -> Result<()> {
-        self.launch_on(queue, kernel, grid, &self.program.nothing, None, named)
+        self.launch_on(queue, kernel, grid, &[] as &[DeviceColumn], None, named)
     }
 
     /// Enqueues a kernel over a batch.
@@ -118,7 +115,7 @@ impl Loaded<'_> {
         queue: &Queue,
         kernel: usize,
         grid: Grid,
-        batch: &'b DeviceBatch,
+        batch: &'b (impl AsRef<[DeviceColumn]> + ?Sized),
         error: Option<&'b Buffer>,
         named: Vec<(&'b str, Arg<'b>)>,
     ) -> Result<()> {
@@ -130,7 +127,7 @@ impl Loaded<'_> {
         };
         let named = named.into_iter().chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch)))).collect();
         let bindings = Bindings { constants: Some(&self.constants[kernel]), error, named };
-        let args = text.params.bind(batch, bindings)?;
+        let args = text.params.bind(batch.as_ref(), bindings)?;
         queue.launch(&self.compiled.kernel(&text.name)?, grid, &args)?;
         Ok(())
     }

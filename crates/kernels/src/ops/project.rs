@@ -4,7 +4,7 @@
 //! What needs more arguments than a kernel may have is split over several. Strings write lengths,
 //! which are scanned to offsets; once the host knows the bytes, one kernel for each copies them.
 
-use columnar::DeviceBatch;
+use columnar::DeviceColumn;
 use device::{Arg, Queue};
 
 use super::Options;
@@ -19,6 +19,8 @@ use crate::{Error, Result};
 pub(super) trait Rows {
     /// A writer for rows whose variable is `row`.
     fn writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a>;
+    /// Appends what says where the columns of `row` lie.
+    fn locate(&self, _writer: &mut RowWriter<'_>) {}
     /// Appends what several values share.
     fn prepare(&self, _writer: &mut RowWriter<'_>) -> Result<()> {
         Ok(())
@@ -99,6 +101,7 @@ impl Projection {
     fn write_kernel(&self, name: String, rows: &dyn Rows, outputs: &[usize], options: &Options) -> Result<Kernel> {
         let mut params = Params::new();
         let mut writer = rows.writer(&mut params);
+        rows.locate(&mut writer);
         rows.prepare(&mut writer)?;
         let place = if self.filtered { "o" } else { "row" };
         let mut strings = false;
@@ -133,6 +136,7 @@ impl Projection {
         };
         let mut writer = rows.writer(&mut params);
         writer.push(&format!("u64 row = {origin};"));
+        rows.locate(&mut writer);
         let value = rows.value(&mut writer, index)?;
         output.write_bytes(&mut writer, &value, "o")?;
         let statements = writer.statements();
@@ -153,7 +157,7 @@ impl Projection {
         program: &Program,
         loaded: &Loaded<'_>,
         primitives: &LoadedPrimitives<'_>,
-        bound: &DeviceBatch,
+        bound: &(impl AsRef<[DeviceColumn]> + ?Sized),
         survivors: Option<&Survivors>,
         rows: usize,
         extra: &[(&str, Arg<'_>)],

@@ -40,7 +40,7 @@ pub struct Select {
 
 /// Where an output comes from.
 #[derive(Debug, Clone)]
-enum Column {
+pub(super) enum Column {
     /// A column of the source, as it is.
     Pass(usize),
     /// Computed, or gathered.
@@ -176,7 +176,7 @@ impl Rows for Select {
 }
 
 impl Column {
-    fn ty<'a>(&'a self, source: &'a Source) -> &'a ColumnType {
+    pub(super) fn ty<'a>(&'a self, source: &'a Source) -> &'a ColumnType {
         match self {
             Column::Pass(index) => &source.types[*index],
             Column::Written { output, .. } => &output.ty,
@@ -185,7 +185,14 @@ impl Column {
 }
 
 /// Decides how an output is made.
-fn plan(source: &mut Source, filtered: bool, index: usize, expr: Expr, field: &Field, options: &Options) -> Result<Column> {
+pub(super) fn plan(
+    source: &mut Source,
+    filtered: bool,
+    index: usize,
+    expr: Expr,
+    field: &Field,
+    options: &Options,
+) -> Result<Column> {
     let name = index.to_string();
     if let Some((column, ty)) = source.plain(&expr)
         && ty.data_type == *field.data_type()
@@ -194,7 +201,7 @@ fn plan(source: &mut Source, filtered: bool, index: usize, expr: Expr, field: &F
             return Ok(Column::Pass(column));
         }
         // Codes and views go on as they are, under the source's own type.
-        let ty = ty.clone();
+        let ty = ColumnType { nullable: ty.nullable || source.may_be_absent(column), ..ty.clone() };
         let alias = match ty.layout {
             Layout::Dictionary { .. } => Some(source.codes(column)?),
             Layout::Views => Some(source.views(column)?),
@@ -212,7 +219,7 @@ fn plan(source: &mut Source, filtered: bool, index: usize, expr: Expr, field: &F
 }
 
 /// A gathered column that shares the dictionary, or heap and bases, of its origin.
-fn share(
+pub(super) fn share(
     queue: &Queue,
     primitives: &LoadedPrimitives<'_>,
     ty: &ColumnType,

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 
 use super::Input;
-use crate::codegen::{Params, Profile, RowWriter};
+use crate::codegen::{Params, Place, Profile, RowWriter};
 use crate::expr::Expr;
 use crate::{Error, Result};
 
@@ -20,20 +20,28 @@ pub(super) struct Source {
     pub filter: Option<Expr>,
     columns: usize,
     aliases: Vec<usize>,
+    /// Where columns of a join's other sides are read, aliases included.
+    places: Vec<Option<Place>>,
 }
 
 impl Source {
     pub fn try_new(input: Input) -> Result<Source> {
+        let places = vec![None; input.types.len()];
+        Self::with_places(input, places)
+    }
+
+    /// The source of which columns are read at their places.
+    pub fn with_places(input: Input, places: Vec<Option<Place>>) -> Result<Source> {
         let Input { schema, types, filter } = input;
         if schema.fields().len() != types.len() {
             return Err(Error::Internal(format!("{} types for {} columns", types.len(), schema.fields().len())));
         }
-        Ok(Source { schema, columns: types.len(), types, filter, aliases: vec![] })
+        Ok(Source { schema, columns: types.len(), types, filter, aliases: vec![], places })
     }
 
     /// A writer of rows.
     pub fn writer<'a>(&'a self, profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
-        RowWriter::new(&self.types, profile, params)
+        RowWriter::new(&self.types, profile, params).with_places(&self.places)
     }
 
     /// A column that is passed on as it is, by position.
@@ -58,21 +66,31 @@ impl Source {
         self.alias(column, Carrier::I128, DataType::Decimal128(38, 0))
     }
 
+    /// Whether a column is read only where its side has a row, and NULL elsewhere.
+    pub fn may_be_absent(&self, column: usize) -> bool {
+        self.places.get(column).and_then(Option::as_ref).is_some_and(|place| place.found.is_some())
+    }
+
     /// A batch of the source with the aliases.
     pub fn bind(&self, batch: &DeviceBatch) -> Result<DeviceBatch> {
         if self.aliases.is_empty() {
             return Ok(batch.clone());
         }
-        let mut columns = batch.columns().to_vec();
+        Ok(DeviceBatch::try_new(self.schema.clone(), self.bind_columns(batch.columns())?, batch.num_rows())?)
+    }
+
+    /// The columns with the aliases; of a join, each side's columns have the side's length.
+    pub fn bind_columns(&self, columns: &[DeviceColumn]) -> Result<Vec<DeviceColumn>> {
+        let mut bound = columns.to_vec();
         for (alias, ty) in self.aliases.iter().zip(&self.types[self.columns..]) {
-            let column = batch.columns().get(*alias).ok_or_else(|| Error::Internal(format!("a batch without column {alias}")))?;
+            let column = columns.get(*alias).ok_or_else(|| Error::Internal(format!("a batch without column {alias}")))?;
             let validity = column.validity().map(|(bits, offset)| (bits.clone(), offset));
             let values = column.buffers().iter().take(1).cloned().collect();
             // The offset comes last: a column of `len` values at it is what is checked.
             let whole = DeviceColumn::try_new(Arc::new(ty.clone()), column.len(), values, validity, column.null_count(), None)?;
-            columns.push(whole.with_offset(column.offset())?);
+            bound.push(whole.with_offset(column.offset())?);
         }
-        Ok(DeviceBatch::try_new(self.schema.clone(), columns, batch.num_rows())?)
+        Ok(bound)
     }
 
     fn alias(&mut self, column: usize, carrier: Carrier, data_type: DataType) -> Result<Expr> {
@@ -82,6 +100,7 @@ impl Source {
             let from = self.types[column].clone();
             let bounds = if matches!(from.layout, Layout::Dictionary { .. }) { from.bounds } else { None };
             self.aliases.push(column);
+            self.places.push(self.places[column].clone());
             self.types.push(ColumnType {
                 data_type: data_type.clone(),
                 nullable: from.nullable,

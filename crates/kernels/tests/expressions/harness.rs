@@ -119,7 +119,7 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
     };
     let scratch = queue.alloc(text.params.scratch_bytes((grid.groups * grid.group_size) as usize)).unwrap();
     let named = vec![("n", Arg::U64(rows as u64)), ("out", Arg::Buffer(&out)), (SCRATCH, Arg::Buffer(&scratch))];
-    let args = text.params.bind(device, Bindings { constants: Some(&constants), error: Some(&error), named }).unwrap();
+    let args = text.params.bind(device.columns(), Bindings { constants: Some(&constants), error: Some(&error), named }).unwrap();
     queue.launch(&kernel, grid, &args).unwrap();
     let bytes = block_on(queue.read(&out, 0..text.bytes)).unwrap();
     let errors = block_on(queue.read(&error, 0..8 * exprs.len())).unwrap();

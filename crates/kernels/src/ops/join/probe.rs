@@ -1,0 +1,617 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Probing: rows of one side, batch by batch, against the tables of others, with the filters and projections around.
+//!
+//! Where each row has one match at most, `probe_mask` notes the row's matches and whether it stays, and the columns are
+//! written for those that do, as [`Select`](crate::ops::Select) does. Where the last join gives a row several,
+//! `probe_count` counts them, a scan makes places of the counts, `probe_pairs` lists the pairs of rows, and the columns
+//! are written for these.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
+use device::{Arg, Buffer, Queue};
+
+use super::search::{NONE, Names, Search};
+use super::table::{JoinTable, Shape};
+use super::{Join, JoinKind, joined_schema, joined_types};
+use crate::codegen::{Params, Place, RowWriter, Value};
+use crate::expr::Expr;
+use crate::ops::compact::{Survivors, mask_body, write_body};
+use crate::ops::primitives::{LoadedPrimitives, Primitives};
+use crate::ops::program::{Kernel, Loaded, Program, check_row, for_rows, spread, word};
+use crate::ops::project::{Projection, Rows};
+use crate::ops::select::{Column, plan, share};
+use crate::ops::source::Source;
+use crate::ops::{Input, Options};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+/// Pairs that are written at once; a batch with more is cut.
+const MOST_PAIRS: u64 = 1 << 24;
+
+/// Probes through joins, the last of which may multiply rows or keep those of its build side.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    source: Source,
+    probe: (SchemaRef, Vec<ColumnType>),
+    /// Where columns are read while matches are searched for.
+    searching: Vec<Option<Place>>,
+    filters: Vec<(usize, Expr)>,
+    searches: Vec<Search>,
+    names: Vec<Names>,
+    tables: Vec<Arc<JoinTable>>,
+    pairs: bool,
+    schema: SchemaRef,
+    types: Vec<ColumnType>,
+    columns: Vec<Column>,
+    options: Options,
+    primitives: Primitives,
+    program: Program,
+    projection: Projection,
+}
+
+/// Kernels of a [`Probe`] by position; a probe without pairs has the first alone.
+const SEARCH: usize = 0;
+const PAIRS: usize = 1;
+const UNMATCHED: usize = 2;
+const LEFT_OVER: usize = 3;
+
+/// Which rows of the build side have been matched so far.
+#[derive(Debug, Default)]
+pub struct ProbeState {
+    marks: Option<Buffer>,
+}
+
+impl Probe {
+    /// Probes rows of `input` through `joins`, keeps what passes the input's filter (over the columns of all sides, one
+    /// after another), and computes `outputs`. Without `tables` the kernels can be read, not run.
+    ///
+    /// # Errors
+    /// `Unsupported` where an expression has no device form.
+    pub fn try_new(
+        input: Input,
+        joins: &[Join],
+        tables: Option<&[Arc<JoinTable>]>,
+        outputs: Vec<(Expr, Field)>,
+        options: Options,
+    ) -> Result<Probe> {
+        let probe = (input.schema.clone(), input.types.clone());
+        let (schema, types) = (joined_schema(&input.schema, joins), joined_types(&input.types, joins));
+        let pairs = expands(joins, tables);
+        let mut first = probe.1.len();
+        let mut searches = Vec::with_capacity(joins.len());
+        let mut searching: Vec<Option<Place>> = vec![None; first];
+        for (number, join) in joins.iter().enumerate() {
+            let shape = match tables.and_then(|tables| tables.get(number)) {
+                Some(table) => table.shape(),
+                None => guess(join, &types),
+            };
+            let search = Search::try_new(join, number, first, &types, shape, options.profile)?;
+            let place = search.place();
+            searching.extend(join.types.iter().map(|_| Some(place.clone())));
+            if join.kind == JoinKind::RightMark {
+                searching.push(Some(Place { is_mark: true, ..place }));
+            }
+            first = searching.len();
+            searches.push(search);
+        }
+        let mut writing = searching.clone();
+        if pairs {
+            let found = searches.last().is_some_and(|search| keeps_build(search.kind)).then(|| "fp".to_string());
+            for place in &mut writing[..probe.1.len()] {
+                *place = Some(Place { row: "p".into(), found: found.clone(), is_mark: false });
+            }
+        }
+        let filters = conjuncts(input.filter).into_iter().map(|filter| (position(&filter, &probe.1, joins), filter)).collect();
+        let mut source = Source::with_places(Input { schema, types, filter: None }, writing)?;
+        let result = Arc::new(Schema::new(outputs.iter().map(|(_, field)| field.clone()).collect::<Vec<_>>()));
+        let mut columns = Vec::with_capacity(outputs.len());
+        for (index, (expr, field)) in outputs.into_iter().enumerate() {
+            columns.push(plan(&mut source, true, index, expr, &field, &options)?);
+        }
+        let types = columns.iter().map(|column| column.ty(&source).clone()).collect();
+        let mut probe = Probe {
+            primitives: Primitives::try_new(&options)?,
+            program: Program::try_new("Probe", &options, vec![])?,
+            names: searches.iter().map(Search::names).collect(),
+            tables: tables.map(<[_]>::to_vec).unwrap_or_default(),
+            schema: result,
+            source,
+            probe,
+            searching,
+            filters,
+            searches,
+            pairs,
+            types,
+            columns,
+            options,
+            projection: Projection::default(),
+        };
+        probe.generate()?;
+        Ok(probe)
+    }
+
+    /// Names and types of the result.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Types and layouts of the result, the same for every batch.
+    pub fn output_types(&self) -> &[ColumnType] {
+        &self.types
+    }
+
+    /// Names and texts of the kernels.
+    pub fn kernel_text(&self) -> Vec<(String, String)> {
+        self.program.kernel_text()
+    }
+
+    /// The programs as they are compiled.
+    pub fn programs(&self) -> Vec<String> {
+        vec![self.primitives.text().into(), self.program.text().into()]
+    }
+
+    /// Nothing probed yet.
+    pub fn start(&self) -> ProbeState {
+        ProbeState::default()
+    }
+
+    /// Whether no row of the probe side can give any: nothing needs to be probed.
+    pub fn is_empty(&self) -> bool {
+        let needs = |kind| matches!(kind, JoinKind::Inner | JoinKind::Left | JoinKind::RightSemi);
+        self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search.kind) && table.num_rows() == 0)
+    }
+
+    /// Probes a batch.
+    ///
+    /// # Errors
+    /// `Row` with the lowest row of which an expression failed.
+    pub async fn push(&self, queue: &Queue, state: &mut ProbeState, batch: &DeviceBatch) -> Result<Vec<DeviceBatch>> {
+        if self.tables.len() != self.searches.len() {
+            return Err(Error::Internal("a probe without its tables".into()));
+        }
+        if self.is_empty() {
+            return Ok(vec![]);
+        }
+        let loaded = self.program.load(queue).await?;
+        let primitives = self.primitives.load(queue).await?;
+        let mut results = Vec::new();
+        let mut pending = vec![(batch.clone(), 0)];
+        while let Some((part, first)) = pending.pop() {
+            let rows = part.num_rows();
+            if rows == 0 {
+                continue;
+            }
+            let result = match self.pairs {
+                false => self.select(queue, &loaded, &primitives, &part).await.map(Some),
+                true => self.pair(queue, &loaded, &primitives, state, &part).await,
+            };
+            match result {
+                Ok(Some(result)) => results.extend(Some(result).filter(|batch| batch.num_rows() > 0)),
+                // Too many pairs at once.
+                Ok(None) => {
+                    let half = rows / 2;
+                    pending.push((part.slice(half, rows - half), first + half as u64));
+                    pending.push((part.slice(0, half), first));
+                }
+                Err(Error::Row { row }) => return Err(Error::Row { row: first + row }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(results)
+    }
+
+    /// What remains once every batch was probed: rows of the build side that nothing matched, of left and full joins.
+    pub async fn finish(&self, queue: &Queue, state: ProbeState) -> Result<Vec<DeviceBatch>> {
+        let (Some(search), Some(table)) = (self.searches.last(), self.tables.last()) else { return Ok(vec![]) };
+        if !keeps_build(search.kind) || table.num_rows() == 0 {
+            return Ok(vec![]);
+        }
+        let loaded = self.program.load(queue).await?;
+        let primitives = self.primitives.load(queue).await?;
+        let marks = match state.marks {
+            Some(marks) => marks,
+            None => queue.zeroed(table.num_rows())?,
+        };
+        let extra = [("marks", Arg::Buffer(&marks))];
+        let nothing: &[DeviceColumn] = &[];
+        let survivors = Survivors::find(
+            queue,
+            &self.options,
+            &primitives,
+            table.num_rows(),
+            &extra,
+            |grid, named, control| loaded.launch_on(queue, UNMATCHED, grid, nothing, Some(control), named),
+        )
+        .await?;
+        if survivors.count == 0 {
+            return Ok(vec![]);
+        }
+        let (rows, builds) = (queue.filled(survivors.count * 4, 0xff)?, queue.alloc(survivors.count * 4)?);
+        let mut named = survivors.args();
+        named.push(("pair_builds", Arg::Buffer(&builds)));
+        loaded.launch(queue, LEFT_OVER, survivors.grid(), named)?;
+        let (schema, types) = &self.probe;
+        let blank = DeviceBatch::blank(queue, schema, types)?;
+        let bound = self.bound(&blank)?;
+        let batch = self.write_pairs(queue, &loaded, &primitives, &bound, (&rows, &builds), survivors.count, &[]).await?;
+        Ok(vec![batch])
+    }
+
+    /// The rows that stay, each with its one match in every join.
+    async fn select(
+        &self,
+        queue: &Queue,
+        loaded: &Loaded<'_>,
+        primitives: &LoadedPrimitives<'_>,
+        batch: &DeviceBatch,
+    ) -> Result<DeviceBatch> {
+        let n = batch.num_rows();
+        let bound = self.bound(batch)?;
+        let found = self.alloc_found(queue, n)?;
+        let mut extra = self.table_args();
+        extra.extend(found_args(&found));
+        let survivors = Survivors::find(queue, &self.options, primitives, n, &extra, |grid, named, control| {
+            loaded.launch_on(queue, SEARCH, grid, &*bound, Some(control), named)
+        })
+        .await?;
+        let written = self
+            .projection
+            .run(
+                queue,
+                &self.options,
+                &self.program,
+                loaded,
+                primitives,
+                &*bound,
+                Some(&survivors),
+                survivors.count,
+                &found_args(&found).collect::<Vec<_>>(),
+            )
+            .await?;
+        self.collect(queue, primitives, &bound, written, survivors.count)
+    }
+
+    /// The pairs of a batch; `None` where they are too many at once.
+    async fn pair(
+        &self,
+        queue: &Queue,
+        loaded: &Loaded<'_>,
+        primitives: &LoadedPrimitives<'_>,
+        state: &mut ProbeState,
+        batch: &DeviceBatch,
+    ) -> Result<Option<DeviceBatch>> {
+        let n = batch.num_rows();
+        let bound = self.bound(batch)?;
+        let found = self.alloc_found(queue, n)?;
+        let places = queue.alloc((n + 1) * 8)?;
+        queue.fill(&places, 0, 8, 0)?;
+        let control = queue.filled(16, 0xff)?;
+        let grid = spread(queue, &self.options, n);
+        let mut named = self.table_args();
+        named.extend(found_args(&found));
+        named.extend([("n", Arg::U64(n as u64)), ("places", Arg::Buffer(&places))]);
+        loaded.launch_on(queue, SEARCH, grid, &*bound, Some(&control), named)?;
+        primitives.offsets(queue, &places, 0, n, 0, &control, 1)?;
+        let answer = queue.read(&control, 0..16).await?;
+        check_row(word(&answer, 0)?)?;
+        let total = word(&answer, 1)?;
+        if total > MOST_PAIRS && n > 1 {
+            return Ok(None);
+        }
+        let total = total as usize;
+        let (rows, builds) = (queue.alloc(total * 4)?, queue.alloc(total * 4)?);
+        let mut named = self.table_args();
+        named.extend(found_args(&found));
+        named.extend([("n", Arg::U64(n as u64)), ("places", Arg::Buffer(&places))]);
+        named.extend([("pair_rows", Arg::Buffer(&rows)), ("pair_builds", Arg::Buffer(&builds))]);
+        if let (true, Some(table)) = (self.marks(), self.tables.last()) {
+            if state.marks.is_none() {
+                state.marks = Some(queue.zeroed(table.batch().num_rows())?);
+            }
+            named.extend(state.marks.as_ref().map(|marks| ("marks", Arg::Buffer(marks))));
+        }
+        if total > 0 {
+            // What fails has failed above already; this word is never read.
+            loaded.launch_on(queue, PAIRS, grid, &*bound, Some(&control), named)?;
+        }
+        let extra: Vec<_> = found_args(&found).collect();
+        let batch = self.write_pairs(queue, loaded, primitives, &bound, (&rows, &builds), total, &extra).await?;
+        Ok(Some(batch))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn write_pairs(
+        &self,
+        queue: &Queue,
+        loaded: &Loaded<'_>,
+        primitives: &LoadedPrimitives<'_>,
+        bound: &[DeviceColumn],
+        (rows, builds): (&Buffer, &Buffer),
+        count: usize,
+        extra: &[(&str, Arg<'_>)],
+    ) -> Result<DeviceBatch> {
+        let mut all = vec![("pair_rows", Arg::Buffer(rows)), ("pair_builds", Arg::Buffer(builds))];
+        all.extend(extra);
+        let written = self
+            .projection
+            .run(queue, &self.options, &self.program, loaded, primitives, bound, None, count, &all)
+            .await
+            .map_err(|error| match error {
+                // The row is a pair's number, which says nothing to those who look for the row.
+                Error::Row { .. } => Error::Unsupported("an expression over joined rows failed (overflow, division by zero or a cast)".into()),
+                other => other,
+            })?;
+        self.collect(queue, primitives, bound, written, count)
+    }
+
+    fn collect(
+        &self,
+        queue: &Queue,
+        primitives: &LoadedPrimitives<'_>,
+        bound: &[DeviceColumn],
+        written: Vec<Option<crate::ops::output::Buffers>>,
+        rows: usize,
+    ) -> Result<DeviceBatch> {
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for ((column, buffers), ty) in self.columns.iter().zip(written).zip(&self.types) {
+            columns.push(match (column, buffers) {
+                (Column::Written { output, shares: None, .. }, Some(buffers)) => {
+                    output.finish(queue, primitives, rows, buffers, None)?
+                }
+                (Column::Written { shares: Some(shared), .. }, Some(buffers)) => {
+                    share(queue, primitives, ty, rows, buffers, &bound[*shared])?
+                }
+                _ => return Err(Error::Internal("an output without buffers".into())),
+            });
+        }
+        Ok(DeviceBatch::try_new(self.schema.clone(), columns, rows)?)
+    }
+
+    /// The columns of all sides, aliases included.
+    fn bound(&self, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
+        let mut columns = batch.columns().to_vec();
+        for (search, table) in self.searches.iter().zip(&self.tables) {
+            columns.extend(table.batch().columns().iter().cloned());
+            if search.kind == JoinKind::RightMark {
+                // Nobody reads it: its value is that of the search.
+                let ty = ColumnType { data_type: DataType::Null, nullable: true, layout: Layout::Null, bounds: None };
+                columns.push(DeviceColumn::try_new(Arc::new(ty), 0, vec![], None, None, None)?);
+            }
+        }
+        self.source.bind_columns(&columns)
+    }
+
+    fn table_args(&self) -> Vec<(&str, Arg<'_>)> {
+        let each = self.searches.iter().zip(&self.names).zip(&self.tables);
+        each.flat_map(|((search, names), table)| search.args(names, table)).collect()
+    }
+
+    /// Number of joins whose matches are noted, one for each row: all but one that multiplies rows.
+    fn noted(&self) -> usize {
+        self.searches.len() - usize::from(self.pairs)
+    }
+
+    fn alloc_found(&self, queue: &Queue, n: usize) -> Result<Vec<(String, Buffer)>> {
+        (0..self.noted()).map(|number| Ok((format!("found{number}"), queue.alloc(n * 4)?))).collect()
+    }
+
+    fn marks(&self) -> bool {
+        self.searches.last().is_some_and(|search| keeps_build(search.kind))
+    }
+
+    fn generate(&mut self) -> Result<()> {
+        let mut kernels = match self.pairs {
+            false => vec![self.mask_kernel()?],
+            true => vec![self.count_kernel()?, self.pairs_kernel()?, self.unmatched_kernel(), self.left_over_kernel()],
+        };
+        let outputs = self.columns.iter().map(|column| match column {
+            Column::Pass(_) => None,
+            Column::Written { output, .. } => Some(output.clone()),
+        });
+        let outputs = outputs.collect();
+        self.projection = Projection::try_new("probe", self, outputs, !self.pairs, &self.options, &mut kernels)?;
+        self.program = Program::try_new("Probe", &self.options, kernels)?;
+        Ok(())
+    }
+
+    /// Appends filters and searches of the current row, up to the join that multiplies: `kept` tells whether it stays.
+    fn search(&self, writer: &mut RowWriter<'_>) -> Result<()> {
+        writer.push("i32 kept = 1;");
+        for number in 0..=self.searches.len() {
+            for (_, filter) in self.filters.iter().filter(|(position, _)| *position == number) {
+                writer.guarded("kept", |writer| {
+                    let condition = writer.eval(filter)?.is_true();
+                    writer.push(&format!("kept = {condition};"));
+                    Ok(())
+                })?;
+            }
+            if number == self.noted() {
+                break;
+            }
+            let search = &self.searches[number];
+            writer.push(&format!("u32 m{number} = {NONE};"));
+            writer.guarded("kept", |writer| {
+                search.matches(writer, (&self.source.types, &self.searching), "row", &mut |writer, candidate| {
+                    writer.push(&format!("m{number} = {candidate};\nbreak;"));
+                    Ok(())
+                })
+            })?;
+            writer.push(&search.found(&format!("m{number}")));
+            match search.kind {
+                JoinKind::Inner | JoinKind::RightSemi => writer.push(&format!("kept &= f{number};")),
+                JoinKind::RightAnti => writer.push(&format!("kept &= !f{number};")),
+                _ => {}
+            }
+            let found = writer.params().named(&format!("found{number}"), "G u32 *RESTRICT");
+            writer.push(&format!("if (kept) {found}[row] = b{number};"));
+        }
+        Ok(())
+    }
+
+    fn searching_writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a> {
+        params.need(Section::Base);
+        RowWriter::new(&self.source.types, self.options.profile, params).with_places(&self.searching)
+    }
+
+    fn mask_kernel(&self) -> Result<Kernel> {
+        let mut params = Params::new();
+        let mut writer = self.searching_writer(&mut params);
+        self.search(&mut writer)?;
+        let statements = writer.statements();
+        let body = mask_body(&mut params, &self.options, &statements, "kept");
+        Ok(Kernel::new("probe_mask", params, body))
+    }
+
+    fn count_kernel(&self) -> Result<Kernel> {
+        let mut params = Params::new();
+        let (n, places) = (params.named("n", "u64"), params.named("places", "G i64 *RESTRICT"));
+        let mut writer = self.searching_writer(&mut params);
+        self.search(&mut writer)?;
+        let Some(last) = self.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
+        writer.push("i64 matches = 0;");
+        writer.guarded("kept", |writer| {
+            last.matches(writer, (&self.source.types, &self.searching), "row", &mut |writer, _| {
+                writer.push("++matches;");
+                Ok(())
+            })?;
+            if last.kind.keeps_probe() {
+                writer.push("if (matches == 0) matches = 1;");
+            }
+            Ok(())
+        })?;
+        writer.push(&format!("{places}[row + 1] = matches;"));
+        let statements = writer.statements();
+        let body = for_rows(self.options.profile, "row", &n, &statements);
+        Ok(Kernel::new("probe_count", params, body))
+    }
+
+    fn pairs_kernel(&self) -> Result<Kernel> {
+        let mut params = Params::new();
+        let (n, places) = (params.named("n", "u64"), params.named("places", "const G i64 *RESTRICT"));
+        let rows = params.named("pair_rows", "G u32 *RESTRICT");
+        let builds = params.named("pair_builds", "G u32 *RESTRICT");
+        let marks = self.marks().then(|| params.named("marks", "G u8 *"));
+        let mut writer = self.searching_writer(&mut params);
+        let Some(last) = self.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
+        writer.push(&format!("u64 at = (u64){places}[row], end = (u64){places}[row + 1];"));
+        writer.guarded("at < end", |writer| {
+            self.locate_noted(writer, "row");
+            last.matches(writer, (&self.source.types, &self.searching), "row", &mut |writer, candidate| {
+                writer.push(&format!("{rows}[at] = (u32)row;\n{builds}[at] = {candidate};\n++at;"));
+                if let Some(marks) = &marks {
+                    writer.push(&format!("{marks}[{candidate}] = 1;"));
+                }
+                Ok(())
+            })?;
+            if last.kind.keeps_probe() {
+                writer.push(&format!("if (at < end) {{ {rows}[at] = (u32)row; {builds}[at] = {NONE}; }}"));
+            }
+            Ok(())
+        })?;
+        let statements = writer.statements();
+        let body = for_rows(self.options.profile, "row", &n, &statements);
+        Ok(Kernel::new("probe_pairs", params, body))
+    }
+
+    fn unmatched_kernel(&self) -> Kernel {
+        let mut params = Params::new();
+        params.need(Section::Base);
+        let marks = params.named("marks", "const G u8 *RESTRICT");
+        let body = mask_body(&mut params, &self.options, "", &format!("!{marks}[row]"));
+        Kernel::new("probe_unmatched", params, body)
+    }
+
+    fn left_over_kernel(&self) -> Kernel {
+        let mut params = Params::new();
+        params.need(Section::Base);
+        let builds = params.named("pair_builds", "G u32 *RESTRICT");
+        let body = write_body(&mut params, &self.options, &format!("      {builds}[o] = (u32)row;\n"));
+        Kernel::new("probe_left_over", params, body)
+    }
+
+    /// Appends what says which rows of the noted joins belong to the probe side's row.
+    fn locate_noted(&self, writer: &mut RowWriter<'_>, row: &str) {
+        for (number, search) in self.searches[..self.noted()].iter().enumerate() {
+            let found = writer.params().named(&format!("found{number}"), "const G u32 *RESTRICT");
+            writer.push(&search.found(&format!("{found}[{row}]")));
+        }
+    }
+}
+
+impl Rows for Probe {
+    fn writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a> {
+        self.source.writer(self.options.profile, params)
+    }
+
+    fn locate(&self, writer: &mut RowWriter<'_>) {
+        let Some(last) = self.searches.last().filter(|_| self.pairs) else { return self.locate_noted(writer, "row") };
+        let rows = writer.params().named("pair_rows", "const G u32 *RESTRICT");
+        let builds = writer.params().named("pair_builds", "const G u32 *RESTRICT");
+        match keeps_build(last.kind) {
+            true => writer.push(&format!("i32 fp = {rows}[row] != {NONE};\nu64 p = fp ? {rows}[row] : 0;")),
+            false => writer.push(&format!("u64 p = {rows}[row];")),
+        }
+        self.locate_noted(writer, "p");
+        writer.push(&last.found(&format!("{builds}[row]")));
+    }
+
+    fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
+        match &self.columns[output] {
+            Column::Written { expr, .. } => writer.eval(expr),
+            Column::Pass(_) => Err(Error::Internal("a column that is passed on is not written".into())),
+        }
+    }
+}
+
+fn found_args(found: &[(String, Buffer)]) -> impl Iterator<Item = (&str, Arg<'_>)> {
+    found.iter().map(|(name, buffer)| (name.as_str(), Arg::Buffer(buffer)))
+}
+
+/// Whether the last join gives pairs that must be listed.
+fn expands(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool {
+    let Some(last) = joins.last() else { return false };
+    let unique = tables.and_then(|tables| tables.get(joins.len() - 1)).map_or(!last.keys.is_empty(), |table| table.is_unique());
+    keeps_build(last.kind) || last.kind.pairs() && !unique
+}
+
+fn keeps_build(kind: JoinKind) -> bool {
+    matches!(kind, JoinKind::Left | JoinKind::Full)
+}
+
+/// The shape that a table most often has.
+fn guess(join: &Join, types: &[ColumnType]) -> Shape {
+    let text = |expr: &Expr| match expr {
+        Expr::Column(index) => types.get(*index).is_some_and(|ty| crate::codegen::CType::native(&ty.data_type) == Some(crate::codegen::CType::Str)),
+        _ => false,
+    };
+    match join.keys.as_slice() {
+        [] => Shape::All,
+        keys if keys.iter().any(|(probe, _)| text(probe)) => Shape::Wide,
+        _ => Shape::Number,
+    }
+}
+
+/// The conditions all of which a filter asks for.
+pub(super) fn conjuncts(filter: Option<Expr>) -> Vec<Expr> {
+    match filter {
+        Some(Expr::And(operands)) => operands.into_iter().flat_map(|operand| conjuncts(Some(operand))).collect(),
+        other => other.into_iter().collect(),
+    }
+}
+
+/// The number of joins after which an expression's columns are there.
+pub(super) fn position(expr: &Expr, probe: &[ColumnType], joins: &[Join]) -> usize {
+    let mut columns = Vec::new();
+    expr.columns(&mut columns);
+    let Some(last) = columns.into_iter().max() else { return 0 };
+    let mut first = probe.len();
+    for (number, join) in joins.iter().enumerate() {
+        if last < first {
+            return number;
+        }
+        first += join.fields().len();
+    }
+    joins.len()
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The search for a row's matches, as C within the row's code.
+
+use std::ops::Range;
+
+use columnar::ColumnType;
+use device::Arg;
+
+use super::keys::{self, KeyForm};
+use super::table::{JoinTable, Shape};
+use super::{Join, JoinKind};
+use crate::Result;
+use crate::codegen::{CType, Params, Place, Profile, RowWriter, Value};
+use crate::expr::Expr;
+
+/// Stands for "no row" in 32 bits.
+pub(super) const NONE: &str = "0xffffffffu";
+
+/// A join of a chain with the columns around it.
+#[derive(Debug, Clone)]
+pub(super) struct Search {
+    pub kind: JoinKind,
+    /// Position in the chain, part of names.
+    pub number: usize,
+    /// Its build side's columns among all.
+    pub columns: Range<usize>,
+    shape: Shape,
+    forms: Vec<KeyForm>,
+    /// Over all columns, both sides.
+    keys: Vec<(Expr, Expr)>,
+    null_equals_null: bool,
+    residual: Option<Expr>,
+}
+
+impl Search {
+    /// The search of join `number`, whose build side's columns begin at `first` of all the columns of `types`.
+    pub fn try_new(
+        join: &Join,
+        number: usize,
+        first: usize,
+        types: &[ColumnType],
+        shape: Shape,
+        profile: Profile,
+    ) -> Result<Search> {
+        let keys = join.keys.iter().map(|(probe, build)| {
+            let build = build.over(&|column| Ok(Expr::Column(first + column)))?;
+            Ok((probe.clone(), build))
+        });
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let ctype = |expr: &Expr| {
+            let mut params = Params::new();
+            RowWriter::new(types, profile, &mut params).eval(expr).map(|value| value.ctype)
+        };
+        let forms = keys.iter().map(|(probe, build)| Ok(KeyForm::of(ctype(probe)?, ctype(build)?))).collect::<Result<_>>()?;
+        Ok(Search {
+            kind: join.kind,
+            number,
+            columns: first..first + join.types.len(),
+            shape,
+            forms,
+            keys,
+            null_equals_null: join.null_equals_null,
+            residual: join.residual.clone(),
+        })
+    }
+
+    /// Where the build side's columns are read once the search is over.
+    pub fn place(&self) -> Place {
+        let found = self.kind.keeps_probe().then(|| format!("f{}", self.number));
+        Place { row: format!("r{}", self.number), found, is_mark: false }
+    }
+
+    /// C that names what [`place`](Self::place) needs, from the row that was found or [`NONE`].
+    pub fn found(&self, row: &str) -> String {
+        let k = self.number;
+        format!("u32 b{k} = {row};\ni32 f{k} = b{k} != {NONE};\nu32 r{k} = f{k} ? b{k} : 0;")
+    }
+
+    /// Appends the search for the current row's matches; `body` is what happens for each, whose row has the name that it is
+    /// given, and may leave the loop by `break`.
+    pub fn matches(
+        &self,
+        writer: &mut RowWriter<'_>,
+        (types, places): (&[ColumnType], &[Option<Place>]),
+        row: &str,
+        body: &mut dyn FnMut(&mut RowWriter<'_>, &str) -> Result<()>,
+    ) -> Result<()> {
+        let k = self.number;
+        let table = format!("t{k}");
+        let candidate = format!("c{k}");
+        let mut inner = places.to_vec();
+        for column in self.columns.clone() {
+            inner[column] = Some(Place { row: candidate.clone(), found: None, is_mark: false });
+        }
+        let mut visit = |writer: &mut RowWriter<'_>| -> Result<()> {
+            let Some(residual) = &self.residual else { return body(writer, &candidate) };
+            let mut other = other_writer(writer, types, &inner, row, k);
+            let condition = other.eval(residual)?.is_true();
+            let statements = other.statements();
+            writer.push(&statements);
+            writer.guarded(&condition, |writer| body(writer, &candidate))
+        };
+        if self.shape == Shape::All {
+            let n = writer.params().named(&format!("{table}_n"), "u64");
+            writer.push(&format!("for (u32 {candidate} = 0; {candidate} < {n}; ++{candidate})"));
+            return writer.guarded("1", visit);
+        }
+        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
+        let known = keys::known(&values, self.null_equals_null);
+        let slot = writer.local(CType::U64, "NO_ROW");
+        match self.shape {
+            Shape::Number => self.find_number(writer, &values, known, &table, &slot)?,
+            _ => self.find_wide(writer, &values, known, &table, &slot, (types, &inner), row)?,
+        }
+        writer.guarded(&format!("{slot} != NO_ROW"), |writer| {
+            let rows = writer.params().named(&format!("{table}_rows"), "const G u32 *RESTRICT");
+            let starts = writer.params().named(&format!("{table}_starts"), "const G i64 *RESTRICT");
+            let unique = writer.params().named(&format!("{table}_unique"), "u32");
+            let first = writer.local(CType::U64, &format!("{unique} ? {slot} : (u64){starts}[{slot}]"));
+            let last = writer.local(CType::U64, &format!("{unique} ? {slot} + 1 : (u64){starts}[{slot} + 1]"));
+            writer.push(&format!("for (; {first} < {last}; ++{first})"));
+            writer.guarded("1", |writer| {
+                writer.push(&format!("u32 {candidate} = {rows}[{first}];\nif ({candidate} == {NONE}) break;"));
+                visit(writer)
+            })
+        })
+    }
+
+    fn find_number(
+        &self,
+        writer: &mut RowWriter<'_>,
+        values: &[Value],
+        known: Option<String>,
+        table: &str,
+        slot: &str,
+    ) -> Result<()> {
+        let (inside, number) = keys::number(writer, &self.forms, values, self.null_equals_null, table);
+        let condition = known.map_or(inside.clone(), |known| format!("{inside} & {known}"));
+        writer.guarded(&condition, |writer| {
+            let dense = writer.params().named(&format!("{table}_dense"), "u32");
+            let mask = writer.params().named(&format!("{table}_mask"), "u64");
+            let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
+            writer.params().need(crate::prelude::Section::Hash);
+            writer.push(&format!("if ({dense}) {slot} = {number};"));
+            writer.push(&format!(
+                "else for (u64 h = hash64({number}) & {mask};; h = (h + 1) & {mask}) {{
+  u64 seen = {slots}[h];
+  if (seen == {number}) {slot} = h;
+  if (seen == {number} || seen == NO_ROW) break;
+}}"
+            ));
+            Ok(())
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn find_wide(
+        &self,
+        writer: &mut RowWriter<'_>,
+        values: &[Value],
+        known: Option<String>,
+        table: &str,
+        slot: &str,
+        (types, places): (&[ColumnType], &[Option<Place>]),
+        row: &str,
+    ) -> Result<()> {
+        writer.guarded(known.as_deref().unwrap_or("1"), |writer| {
+            let hash = keys::hash(writer, &self.forms, values);
+            let digits = keys::digits(writer, &self.forms, values);
+            let mask = writer.params().named(&format!("{table}_mask"), "u64");
+            let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
+            let mut other = other_writer(writer, types, places, row, self.number);
+            let others = self.keys.iter().map(|(_, build)| other.eval(build)).collect::<Result<Vec<_>>>()?;
+            let other_digits = keys::digits(&mut other, &self.forms, &others);
+            let statements = other.statements();
+            let equal = keys::equal(&self.forms, (values, &digits), (&others, &other_digits), self.null_equals_null);
+            let candidate = format!("c{}", self.number);
+            writer.push(&format!(
+                "for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
+  u64 seen = {slots}[h];
+  if (seen == NO_ROW) break;
+  if ((u32)(seen >> 32) != (u32)({hash} >> 32)) continue;
+  u32 {candidate} = (u32)seen;
+{statements}  if ({equal}) {{ {slot} = h; break; }}
+}}"
+            ));
+            Ok(())
+        })
+    }
+
+    /// The arguments by which kernels know the table.
+    pub fn args<'a>(&self, names: &'a Names, table: &'a JoinTable) -> Vec<(&'a str, Arg<'a>)> {
+        table.args().into_iter().zip(&names.0).map(|(arg, name)| (name.as_str(), arg)).collect()
+    }
+
+    /// The names of those arguments.
+    pub fn names(&self) -> Names {
+        Names(JoinTable::arg_names(&format!("t{}", self.number), self.digits()))
+    }
+
+    /// Whether a key is compared byte by byte.
+    pub fn has_text(&self) -> bool {
+        self.forms.contains(&KeyForm::Text)
+    }
+
+    fn digits(&self) -> usize {
+        self.forms.iter().map(|form| form.digits()).sum()
+    }
+}
+
+/// Names of a table's arguments in a kernel.
+#[derive(Debug, Clone)]
+pub(super) struct Names(Vec<String>);
+
+/// A writer for another row of the same columns, within the code of the first.
+fn other_writer<'a>(
+    writer: &'a mut RowWriter<'_>,
+    types: &'a [ColumnType],
+    places: &'a [Option<Place>],
+    row: &str,
+    number: usize,
+) -> RowWriter<'a> {
+    let profile = writer.profile();
+    RowWriter::new(types, profile, writer.params()).with_places(places).with_names(row, &format!("y{number}_"))
+}

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The build side of a join: from rows to a table that leads from keys to rows.
+//!
+//! Kernels: `join_ranges` finds each digit's least and greatest value; `join_number` and `join_wide` give each row
+//! its slot, and the slot its first row; where a slot got a second one, `join_count` and `join_fill` list the rows
+//! slot by slot.
+
+use std::fmt;
+
+use columnar::{ColumnType, DeviceBatch};
+use device::{Arg, Buffer, Queue};
+
+use super::keys::{self, KeyForm};
+use super::search::NONE;
+use super::{Join, joined_types};
+use crate::codegen::{Params, Profile, RowWriter};
+use crate::expr::Expr;
+use crate::ops::primitives::Primitives;
+use crate::ops::program::{Kernel, Program, check_row, for_rows, spread, word};
+use crate::ops::source::Source;
+use crate::ops::{Input, Options};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+/// The most rows of a build side: twice as many slots have numbers of 32 bits.
+const MOST_ROWS: usize = 1 << 30;
+/// Numbers for each row up to which they index an array.
+const DENSE: u128 = 8;
+/// Numbers up to which they always do.
+const FEW: u128 = 4096;
+
+/// How keys lead to slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Shape {
+    /// There are no keys: every row matches.
+    All,
+    /// By a number.
+    Number,
+    /// By a hash and a comparison.
+    Wide,
+}
+
+/// Makes [`JoinTable`]s.
+#[derive(Debug, Clone)]
+pub struct JoinBuild {
+    source: Source,
+    forms: Vec<KeyForm>,
+    null_equals_null: bool,
+    options: Options,
+    primitives: Primitives,
+    /// Ranges and numbers, where no key is text.
+    number: Option<Program>,
+    wide: Option<Program>,
+    lists: Program,
+}
+
+/// A build side on the device.
+pub struct JoinTable {
+    batch: DeviceBatch,
+    rows_in_all: usize,
+    shape: Shape,
+    unique: bool,
+    dense: bool,
+    mask: u64,
+    /// Numbers, or tags and rows, by slot.
+    keys: Buffer,
+    /// Row of each slot; of a table that is not unique, the rows slot by slot.
+    rows: Buffer,
+    /// Where a slot's rows begin.
+    starts: Buffer,
+    digits: Vec<Digit>,
+}
+
+/// A digit of the numbers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Digit {
+    least: u64,
+    /// Greatest value less the least.
+    most: u64,
+    stride: u64,
+}
+
+impl JoinBuild {
+    /// The build side of `join`, which joins `before` a chain's probe side of types `probe`.
+    ///
+    /// # Errors
+    /// `Unsupported` where a key has no device form.
+    pub fn try_new(probe: &[ColumnType], before: &[Join], join: &Join, options: Options) -> Result<JoinBuild> {
+        let input = Input { schema: join.schema.clone(), types: join.types.clone(), filter: None };
+        let source = Source::try_new(input)?;
+        let probe = joined_types(probe, before);
+        let profile = options.profile;
+        let ctype = |expr: &Expr, types: &[ColumnType]| {
+            let mut params = Params::new();
+            RowWriter::new(types, profile, &mut params).eval(expr).map(|value| value.ctype)
+        };
+        let forms = join
+            .keys
+            .iter()
+            .map(|(left, right)| Ok(KeyForm::of(ctype(left, &probe)?, ctype(right, &join.types)?)))
+            .collect::<Result<Vec<_>>>()?;
+        let exprs: Vec<Expr> = join.keys.iter().map(|(_, build)| build.clone()).collect();
+        let draft = Draft { source: &source, forms: &forms, keys: &exprs, nulls: join.null_equals_null, options: &options };
+        let numbered = !exprs.is_empty() && forms.iter().all(|form| *form != KeyForm::Text);
+        let number = match numbered {
+            true => Some(Program::try_new("JoinBuild", &options, vec![draft.ranges()?, draft.number()?])?),
+            false => None,
+        };
+        let wide = match exprs.is_empty() {
+            false => Some(Program::try_new("JoinBuild", &options, vec![draft.wide()?])?),
+            true => None,
+        };
+        let lists = Program::try_new("JoinBuild", &options, vec![count_kernel(&options), fill_kernel(&options)])?;
+        let primitives = Primitives::try_new(&options)?;
+        Ok(JoinBuild { source, forms, null_equals_null: join.null_equals_null, options, primitives, number, wide, lists })
+    }
+
+    /// Names and texts of the kernels that most builds run.
+    pub fn kernel_text(&self) -> Vec<(String, String)> {
+        self.number.as_ref().or(self.wide.as_ref()).map(Program::kernel_text).unwrap_or_default()
+    }
+
+    /// The programs as they are compiled.
+    pub fn programs(&self) -> Vec<String> {
+        let programs = self.number.iter().chain(&self.wide).chain([&self.lists]);
+        programs.map(|program| program.text().into()).chain([self.primitives.text().into()]).collect()
+    }
+
+    /// Builds the table of a whole side, which is one batch, or `None` where it has no rows.
+    ///
+    /// # Errors
+    /// `Row` with the lowest row of which a key cannot be computed, `Unsupported` for too many rows.
+    pub async fn build(&self, queue: &Queue, batch: Option<DeviceBatch>) -> Result<JoinTable> {
+        let rows_in_all = batch.as_ref().map_or(0, DeviceBatch::num_rows);
+        let batch = match batch {
+            Some(batch) if rows_in_all > 0 => batch,
+            _ => DeviceBatch::blank(queue, &self.source.schema, &self.source.types)?,
+        };
+        if rows_in_all > MOST_ROWS {
+            return Err(Error::Unsupported(format!(
+                "a build side of {rows_in_all} rows is over the limit of {MOST_ROWS}; filter it, or let the other side be built"
+            )));
+        }
+        let mut table = JoinTable {
+            batch,
+            rows_in_all,
+            shape: Shape::All,
+            unique: true,
+            dense: false,
+            mask: 0,
+            keys: queue.filled(8, 0xff)?,
+            rows: queue.filled(4, 0xff)?,
+            starts: queue.alloc(16)?,
+            digits: vec![Digit::default(); self.forms.iter().map(|form| form.digits()).sum()],
+        };
+        if self.forms.is_empty() {
+            table.unique = rows_in_all <= 1;
+            return Ok(table);
+        }
+        if let Some(program) = &self.number
+            && self.find_digits(queue, program, &mut table).await?
+        {
+            table.shape = Shape::Number;
+            if rows_in_all > 0 {
+                self.insert(queue, program, 1, &mut table).await?;
+            }
+            return Ok(table);
+        }
+        table.shape = Shape::Wide;
+        if let Some(program) = &self.wide
+            && rows_in_all > 0
+        {
+            let slots = (rows_in_all * 2).next_power_of_two();
+            (table.keys, table.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
+            table.rows = queue.filled(slots * 4, 0xff)?;
+            self.insert(queue, program, 0, &mut table).await?;
+        }
+        Ok(table)
+    }
+
+    /// Sets digits and slots of a table of numbers. False where the numbers would not fit 64 bits.
+    async fn find_digits(&self, queue: &Queue, program: &Program, table: &mut JoinTable) -> Result<bool> {
+        let n = table.rows_in_all;
+        table.dense = true;
+        if n == 0 {
+            return Ok(true);
+        }
+        let loaded = program.load(queue).await?;
+        let mut words = vec![u64::MAX, 0];
+        words.extend(table.digits.iter().flat_map(|_| [u64::MAX, 0]));
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let stats = queue.alloc(bytes.len())?;
+        queue.write(&stats, 0, &bytes)?;
+        let named = vec![("n", Arg::U64(n as u64)), ("stats", Arg::Buffer(&stats))];
+        let bound = self.source.bind(&table.batch)?;
+        loaded.launch_on(queue, 0, spread(queue, &self.options, n), &bound, Some(&stats), named)?;
+        let answer = queue.read(&stats, 0..bytes.len()).await?;
+        check_row(word(&answer, 0)?)?;
+        let rows = u128::from(word(&answer, 1)?);
+        let mut total = 1u128;
+        let mut first_digits = self.forms.iter().flat_map(|form| (0..form.digits()).map(|place| place == 0)).collect::<Vec<_>>();
+        for (index, digit) in table.digits.iter_mut().enumerate().rev() {
+            let (least, most) = (word(&answer, 2 + 2 * index)?, word(&answer, 3 + 2 * index)?);
+            // No row has a value.
+            let (least, most) = if least > most { (0, 0) } else { (least, most - least) };
+            let null = u128::from(self.null_equals_null && first_digits.pop().unwrap_or(false));
+            let Ok(stride) = u64::try_from(total) else { return Ok(false) };
+            *digit = Digit { least, most, stride };
+            total = match total.checked_mul(u128::from(most) + 1 + null) {
+                Some(total) if total <= u128::from(u64::MAX) => total,
+                _ => return Ok(false),
+            };
+        }
+        table.dense = total <= FEW.max(rows * DENSE) && total <= 1 << 31;
+        let slots = if table.dense { total as usize } else { (rows as usize * 2).next_power_of_two() };
+        table.rows = queue.filled(slots * 4, 0xff)?;
+        if !table.dense {
+            (table.keys, table.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
+        }
+        Ok(true)
+    }
+
+    /// Gives rows their slots, by a kernel of `program`, and lists them where a slot has several.
+    async fn insert(&self, queue: &Queue, program: &Program, kernel: usize, table: &mut JoinTable) -> Result<()> {
+        let n = table.rows_in_all;
+        let loaded = program.load(queue).await?;
+        let grid = spread(queue, &self.options, n);
+        let slot_of = queue.filled(n * 4, 0xff)?;
+        // The error word, and whether a slot has a second row.
+        let control = queue.alloc(16)?;
+        queue.write(&control, 0, &[[0xff; 8], [0; 8]].concat())?;
+        let names = JoinTable::arg_names("t", table.digits.len());
+        let bound = self.source.bind(&table.batch)?;
+        let mut named: Vec<_> = names.iter().map(String::as_str).zip(table.args()).collect();
+        named.extend([
+            ("n", Arg::U64(n as u64)),
+            ("slot_of", Arg::Buffer(&slot_of)),
+            ("control", Arg::Buffer(&control)),
+        ]);
+        loaded.launch_on(queue, kernel, grid, &bound, Some(&control), named)?;
+        let answer = queue.read(&control, 0..16).await?;
+        check_row(word(&answer, 0)?)?;
+        table.unique = word(&answer, 1)? == 0;
+        if table.unique {
+            return Ok(());
+        }
+        let (lists, primitives) = (self.lists.load(queue).await?, self.primitives.load(queue).await?);
+        let slots = table.rows.len() / 4;
+        let (starts, ranks) = (queue.zeroed((slots + 1) * 8)?, queue.alloc(n * 4)?);
+        let rows = queue.alloc(n * 4)?;
+        let args = [
+            ("n", Arg::U64(n as u64)),
+            ("slot_of", Arg::Buffer(&slot_of)),
+            ("starts", Arg::Buffer(&starts)),
+            ("ranks", Arg::Buffer(&ranks)),
+            ("rows", Arg::Buffer(&rows)),
+        ];
+        lists.launch(queue, 0, grid, args.to_vec())?;
+        primitives.offsets(queue, &starts, 0, slots, 0, &control, 1)?;
+        lists.launch(queue, 1, grid, args.to_vec())?;
+        (table.starts, table.rows) = (starts, rows);
+        Ok(())
+    }
+}
+
+/// What the kernels of a build are written from.
+struct Draft<'a> {
+    source: &'a Source,
+    forms: &'a [KeyForm],
+    keys: &'a [Expr],
+    nulls: bool,
+    options: &'a Options,
+}
+
+impl Draft<'_> {
+    fn ranges(&self) -> Result<Kernel> {
+        let mut params = Params::new();
+        params.need(Section::Base);
+        let (n, stats) = (params.named("n", "u64"), params.named("stats", "G u64 *"));
+        let mut writer = self.source.writer(self.options.profile, &mut params);
+        let values = self.keys.iter().map(|key| writer.eval(key)).collect::<Result<Vec<_>>>()?;
+        let known = keys::known(&values, self.nulls);
+        let mut digit = 0;
+        writer.guarded(known.as_deref().unwrap_or("1"), |writer| {
+            writer.push("++count;");
+            for (form, value) in self.forms.iter().zip(&values) {
+                for word in form.digits_of(writer, value) {
+                    let valid = if self.nulls { value.valid_code() } else { "1" };
+                    writer.push(&format!(
+                        "if ({valid}) {{ if ({word} < low{digit}) low{digit} = {word}; if ({word} > high{digit}) high{digit} = {word}; }}"
+                    ));
+                    digit += 1;
+                }
+            }
+            Ok(())
+        })?;
+        let statements = writer.statements();
+        let declared: String = (0..digit).map(|digit| format!(", low{digit} = NO_ROW, high{digit} = 0")).collect();
+        let merge = |to: &str| -> String {
+            let digits = (0..digit).map(|digit| {
+                let (low, high) = (2 + 2 * digit, 3 + 2 * digit);
+                format!("    A_MIN64(&{to}[{low}], low{digit}); A_MAX64(&{to}[{high}], high{digit});\n")
+            });
+            format!("    A_ADD64(&{to}[1], count);\n{}", digits.collect::<String>())
+        };
+        let words = 2 + 2 * digit;
+        let rows = for_rows(self.options.profile, "row", &n, &statements);
+        let body = match self.options.profile {
+            Profile::Cpu => format!("  u64 count = 0{declared};\n{rows}  if (count) {{\n{}  }}\n", merge(&stats)),
+            Profile::Gpu => format!(
+                "  SHARED(u64, part, {words});
+  if (LID() < {words}) part[LID()] = LID() & 1 ? 0 : NO_ROW;
+  SYNC();
+  u64 count = 0{declared};
+{rows}  if (count) {{
+{merge}  }}
+  SYNC();
+  if (LID() == 0 && part[1]) {{
+    A_ADD64(&{stats}[1], part[1]);
+    for (u32 word = 2; word < {words}; word += 2) {{
+      A_MIN64(&{stats}[word], part[word]);
+      A_MAX64(&{stats}[word + 1], part[word + 1]);
+    }}
+  }}
+",
+                merge = merge("part")
+            ),
+        };
+        Ok(Kernel::new("join_ranges", params, body))
+    }
+
+    fn number(&self) -> Result<Kernel> {
+        self.insert("join_number", |writer, values| {
+            let (inside, number) = keys::number(writer, self.forms, values, self.nulls, "t");
+            let known = keys::known(values, self.nulls);
+            let condition = known.map_or(inside.clone(), |known| format!("{inside} & {known}"));
+            writer.params().need(Section::Hash);
+            let slots = writer.params().named("t_keys", "volatile G u64 *");
+            let mask = writer.params().named("t_mask", "u64");
+            let dense = writer.params().named("t_dense", "u32");
+            writer.push(&format!(
+                "u64 slot = NO_ROW;
+if ({condition}) {{
+  if ({dense}) slot = {number};
+  else for (u64 h = hash64({number}) & {mask};; h = (h + 1) & {mask}) {{
+    u64 seen = {slots}[h];
+    if (seen == NO_ROW) seen = A_CAS64(&{slots}[h], NO_ROW, {number});
+    if (seen == NO_ROW || seen == {number}) {{ slot = h; break; }}
+  }}
+}}"
+            ));
+            Ok(())
+        })
+    }
+
+    fn wide(&self) -> Result<Kernel> {
+        self.insert("join_wide", |writer, values| {
+            let hash = keys::hash(writer, self.forms, values);
+            let digits = keys::digits(writer, self.forms, values);
+            let known = keys::known(values, self.nulls).unwrap_or_else(|| "1".into());
+            let slots = writer.params().named("t_keys", "volatile G u64 *");
+            let mask = writer.params().named("t_mask", "u64");
+            let profile = writer.profile();
+            let mut other = self.source.writer(profile, writer.params()).with_names("other", "y");
+            let others = self.keys.iter().map(|key| other.eval(key)).collect::<Result<Vec<_>>>()?;
+            let other_digits = keys::digits(&mut other, self.forms, &others);
+            let statements = other.statements();
+            let equal = keys::equal(self.forms, (values, &digits), (&others, &other_digits), self.nulls);
+            writer.push(&format!(
+                "u64 slot = NO_ROW;
+if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
+  u64 seen = {slots}[h];
+  if (seen == NO_ROW) seen = A_CAS64(&{slots}[h], NO_ROW, {hash} >> 32 << 32 | row);
+  if (seen == NO_ROW) {{ slot = h; break; }}
+  if ((u32)(seen >> 32) != (u32)({hash} >> 32)) continue;
+  u64 other = seen & 0xffffffffu;
+{statements}  if ({equal}) {{ slot = h; break; }}
+}}"
+            ));
+            Ok(())
+        })
+    }
+
+    /// The kernel that puts rows into slots, where `find` declares the row's `slot`.
+    fn insert(
+        &self,
+        name: &str,
+        find: impl FnOnce(&mut RowWriter<'_>, &[crate::codegen::Value]) -> Result<()>,
+    ) -> Result<Kernel> {
+        let mut params = Params::new();
+        params.need(Section::Base);
+        let n = params.named("n", "u64");
+        let mut writer = self.source.writer(self.options.profile, &mut params);
+        let values = self.keys.iter().map(|key| writer.eval(key)).collect::<Result<Vec<_>>>()?;
+        find(&mut writer, &values)?;
+        let rows = writer.params().named("t_rows", "volatile G u32 *");
+        let slot_of = writer.params().named("slot_of", "G u32 *RESTRICT");
+        let control = writer.params().named("control", "volatile G u64 *");
+        writer.push(&format!(
+            "if (slot != NO_ROW) {{
+  {slot_of}[row] = (u32)slot;
+  if ({rows}[slot] != {NONE} || A_CAS32(&{rows}[slot], {NONE}, (u32)row) != {NONE}) {control}[1] = 1;
+}}"
+        ));
+        let statements = writer.statements();
+        let body = for_rows(self.options.profile, "row", &n, &statements);
+        Ok(Kernel::new(name, params, body))
+    }
+}
+
+fn count_kernel(options: &Options) -> Kernel {
+    let named = [("n", "u64"), ("slot_of", "const G u32 *RESTRICT"), ("starts", "volatile G i64 *"), ("ranks", "G u32 *RESTRICT")];
+    let statements = format!(
+        "    u32 slot = slot_of[row];\n    if (slot != {NONE}) ranks[row] = (u32)A_ADD64((volatile G u64 *)&starts[slot + (u64)1], (u64)1);\n"
+    );
+    fixed_kernel("join_count", &named, options, &statements)
+}
+
+fn fill_kernel(options: &Options) -> Kernel {
+    let named = [
+        ("n", "u64"),
+        ("slot_of", "const G u32 *RESTRICT"),
+        ("starts", "const G i64 *RESTRICT"),
+        ("ranks", "const G u32 *RESTRICT"),
+        ("rows", "G u32 *RESTRICT"),
+    ];
+    let statements =
+        format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) rows[(u64)starts[slot] + ranks[row]] = (u32)row;\n");
+    fixed_kernel("join_fill", &named, options, &statements)
+}
+
+fn fixed_kernel(name: &str, named: &[(&str, &str)], options: &Options, statements: &str) -> Kernel {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    for (name, c_type) in named {
+        params.named(name, c_type);
+    }
+    Kernel::new(name, params, for_rows(options.profile, "row", "n", statements))
+}
+
+impl JoinTable {
+    /// The rows of the side; where it has none, one row that nothing refers to.
+    pub fn batch(&self) -> &DeviceBatch {
+        &self.batch
+    }
+
+    /// Number of rows of the side.
+    pub fn num_rows(&self) -> usize {
+        self.rows_in_all
+    }
+
+    /// Whether no two rows have equal keys.
+    pub fn is_unique(&self) -> bool {
+        self.unique
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Names of [`args`](Self::args), after `prefix`.
+    pub(super) fn arg_names(prefix: &str, digits: usize) -> Vec<String> {
+        let fixed = ["keys", "rows", "starts", "mask", "dense", "unique", "n"].map(String::from);
+        let digits = (0..digits).flat_map(|digit| ["least", "most", "stride"].map(|what| format!("{what}{digit}")));
+        fixed.into_iter().chain(digits).map(|name| format!("{prefix}_{name}")).collect()
+    }
+
+    pub(super) fn args(&self) -> Vec<Arg<'_>> {
+        let mut args = vec![
+            Arg::Buffer(&self.keys),
+            Arg::Buffer(&self.rows),
+            Arg::Buffer(&self.starts),
+            Arg::U64(self.mask),
+            Arg::U32(u32::from(self.dense)),
+            Arg::U32(u32::from(self.unique)),
+            Arg::U64(self.rows_in_all as u64),
+        ];
+        args.extend(self.digits.iter().flat_map(|digit| [digit.least, digit.most, digit.stride].map(Arg::U64)));
+        args
+    }
+}
+
+impl fmt::Debug for JoinTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinTable")
+            .field("rows", &self.rows_in_all)
+            .field("shape", &self.shape)
+            .field("unique", &self.unique)
+            .field("dense", &self.dense)
+            .finish_non_exhaustive()
+    }
+}
