@@ -59,9 +59,8 @@ impl DeviceColumn {
 
     /// One value, all of whose bytes are zero; NULL where that is possible.
     pub(crate) fn blank(queue: &Queue, ty: &ColumnType) -> Result<Self> {
-        let zeros = |widths: &[usize]| -> Result<Vec<Buffer>> {
-            widths.iter().map(|width| Ok(queue.zeroed((*width).max(1))?)).collect()
-        };
+        let zeros =
+            |widths: &[usize]| -> Result<Vec<Buffer>> { widths.iter().map(|width| Ok(queue.zeroed((*width).max(1))?)).collect() };
         let mut dictionary = None;
         let buffers = match &ty.layout {
             Layout::Null => vec![],

@@ -216,14 +216,9 @@ impl Probe {
         };
         let extra = [("marks", Arg::Buffer(&marks))];
         let nothing: &[DeviceColumn] = &[];
-        let survivors = Survivors::find(
-            queue,
-            &self.options,
-            &primitives,
-            table.num_rows(),
-            &extra,
-            |grid, named, control| loaded.launch_on(queue, UNMATCHED, grid, nothing, Some(control), named),
-        )
+        let survivors = Survivors::find(queue, &self.options, &primitives, table.num_rows(), &extra, |grid, named, control| {
+            loaded.launch_on(queue, UNMATCHED, grid, nothing, Some(control), named)
+        })
         .await?;
         if survivors.count == 0 {
             return Ok(vec![]);
@@ -340,7 +335,9 @@ impl Probe {
             .await
             .map_err(|error| match error {
                 // The row is a pair's number, which says nothing to those who look for the row.
-                Error::Row { .. } => Error::Unsupported("an expression over joined rows failed (overflow, division by zero or a cast)".into()),
+                Error::Row { .. } => {
+                    Error::Unsupported("an expression over joined rows failed (overflow, division by zero or a cast)".into())
+                }
                 other => other,
             })?;
         self.collect(queue, primitives, bound, written, count)
@@ -583,7 +580,9 @@ fn keeps_build(kind: JoinKind) -> bool {
 /// The shape that a table most often has.
 fn guess(join: &Join, types: &[ColumnType]) -> Shape {
     let text = |expr: &Expr| match expr {
-        Expr::Column(index) => types.get(*index).is_some_and(|ty| crate::codegen::CType::native(&ty.data_type) == Some(crate::codegen::CType::Str)),
+        Expr::Column(index) => {
+            types.get(*index).is_some_and(|ty| crate::codegen::CType::native(&ty.data_type) == Some(crate::codegen::CType::Str))
+        }
         _ => false,
     };
     match join.keys.as_slice() {

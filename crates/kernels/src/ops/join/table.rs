@@ -232,11 +232,7 @@ impl JoinBuild {
         let names = JoinTable::arg_names("t", table.digits.len());
         let bound = self.source.bind(&table.batch)?;
         let mut named: Vec<_> = names.iter().map(String::as_str).zip(table.args()).collect();
-        named.extend([
-            ("n", Arg::U64(n as u64)),
-            ("slot_of", Arg::Buffer(&slot_of)),
-            ("control", Arg::Buffer(&control)),
-        ]);
+        named.extend([("n", Arg::U64(n as u64)), ("slot_of", Arg::Buffer(&slot_of)), ("control", Arg::Buffer(&control))]);
         loaded.launch_on(queue, kernel, grid, &bound, Some(&control), named)?;
         let answer = queue.read(&control, 0..16).await?;
         check_row(word(&answer, 0)?)?;
@@ -409,7 +405,8 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
 }
 
 fn count_kernel(options: &Options) -> Kernel {
-    let named = [("n", "u64"), ("slot_of", "const G u32 *RESTRICT"), ("starts", "volatile G i64 *"), ("ranks", "G u32 *RESTRICT")];
+    let named =
+        [("n", "u64"), ("slot_of", "const G u32 *RESTRICT"), ("starts", "volatile G i64 *"), ("ranks", "G u32 *RESTRICT")];
     let statements = format!(
         "    u32 slot = slot_of[row];\n    if (slot != {NONE}) ranks[row] = (u32)A_ADD64((volatile G u64 *)&starts[slot + (u64)1], (u64)1);\n"
     );

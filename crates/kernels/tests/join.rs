@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Joins of every kind against nested loops in plain Rust, in both profiles.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray, StringViewArray, UInt64Array,
+};
+use arrow::datatypes::{DataType, Field, Int16Type};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use columnar::{DeviceBatch, natural_types};
+use device::Queue;
+use kernels::expr::{CompareOp, Expr};
+use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, Options};
+use support::*;
+
+const KINDS: [JoinKind; 10] = [
+    JoinKind::Inner,
+    JoinKind::Left,
+    JoinKind::Right,
+    JoinKind::Full,
+    JoinKind::LeftSemi,
+    JoinKind::LeftAnti,
+    JoinKind::LeftMark,
+    JoinKind::RightSemi,
+    JoinKind::RightAnti,
+    JoinKind::RightMark,
+];
+
+/// Sides of `n` rows with keys of many types, each of about `distinct` values, and a row number that is nobody's key.
+fn side(n: usize, distinct: u64, salt: u64) -> RecordBatch {
+    let value = |i: usize, column: u64| random(i, salt * 100 + column) % distinct.max(1);
+    let null = |i: usize, column: u64| random(i, salt * 1000 + column).is_multiple_of(7);
+    let some = |i: usize, column: u64| (!null(i, column)).then(|| value(i, column));
+    let text = |number: u64| match number % 3 {
+        0 => String::new(),
+        1 => format!("né{number}"),
+        _ => format!("a key of more than twelve bytes, {number}"),
+    };
+    let texts: Vec<Option<String>> = (0..n).map(|i| some(i, 5).map(text)).collect();
+    let dictionary: DictionaryArray<Int16Type> = texts.iter().map(|text| text.as_deref()).collect();
+    let floats = [0.0, -0.0, f64::NAN, f64::INFINITY, 1.5, -7.25];
+    batch(vec![
+        ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
+        ("dense", Arc::new(Int32Array::from_iter_values((0..n).map(|i| value(i, 1) as i32 - 3))), false),
+        ("sparse", Arc::new((0..n).map(|i| some(i, 2).map(|v| v as i64 * 1_000_000_007 - 5)).collect::<Int64Array>()), true),
+        (
+            "wide",
+            Arc::new((0..n).map(|i| some(i, 3).map(|v| v.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect::<UInt64Array>()),
+            true,
+        ),
+        (
+            "decimal",
+            Arc::new(
+                (0..n)
+                    .map(|i| some(i, 4).map(|v| (i128::from(v) - 2) << 70))
+                    .collect::<Decimal128Array>()
+                    .with_precision_and_scale(38, 3)
+                    .unwrap(),
+            ),
+            true,
+        ),
+        ("text", Arc::new(StringArray::from(texts.clone())), true),
+        ("view", Arc::new(StringViewArray::from_iter(texts)), true),
+        ("code", Arc::new(dictionary), true),
+        ("flag", Arc::new((0..n).map(|i| some(i, 6).map(|v| v % 2 == 0)).collect::<BooleanArray>()), true),
+        ("float", Arc::new((0..n).map(|i| some(i, 7).map(|v| floats[(v % 6) as usize])).collect::<Float64Array>()), true),
+    ])
+}
+
+struct Case {
+    kind: JoinKind,
+    keys: Vec<usize>,
+    null_equals_null: bool,
+    residual: bool,
+}
+
+/// `probe.row < build.row`, over both sides' columns.
+fn residual(probe: &RecordBatch) -> Expr {
+    compare(CompareOp::Lt, col(0), col(probe.num_columns()))
+}
+
+fn join_of(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Join {
+    Join {
+        kind: case.kind,
+        keys: case.keys.iter().map(|key| (col(*key), col(*key))).collect(),
+        null_equals_null: case.null_equals_null,
+        residual: case.residual.then(|| residual(probe)),
+        schema: build.schema(),
+        types: natural_types(&build.schema()).unwrap(),
+    }
+}
+
+async fn table(queue: &Queue, join: &Join, probe: &RecordBatch, build: &RecordBatch, options: &Options) -> Arc<JoinTable> {
+    let probe_types = natural_types(&probe.schema()).unwrap();
+    // In pieces, as a build side comes.
+    let whole = up(queue, build, &join.types);
+    let pieces: Vec<DeviceBatch> = whole.pieces((build.num_rows() / 2).max(1)).collect();
+    let concat = Concat::try_new(join.schema.clone(), join.types.clone(), options.clone()).unwrap();
+    let join = Join { types: concat.output_types().to_vec(), ..join.clone() };
+    let batch = concat.run(queue, pieces).await.unwrap();
+    let builder = JoinBuild::try_new(&probe_types, &[], &join, options.clone()).unwrap();
+    Arc::new(builder.build(queue, batch).await.unwrap())
+}
+
+/// The rows that the device gives, in no order.
+fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Options) -> Vec<String> {
+    let queue = queue();
+    futures::executor::block_on(async {
+        let mut join = join_of(case, build, probe);
+        let table = table(&queue, &join, probe, build, options).await;
+        join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+        let probe_types = natural_types(&probe.schema()).unwrap();
+        let input = Input { schema: probe.schema(), types: probe_types.clone(), filter: None };
+        let whole = up(&queue, probe, &probe_types);
+        let pieces: Vec<DeviceBatch> = whole.pieces((probe.num_rows() / 3).max(1)).collect();
+        let mut results = Vec::new();
+        if case.kind.gives_build() {
+            let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
+            let mut state = mark.start();
+            for piece in &pieces {
+                mark.push(&queue, &mut state, piece).await.unwrap();
+            }
+            results = mark.finish(&queue, state).await.unwrap();
+            for (batch, ty) in results.iter().flat_map(|batch| batch.columns().iter().zip(mark.output_types())) {
+                assert_eq!(batch.ty().layout, ty.layout);
+            }
+        } else {
+            let fields = probe.schema().fields().iter().cloned().collect::<Vec<_>>();
+            let more = join.fields().to_vec();
+            let count = match case.kind {
+                JoinKind::RightSemi | JoinKind::RightAnti => fields.len(),
+                _ => fields.len() + more.len(),
+            };
+            let mut all: Vec<usize> = (0..count).collect();
+            if case.kind == JoinKind::RightMark {
+                all.retain(|column| *column < fields.len() || *column == fields.len() + more.len() - 1);
+            }
+            let field = |index: usize| fields.iter().chain(&more).nth(index).unwrap().as_ref().clone().with_nullable(true);
+            let outputs = all.iter().map(|index| (col(*index), field(*index).with_name(format!("o{index}")))).collect();
+            let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap();
+            let mut state = chain.start();
+            for piece in &pieces {
+                results.extend(chain.push(&queue, &mut state, piece).await.unwrap());
+            }
+            results.extend(chain.finish(&queue, state).await.unwrap());
+            for batch in &results {
+                for (column, ty) in batch.columns().iter().zip(chain.output_types()) {
+                    assert_eq!((&column.ty().layout, column.ty().nullable), (&ty.layout, ty.nullable));
+                }
+            }
+        }
+        let mut found = Vec::new();
+        for batch in &results {
+            found.extend(rows(&columnar::download(&queue, batch).await.unwrap()));
+        }
+        let mut rows = found;
+        if matches!(case.kind, JoinKind::LeftSemi | JoinKind::LeftAnti) {
+            let wanted = format!("|{}", case.kind == JoinKind::LeftSemi);
+            rows.retain(|row| row.ends_with(&wanted));
+            rows.iter_mut().for_each(|row| row.truncate(row.len() - wanted.len()));
+        }
+        rows.sort();
+        rows
+    })
+}
+
+/// The same by nested loops.
+fn expected(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Vec<String> {
+    let options = FormatOptions::default().with_null("NULL");
+    let key = |batch: &RecordBatch, row: usize| -> Option<Vec<String>> {
+        case.keys
+            .iter()
+            .map(|column| {
+                let column = batch.column(*column);
+                let null = column.logical_nulls().is_some_and(|nulls| nulls.is_null(row));
+                if null && !case.null_equals_null {
+                    return None;
+                }
+                let text = ArrayFormatter::try_new(column, &options).unwrap().value(row).to_string();
+                Some(if text == "-0.0" { "0.0".to_string() } else { text })
+            })
+            .collect()
+    };
+    let probe_keys: Vec<_> = (0..probe.num_rows()).map(|row| key(probe, row)).collect();
+    let build_keys: Vec<_> = (0..build.num_rows()).map(|row| key(build, row)).collect();
+    let matches = |p: usize, b: usize| probe_keys[p].is_some() && probe_keys[p] == build_keys[b] && (!case.residual || p < b);
+    let (probe_rows, build_rows) = (rows(probe), rows(build));
+    let nulls = |batch: &RecordBatch| vec!["NULL"; batch.num_columns()].join("|");
+    let mut result = Vec::new();
+    use JoinKind::*;
+    if matches!(case.kind, Inner | Left | Right | Full | RightSemi | RightAnti | RightMark) {
+        for (p, row) in probe_rows.iter().enumerate() {
+            let found: Vec<usize> = (0..build_rows.len()).filter(|b| matches(p, *b)).collect();
+            match case.kind {
+                RightSemi | RightAnti => {
+                    if found.is_empty() == (case.kind == RightAnti) {
+                        result.push(row.clone());
+                    }
+                }
+                RightMark => result.push(format!("{row}|{}", !found.is_empty())),
+                _ => {
+                    result.extend(found.iter().map(|b| format!("{row}|{}", build_rows[*b])));
+                    if found.is_empty() && matches!(case.kind, Right | Full) {
+                        result.push(format!("{row}|{}", nulls(build)));
+                    }
+                }
+            }
+        }
+    }
+    if matches!(case.kind, Left | Full | LeftSemi | LeftAnti | LeftMark) {
+        for (b, row) in build_rows.iter().enumerate() {
+            let found = (0..probe_rows.len()).any(|p| matches(p, b));
+            match case.kind {
+                LeftMark => result.push(format!("{row}|{found}")),
+                LeftSemi if found => result.push(row.clone()),
+                LeftAnti if !found => result.push(row.clone()),
+                Left | Full if !found => result.push(format!("{}|{row}", nulls(probe))),
+                _ => {}
+            }
+        }
+    }
+    result.sort();
+    result
+}
+
+fn check(case: &Case, build: &RecordBatch, probe: &RecordBatch) {
+    let expected = expected(case, build, probe);
+    for options in profiles() {
+        let actual = joined(case, build, probe, &options);
+        let what = format!(
+            "{:?} on {:?} (nulls equal: {}, residual: {}) of {} and {} rows, {:?}",
+            case.kind,
+            case.keys,
+            case.null_equals_null,
+            case.residual,
+            build.num_rows(),
+            probe.num_rows(),
+            options.profile
+        );
+        assert_eq!(actual.len(), expected.len(), "{what}");
+        for (actual, expected) in actual.iter().zip(&expected) {
+            assert_eq!(actual, expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_on_every_type_of_key() {
+    let (build, probe) = (side(40, 15, 1), side(60, 15, 2));
+    let keys =
+        [vec![1], vec![2], vec![3], vec![4], vec![5], vec![6], vec![7], vec![8], vec![9], vec![1, 2], vec![3, 4], vec![5, 1]];
+    for (index, kind) in KINDS.into_iter().enumerate() {
+        // Kernels take longer to compile than to run: a full join has a taste of all, the others see some keys each.
+        let some = keys.iter().enumerate().filter(|(key, _)| kind == JoinKind::Full || (key + index) % 6 == 0);
+        for keys in some.map(|(_, keys)| keys.clone()) {
+            check(&Case { kind, keys, null_equals_null: false, residual: false }, &build, &probe);
+        }
+    }
+}
+
+#[test]
+fn nulls_that_are_equal() {
+    let (build, probe) = (side(40, 9, 3), side(50, 9, 4));
+    for (index, kind) in KINDS.into_iter().enumerate() {
+        let keys = [vec![2], vec![4], vec![5], vec![8], vec![2, 8], vec![7, 4]];
+        let some = keys.iter().enumerate().filter(|(key, _)| kind == JoinKind::Full || (key + index) % 6 == 0);
+        for keys in some.map(|(_, keys)| keys.clone()) {
+            check(&Case { kind, keys, null_equals_null: true, residual: false }, &build, &probe);
+        }
+    }
+}
+
+#[test]
+fn residual_conditions() {
+    let (build, probe) = (side(40, 5, 5), side(60, 5, 6));
+    for (index, kind) in KINDS.into_iter().enumerate() {
+        let keys = [vec![], vec![1], vec![2], vec![6]];
+        for keys in [keys[0].clone(), keys[1 + index % 3].clone()] {
+            check(&Case { kind, keys, null_equals_null: false, residual: true }, &build, &probe);
+        }
+    }
+}
+
+#[test]
+fn unique_keys() {
+    // The row number is everybody's key.
+    let (build, probe) = (side(300, 50, 7), side(400, 50, 8));
+    for (index, kind) in KINDS.into_iter().enumerate() {
+        let keys = if index % 2 == 0 { vec![0] } else { vec![0, 1] };
+        for residual in [false, true] {
+            check(&Case { kind, keys: keys.clone(), null_equals_null: false, residual }, &build, &probe);
+        }
+    }
+}
+
+#[test]
+fn sides_without_rows() {
+    for (left, right) in [(0, 0), (0, 5), (5, 0), (1, 1)] {
+        let (build, probe) = (side(left, 2, 9), side(right, 2, 10));
+        for kind in KINDS {
+            for keys in [vec![], vec![1], vec![5]] {
+                check(&Case { kind, keys, null_equals_null: false, residual: false }, &build, &probe);
+            }
+        }
+    }
+}
+
+#[test]
+fn many_rows() {
+    // More than a block, and keys that most rows share.
+    let (build, probe) = (side(257, 40, 11), side(1025, 40, 12));
+    for kind in KINDS {
+        for keys in [vec![1, 2]] {
+            check(&Case { kind, keys, null_equals_null: false, residual: false }, &build, &probe);
+        }
+    }
+}
+
+#[test]
+fn chains_of_joins() {
+    // The first join is unique, the second multiplies, the third is outer, the fourth a mark.
+    let (probe, one, two) = (side(200, 20, 13), side(150, 20, 14), side(30, 20, 15));
+    let queue = queue();
+    let width = probe.num_columns();
+    for options in profiles() {
+        let actual = futures::executor::block_on(async {
+            let types = natural_types(&probe.schema()).unwrap();
+            let side_of = |batch: &RecordBatch, kind, probe_key: usize, key: usize| Join {
+                kind,
+                keys: vec![(col(probe_key), col(key))],
+                null_equals_null: false,
+                residual: None,
+                schema: batch.schema(),
+                types: types.clone(),
+            };
+            let joins = vec![
+                side_of(&one, JoinKind::Inner, 0, 0),
+                side_of(&two, JoinKind::Inner, width + 1, 1),
+                side_of(&one, JoinKind::Right, 2 * width, 0),
+                side_of(&two, JoinKind::RightMark, 3 * width + 1, 1),
+            ];
+            let batches = [&one, &two, &one, &two];
+            let mut tables = Vec::new();
+            for (index, join) in joins.iter().enumerate() {
+                let build = JoinBuild::try_new(&types, &joins[..index], join, options.clone()).unwrap();
+                tables.push(Arc::new(build.build(&queue, Some(up(&queue, batches[index], &types))).await.unwrap()));
+            }
+            let mark = 5 * width;
+            let filter = Expr::And(vec![
+                compare(CompareOp::NotEq, col(0), col(2 * width)),
+                compare(CompareOp::Gt, col(3 * width), int(3, DataType::Int64)),
+            ]);
+            let input = Input { schema: probe.schema(), types: types.clone(), filter: Some(filter) };
+            let outputs = [0, width + 5, 2 * width + 6, 3 * width + 7, mark];
+            let names = ["row", "text", "view", "code", "mark"];
+            let schema = probe.schema();
+            let fields = names.map(|name| match name {
+                "mark" => Field::new("mark", DataType::Boolean, true),
+                name => schema.field_with_name(name).unwrap().clone().with_nullable(true),
+            });
+            let outputs = outputs.iter().zip(fields).map(|(column, field)| (col(*column), field)).collect();
+            let chain = JoinChain::try_new(input, &joins, Some(&tables), outputs, options.clone()).unwrap();
+            let mut state = chain.start();
+            let mut found = Vec::new();
+            for piece in up(&queue, &probe, &types).pieces(64) {
+                for batch in chain.push(&queue, &mut state, &piece).await.unwrap() {
+                    found.extend(rows(&columnar::download(&queue, &batch).await.unwrap()));
+                }
+            }
+            found.sort();
+            found
+        });
+        let mut expected = Vec::new();
+        let (a, b) = (rows(&one), rows(&two));
+        let ints = |batch: &RecordBatch| -> Vec<i32> {
+            batch.column(1).as_any().downcast_ref::<Int32Array>().unwrap().values().to_vec()
+        };
+        let (dense_one, dense_two) = (ints(&one), ints(&two));
+        let cell = |rows: &[String], row: usize, column: usize| rows[row].split('|').nth(column).unwrap().to_string();
+        for p in 0..150 {
+            for (t, key) in dense_two.iter().enumerate() {
+                if *key != dense_one[p] || p == t {
+                    continue;
+                }
+                // The third join's row is `t`, whose number must be over 3.
+                if t <= 3 {
+                    continue;
+                }
+                let mark = dense_two.contains(&dense_one[t]);
+                expected.push(format!("{p}|{}|{}|{}|{mark}", cell(&a, p, 5), cell(&b, t, 6), cell(&a, t, 7)));
+            }
+        }
+        expected.sort();
+        assert_eq!(actual, expected, "{:?}", options.profile);
+    }
+}
