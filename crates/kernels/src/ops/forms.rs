@@ -276,7 +276,7 @@ const JOIN: &str = "    const G u32 *view = from + (row + offset) * 4;
 ";
 
 /// Stands before the first kernel that calls it. Reads no byte beyond the last bit's.
-const BITS_FROM: &str = "/* The 32 bits from bit `at` on; those from bit `end` on, which lies behind it, are 0. */
+pub(super) const BITS_FROM: &str = "/* The 32 bits from bit `at` on; those from bit `end` on, which lies behind it, are 0. */
 FN u32 bits_from(const G u8 *bits, u64 at, u64 end) {
   u64 byte = at >> 3, bytes = ((end + 7) >> 3) - byte, word = 0;
   u32 count = bytes < 5 ? (u32)bytes : 5;

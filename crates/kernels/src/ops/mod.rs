@@ -2,14 +2,17 @@
 //! Sinks: the loops around generated rows, and what drives them from the host.
 //!
 //! [`Select`] filters and projects, [`Reduce`] aggregates a whole input, [`GroupBy`] aggregates by
-//! keys; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`] replaces codes by values. The objects are pure: they hold kernel texts and no device handle, so a plan can hold them.
+//! keys; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`] replaces codes by values,
+//! [`Concat`] makes one batch of many. The objects are pure: they hold kernel texts and no device handle, so a plan can hold them.
 //! State objects ([`ReduceState`], [`GroupByState`]) hold what lies on the device between batches.
 //! Nothing here knows DataFusion.
 
 mod accumulate;
 mod arrow_form;
 mod compact;
+mod concat;
 mod decode;
+mod dictionary;
 mod forms;
 mod group;
 mod output;
@@ -24,6 +27,7 @@ use arrow::datatypes::SchemaRef;
 use columnar::ColumnType;
 
 pub use arrow_form::ArrowForm;
+pub use concat::Concat;
 pub use decode::Decode;
 pub use group::{GroupBy, GroupByState};
 pub use reduce::{Reduce, ReduceState};
@@ -31,6 +35,18 @@ pub use select::Select;
 
 use crate::codegen::Profile;
 use crate::expr::Expr;
+use crate::{Error, Result};
+
+/// Most rows that one batch may have where 32 bits number them.
+const MOST_ROWS: usize = i32::MAX as usize;
+
+/// Refuses more rows than 32 bits number.
+fn check_rows(operator: &str, rows: usize) -> Result<()> {
+    if rows <= MOST_ROWS {
+        return Ok(());
+    }
+    Err(Error::Unsupported(format!("{operator}: {rows} rows in one batch, the limit is {MOST_ROWS}")))
+}
 
 /// What a sink reads: batches of one source, and the filter that was fused into it. Projections were
 /// substituted into the expressions already.

@@ -152,3 +152,106 @@ pub fn rows(batch: &RecordBatch) -> Vec<String> {
         .map(|row| formatters.iter().map(|formatter| formatter.value(row).to_string()).collect::<Vec<_>>().join("|"))
         .collect()
 }
+
+/// A column of every kind, `n` rows, those from `first` on of an endless table: NULLs, ties, extremes, long strings with
+/// common beginnings, bytes of 0, both zeros and NaNs.
+pub fn table(first: usize, n: usize) -> RecordBatch {
+    use arrow::array::*;
+    use arrow::datatypes::*;
+    let null = |i: usize, salt: u64| random(i, salt).is_multiple_of(5);
+    let optional = |i: usize, salt: u64| (!null(i, salt)).then(|| random(i, salt + 100));
+    let rows = || first..first + n;
+    let long = "common beginning ".repeat(300);
+    let text = |i: usize| match random(i, 1) % 40 {
+        0 => long.clone(),
+        1 => format!("{long}{}", random(i, 2) % 3),
+        2..6 => String::new(),
+        6 => "a".into(),
+        7 => "a\0".into(),
+        8 => "a\0\0\0\0\0\0\0\0\0".into(),
+        9 => "\0".into(),
+        10 => "a common prefix of many".into(),
+        11..20 => format!("a common prefix of many {}", random(i, 2) % 20),
+        other => format!("wörd {} {}", random(i, 3) % 1000, "y".repeat((other % 20) as usize)),
+    };
+    let strings: Vec<Option<String>> = rows().map(|i| (!null(i, 4)).then(|| text(i))).collect();
+    let float = |x: u64| match x % 12 {
+        0 => 0.0,
+        1 => -0.0,
+        2 => f64::NAN,
+        3 => -f64::NAN,
+        4 => f64::INFINITY,
+        5 => f64::NEG_INFINITY,
+        6 => f64::from_bits(0x7ff0_0000_0000_0001),
+        7 => f64::from_bits(1),
+        _ => (x >> 40) as f64 - 1e6,
+    };
+    let extreme = |x: u64| match x % 7 {
+        0 => i64::MIN,
+        1 => i64::MAX,
+        2 => -1,
+        3 => 0,
+        _ => (x >> 8) as i64 - (1 << 54),
+    };
+    let words = ["red", "green", "", "a longer colour than twelve bytes", "a longer colour than twelve", "gr\0"];
+    let word = |i: usize, salt: u64| (!null(i, salt)).then(|| words[(random(i, salt) >> 8) as usize % words.len()]);
+    let wide = |i: usize| optional(i, 20).map(|x| i128::from(extreme(x)) << (x % 60));
+    let numbers: PrimitiveDictionaryBuilder<Int16Type, Int64Type> = rows().fold(Default::default(), |mut builder, i| {
+        builder.append_option(optional(i, 21).map(|x| extreme(x % 60)));
+        builder
+    });
+    let mut numbers = numbers;
+    batch(vec![
+        ("row", Arc::new(Int32Array::from_iter_values(rows().map(|i| i as i32))) as ArrayRef, false),
+        ("i8", Arc::new(rows().map(|i| optional(i, 22).map(|x| x as i8)).collect::<Int8Array>()), true),
+        ("u16", Arc::new(UInt16Array::from_iter_values(rows().map(|i| random(i, 23) as u16))), false),
+        ("i32", Arc::new(rows().map(|i| optional(i, 24).map(|x| (x % 9) as i32 - 4)).collect::<Int32Array>()), true),
+        ("i64", Arc::new(rows().map(|i| optional(i, 25).map(extreme)).collect::<Int64Array>()), true),
+        ("u64", Arc::new(UInt64Array::from_iter_values(rows().map(|i| extreme(random(i, 26)) as u64))), false),
+        ("f32", Arc::new(rows().map(|i| optional(i, 27).map(|x| float(x) as f32)).collect::<Float32Array>()), true),
+        ("f64", Arc::new(rows().map(|i| optional(i, 28).map(float)).collect::<Float64Array>()), true),
+        ("flag", Arc::new(rows().map(|i| optional(i, 29).map(|x| x.is_multiple_of(3))).collect::<BooleanArray>()), true),
+        ("sure", Arc::new(BooleanArray::from_iter(rows().map(|i| Some(random(i, 30).is_multiple_of(2))))), false),
+        ("date", Arc::new(rows().map(|i| optional(i, 31).map(|x| (x % 1000) as i32)).collect::<Date32Array>()), true),
+        ("decimal", Arc::new(rows().map(wide).collect::<Decimal128Array>().with_precision_and_scale(38, 2).unwrap()), true),
+        ("text", Arc::new(StringArray::from(strings.clone())), true),
+        ("large", Arc::new(LargeStringArray::from_iter_values(rows().map(text))), false),
+        ("view", Arc::new(StringViewArray::from_iter(strings.clone())), true),
+        (
+            "bytes",
+            Arc::new(BinaryArray::from_iter(
+                strings.iter().map(|text| text.as_ref().map(|text| &text.as_bytes()[..text.len().min(3)])),
+            )),
+            true,
+        ),
+        (
+            "fixed",
+            Arc::new(
+                FixedSizeBinaryArray::try_from_sparse_iter_with_size(
+                    rows().map(|i| optional(i, 32).map(|x| (x % 300).to_be_bytes()[3..].to_vec())),
+                    5,
+                )
+                .unwrap(),
+            ),
+            true,
+        ),
+        ("word", Arc::new(rows().map(|i| word(i, 33)).collect::<DictionaryArray<Int8Type>>()), true),
+        ("number", Arc::new(numbers.finish()), true),
+        ("nothing", Arc::new(NullArray::new(n)), true),
+    ])
+}
+
+/// The rows of `whole` in batches of `sizes`, uploaded one by one; every other one is a slice of a longer batch.
+pub fn pieces(queue: &Queue, whole: &RecordBatch, sizes: &[usize], types: &[ColumnType]) -> Vec<DeviceBatch> {
+    let mut at = 0;
+    let piece = |(index, size): (usize, &usize)| {
+        let first = at;
+        at += size;
+        if index % 2 == 0 {
+            return up(queue, &whole.slice(first, *size), types);
+        }
+        let (before, after) = (first.min(13), (whole.num_rows() - first - size).min(7));
+        up(queue, &whole.slice(first - before, before + size + after), types).slice(before, *size)
+    };
+    sizes.iter().enumerate().map(piece).collect()
+}

@@ -15,7 +15,6 @@
 //! outer one at the end as an input of their own.
 
 mod best;
-mod dictionary;
 mod key;
 mod plan;
 mod table;
@@ -29,6 +28,7 @@ use device::{Arg, Buffer, Grid, Queue};
 use super::Options;
 use super::accumulate::Accumulators;
 use super::compact::Survivors;
+use super::dictionary;
 use super::output::Buffers;
 use super::primitives::{LoadedPrimitives, Primitives};
 use super::program::{Loaded, Program, check_row, group_size, spread, word};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Codes as keys: one numbering for all batches.
+//! Codes of several batches: one numbering for all of them.
 //!
 //! The batches of a resident table share a dictionary, or have longer and longer ones of the same
 //! beginning. Where batches come from elsewhere too, their codes are rewritten to the first one's
@@ -8,13 +8,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeBinaryArray, RecordBatch};
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{DeviceBatch, DeviceColumn, download, upload};
 use device::Queue;
 
-use crate::ops::primitives::LoadedPrimitives;
+use super::primitives::LoadedPrimitives;
 use crate::{Error, Result};
 
 /// Makes the codes of `column` agree with the dictionary `known`, which may become a longer one. The
@@ -66,7 +66,7 @@ pub(super) async fn agree(
     }
     if old_binary.len() + missing.len() > most {
         return Err(Error::Unsupported(format!(
-            "batches with different dictionaries of together {} values as keys, {most} being the most that their bounds allow, have no device form",
+            "batches with different dictionaries of together {} values, {most} being the most that their codes allow, have no device form",
             old_binary.len() + missing.len()
         )));
     }
@@ -104,16 +104,19 @@ async fn values(queue: &Queue, dictionary: &DeviceColumn) -> Result<ArrayRef> {
     Ok(download(queue, &batch).await?.column(0).clone())
 }
 
+/// The bytes of each value: of strings their own, of values of a fixed width their memory.
 fn bytes(values: &ArrayRef) -> Result<ArrayRef> {
     let binary = match values.data_type() {
         DataType::Utf8View => cast(values, &DataType::LargeUtf8).and_then(|text| cast(&text, &DataType::LargeBinary)),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
-            cast(values, &DataType::LargeBinary)
-        }
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => cast(values, &DataType::LargeBinary),
+        DataType::BinaryView | DataType::FixedSizeBinary(_) => cast(values, &DataType::LargeBinary),
         other => {
-            return Err(Error::Unsupported(format!(
-                "batches with different dictionaries of {other} as keys have no device form"
-            )));
+            let (data, width) = (values.to_data(), other.primitive_width().unwrap_or(0));
+            let ([buffer], true) = (data.buffers(), width > 0) else {
+                return Err(Error::Unsupported(format!("batches with different dictionaries of {other} have no device form")));
+            };
+            let memory = buffer.slice_with_length(data.offset() * width, values.len() * width);
+            FixedSizeBinaryArray::try_new(width as i32, memory, None).and_then(|fixed| cast(&fixed, &DataType::LargeBinary))
         }
     };
     Ok(binary.map_err(columnar::Error::from)?)
