@@ -3,7 +3,7 @@
 //!
 //! [`Select`] filters and projects, [`Reduce`] aggregates a whole input, [`GroupBy`] aggregates by
 //! keys; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`] replaces codes by values,
-//! [`Concat`] makes one batch of many. The objects are pure: they hold kernel texts and no device handle, so a plan can hold them.
+//! [`Concat`] makes one batch of many, [`Take`] gathers rows. The objects are pure: they hold kernel texts and no device handle, so a plan can hold them.
 //! State objects ([`ReduceState`], [`GroupByState`]) hold what lies on the device between batches.
 //! Nothing here knows DataFusion.
 
@@ -22,6 +22,7 @@ mod project;
 mod reduce;
 mod select;
 mod source;
+mod take;
 
 use arrow::datatypes::SchemaRef;
 use columnar::ColumnType;
@@ -32,6 +33,7 @@ pub use decode::Decode;
 pub use group::{GroupBy, GroupByState};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
+pub use take::Take;
 
 use crate::codegen::Profile;
 use crate::expr::Expr;

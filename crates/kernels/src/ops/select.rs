@@ -212,7 +212,7 @@ fn plan(source: &mut Source, filtered: bool, index: usize, expr: Expr, field: &F
 }
 
 /// A gathered column that shares the dictionary, or heap and bases, of its origin.
-fn share(
+pub(super) fn share(
     queue: &Queue,
     primitives: &LoadedPrimitives<'_>,
     ty: &ColumnType,
