@@ -2,9 +2,9 @@
 //! Sinks: the loops around generated rows, and what drives them from the host.
 //!
 //! [`Select`] filters and projects, [`Reduce`] aggregates a whole input, [`GroupBy`] aggregates by
-//! keys; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`] replaces codes by values,
+//! keys, [`Sort`] orders; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`] replaces codes by values,
 //! [`Concat`] makes one batch of many, [`Take`] gathers rows. The objects are pure: they hold kernel texts and no device handle, so a plan can hold them.
-//! State objects ([`ReduceState`], [`GroupByState`]) hold what lies on the device between batches.
+//! State objects ([`ReduceState`], [`GroupByState`], [`SortState`]) hold what lies on the device between batches.
 //! Nothing here knows DataFusion.
 
 mod accumulate;
@@ -21,6 +21,7 @@ mod program;
 mod project;
 mod reduce;
 mod select;
+mod sort;
 mod source;
 mod take;
 
@@ -33,6 +34,7 @@ pub use decode::Decode;
 pub use group::{GroupBy, GroupByState};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
+pub use sort::{Sort, SortKey, SortState};
 pub use take::Take;
 
 use crate::codegen::Profile;
