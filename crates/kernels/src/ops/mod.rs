@@ -2,9 +2,10 @@
 //! Sinks: the loops around generated rows, and what drives them from the host.
 //!
 //! [`Select`] filters and projects, [`Reduce`] aggregates a whole input, [`GroupBy`] aggregates by
-//! keys; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`] replaces codes by values,
-//! [`Concat`] makes one batch of many. The objects are pure: they hold kernel texts and no device handle, so a plan can hold them.
-//! State objects ([`ReduceState`], [`GroupByState`]) hold what lies on the device between batches.
+//! keys, [`Sort`] orders, [`JoinChain`] and [`Mark`] join; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`]
+//! replaces codes by values, [`Concat`] makes one batch of many, [`Take`] gathers rows. The objects are pure: they hold kernel
+//! texts and no device handle, so a plan can hold them; only joins that are about to run hold their tables.
+//! State objects ([`ReduceState`], [`GroupByState`], [`SortState`]) hold what lies on the device between batches.
 //! Nothing here knows DataFusion.
 
 mod accumulate;
@@ -22,7 +23,9 @@ mod program;
 mod project;
 mod reduce;
 mod select;
+mod sort;
 mod source;
+mod take;
 
 use arrow::datatypes::SchemaRef;
 use columnar::ColumnType;
@@ -34,6 +37,8 @@ pub use group::{GroupBy, GroupByState};
 pub use join::{ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, MarkState, Probe, ProbeState};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
+pub use sort::{Sort, SortKey, SortState};
+pub use take::Take;
 
 use crate::codegen::Profile;
 use crate::expr::Expr;

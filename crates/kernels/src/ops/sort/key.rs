@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keys as numbers: fields of words of 64 bits whose order is that of the keys.
+//!
+//! A key is a bit that tells NULL from values, where it may be NULL, and its value as an unsigned number of as many bits as its
+//! bounds need: integers less their least value, floats in IEEE's total order, 128-bit integers as two numbers, strings as
+//! their rank. A descending key inverts the bits of its value. Fields stand in the keys' order, most significant first, as
+//! many to a word as fit.
+
+use columnar::{ColumnType, Layout};
+
+use super::SortKey;
+use crate::Result;
+use crate::codegen::{CType, Params, Profile, RowWriter, Value};
+use crate::expr::Expr;
+
+/// A key over a column of the batch that is sorted.
+#[derive(Debug, Clone)]
+pub(super) struct Key {
+    pub column: usize,
+    pub ctype: CType,
+    nullable: bool,
+    /// Of integers.
+    range: Option<(i128, i128)>,
+    descending: bool,
+    nulls_first: bool,
+    /// Whether strings are codes of a dictionary, whose values have the ranks.
+    coded: bool,
+}
+
+/// Some bits of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Field {
+    /// Position among the keys.
+    key: usize,
+    part: Part,
+    bits: u32,
+    /// Lowest bits of the part that are left out.
+    dropped: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Whether there is a value.
+    Validity,
+    Value,
+    /// Of 128 bits.
+    High,
+    Low,
+    /// First bytes of a string.
+    Prefix,
+}
+
+impl Key {
+    /// The key `of`, which lies in a column.
+    pub fn plan(column: usize, types: &[ColumnType], of: &SortKey, profile: Profile) -> Result<Key> {
+        let mut params = Params::new();
+        let value = RowWriter::new(types, profile, &mut params).eval(&Expr::Column(column))?;
+        let coded = types.get(column).is_some_and(|ty| matches!(ty.layout, Layout::Dictionary { .. }));
+        // What is always NULL orders nothing.
+        let (ctype, nullable) = if value.is_null() { (CType::Bool, false) } else { (value.ctype, value.valid.is_some()) };
+        let range = match value.ctype {
+            _ if value.is_null() => Some((0, 0)),
+            CType::Bool => Some((0, 1)),
+            _ => value.range(),
+        };
+        Ok(Key { column, ctype, nullable, range, descending: of.descending, nulls_first: of.nulls_first, coded })
+    }
+
+    /// Whether the key's order is that of ranks.
+    pub fn is_str(&self) -> bool {
+        self.ctype == CType::Str
+    }
+
+    /// Bits of the value, at most 128.
+    fn bits(&self) -> u32 {
+        match (self.ctype, self.range) {
+            (CType::Str, _) => u32::BITS,
+            (CType::F32 | CType::F64, _) | (_, None) => self.ctype.width() as u32 * 8,
+            (_, Some((least, most))) => i128::BITS - (most.wrapping_sub(least) as u128).leading_zeros(),
+        }
+    }
+
+    /// Appends the key's fields, most significant first.
+    fn fields(&self, key: usize, fields: &mut Vec<Field>) {
+        let mut add = |part, bits| fields.push(Field { key, part, bits, dropped: 0 });
+        if self.nullable {
+            add(Part::Validity, 1);
+        }
+        match self.bits() {
+            0 => {}
+            bits @ 1..=64 => add(Part::Value, bits),
+            _ => {
+                add(Part::High, u64::BITS);
+                add(Part::Low, u64::BITS);
+            }
+        }
+    }
+
+    /// C for a field of the writer's row, `index`: 0 below NULL, so that NULLs are equal.
+    fn field(&self, writer: &mut RowWriter<'_>, field: &Field, index: &str) -> Result<String> {
+        let value = writer.eval(&Expr::Column(self.column))?;
+        let valid = value.valid_code().to_owned();
+        if field.part == Part::Validity {
+            return Ok(if self.nulls_first { format!("(u64){valid}") } else { format!("(u64)!{valid}") });
+        }
+        let code = match self.ctype {
+            CType::Str if field.part == Part::Prefix => format!("str_chunk({0}.p, {0}.len, 0)", value.code),
+            CType::Str => {
+                let ranks = writer.params().named(&ranks(field.key), "const G u32 *RESTRICT");
+                match self.coded {
+                    true => format!("(u64){ranks}[{}]", writer.code(self.column)?.code),
+                    false => format!("(u64){ranks}[{index}]"),
+                }
+            }
+            _ => self.number(&value, field.part),
+        };
+        let code = match (self.descending, field.bits + field.dropped) {
+            (false, _) => format!("({code})"),
+            (true, u64::BITS) => format!("~({code})"),
+            (true, bits) => format!("({:#x}UL - ({code}))", (1u64 << bits) - 1),
+        };
+        let code = if field.dropped == 0 { code } else { format!("({code} >> {})", field.dropped) };
+        Ok(if valid == "1" { code } else { format!("({valid} ? {code} : (u64)0)") })
+    }
+
+    /// C for the bits of a value that is no string.
+    fn number(&self, value: &Value, part: Part) -> String {
+        let code = &value.code;
+        let sign = "(u64)0x8000000000000000UL";
+        let least = self.range.map_or(0, |(least, _)| least) as u64;
+        match (self.ctype, part) {
+            (CType::F64, _) => format!("(u64)f64_key({code}) ^ {sign}"),
+            (CType::F32, _) => format!("(u64)((u32)f32_key({code}) ^ 0x80000000u)"),
+            (CType::I128, Part::High) => format!("{code}.hi ^ {sign}"),
+            (CType::I128, Part::Low) => format!("{code}.lo"),
+            (CType::I128, _) => format!("{code}.lo - (u64){least:#x}UL"),
+            (CType::Bool | CType::U8 | CType::U16 | CType::U32 | CType::U64, _) => format!("(u64){code} - (u64){least:#x}UL"),
+            _ => format!("(u64)(i64){code} - (u64){least:#x}UL"),
+        }
+    }
+}
+
+/// The words of the keys, most significant first; none where no key orders anything.
+pub(super) fn words(keys: &[Key]) -> Vec<Vec<Field>> {
+    let mut fields = vec![];
+    for (index, key) in keys.iter().enumerate() {
+        key.fields(index, &mut fields);
+    }
+    let mut words: Vec<Vec<Field>> = vec![];
+    let mut room = 0;
+    for field in fields {
+        match words.last_mut() {
+            Some(word) if field.bits <= room => word.push(field),
+            _ => {
+                room = u64::BITS;
+                words.push(vec![field]);
+            }
+        }
+        room -= field.bits;
+    }
+    words
+}
+
+/// One word by which rows of different batches can be compared, and whether it tells all that the keys tell. Otherwise rows
+/// that agree in it may differ in the keys.
+pub(super) fn coarse(keys: &[Key]) -> (Vec<Field>, bool) {
+    let mut fields = vec![];
+    for (index, key) in keys.iter().enumerate() {
+        key.fields(index, &mut fields);
+    }
+    let (mut word, mut room, mut exact) = (vec![], u64::BITS, true);
+    for mut field in fields {
+        if keys.get(field.key).is_some_and(Key::is_str) && field.part == Part::Value {
+            (field.part, field.bits, exact) = (Part::Prefix, u64::BITS, false);
+        }
+        if room == 0 {
+            return (word, false);
+        }
+        field.dropped = field.bits.saturating_sub(room);
+        field.bits -= field.dropped;
+        room -= field.bits;
+        exact &= field.dropped == 0;
+        word.push(field);
+        if !exact {
+            break;
+        }
+    }
+    (word, exact)
+}
+
+/// Appends the statements for a word of the writer's row `index`; C for it.
+pub(super) fn word(writer: &mut RowWriter<'_>, keys: &[Key], fields: &[Field], index: &str) -> Result<String> {
+    let mut shift: u32 = fields.iter().map(|field| field.bits).sum();
+    let mut parts = Vec::with_capacity(fields.len());
+    for field in fields {
+        shift -= field.bits;
+        let Some(key) = keys.get(field.key) else { continue };
+        let code = key.field(writer, field, index)?;
+        parts.push(if shift == 0 { code } else { format!("{code} << {shift}") });
+    }
+    Ok(if parts.is_empty() { "0".into() } else { parts.join(" | ") })
+}
+
+/// The kernels' name for the ranks of a key's strings.
+pub(super) fn ranks(key: usize) -> String {
+    format!("ranks{key}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(ctype: CType, nullable: bool, range: Option<(i128, i128)>) -> Key {
+        Key { column: 0, ctype, nullable, range, descending: false, nulls_first: false, coded: false }
+    }
+
+    #[test]
+    fn fields_share_words_where_they_fit() {
+        let bits =
+            |keys: &[Key]| words(keys).iter().map(|word| word.iter().map(|field| field.bits).collect()).collect::<Vec<Vec<_>>>();
+        let small = || key(CType::I32, false, Some((-8, 7)));
+        let whole = key(CType::I64, true, Some((i64::MIN.into(), i64::MAX.into())));
+        assert_eq!(bits(&[small(), small(), key(CType::Str, true, None)]), [[4, 4, 1, 32]]);
+        assert_eq!(bits(&[whole, small()]), [vec![1], vec![64], vec![4]]);
+        assert_eq!(bits(&[key(CType::I128, false, None), small()]), [vec![64], vec![64], vec![4]]);
+        assert_eq!(bits(&[key(CType::I128, true, Some((0, 1 << 40)))]), [[1, 41]]);
+        assert_eq!(bits(&[key(CType::Bool, false, Some((0, 0)))]), Vec::<Vec<u32>>::new());
+        assert_eq!(bits(&[]), Vec::<Vec<u32>>::new());
+    }
+
+    #[test]
+    fn a_coarse_word_has_the_first_bits() {
+        let bits = |keys: &[Key]| {
+            let (fields, exact) = coarse(keys);
+            (fields.iter().map(|field| (field.bits, field.dropped)).collect::<Vec<_>>(), exact)
+        };
+        let small = || key(CType::I32, false, Some((-8, 7)));
+        let whole = || key(CType::I64, true, Some((i64::MIN.into(), i64::MAX.into())));
+        assert_eq!(bits(&[small(), small()]), (vec![(4, 0), (4, 0)], true));
+        assert_eq!(bits(&[whole()]), (vec![(1, 0), (63, 1)], false));
+        assert_eq!(bits(&[small(), key(CType::Str, true, None), small()]), (vec![(4, 0), (1, 0), (59, 5)], false));
+        assert_eq!(bits(&[key(CType::I64, false, None), small()]), (vec![(64, 0)], false));
+        assert_eq!(bits(&[key(CType::I128, false, None)]), (vec![(64, 0)], false));
+        assert_eq!(bits(&[]), (vec![], true));
+    }
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stable sorting of words of 64 bits, each with the number of a row, by digits of 8 bits.
+//!
+//! From the least significant digit to the most, leaving out digits in which all words agree: each tile counts its digits, a
+//! scan over digits and tiles says where each tile's words of a digit go, and each tile moves its words there in their order.
+//! In the cpu profile a tile is the contiguous run of one item. In the gpu profile it is [`ROWS_PER_ITEM`] words for each item
+//! of a group, which are first ordered within the tile: by each half of the digit, items count their own consecutive words,
+//! a scan of the counts gives each word its place (Satish, Harris and Garland, 2009), and so neighbours are written by
+//! neighbours. No rank comes from an atomic. Shared memory: 78 bytes for each item, and 3 KiB.
+
+use device::{Arg, Buffer, Grid, Queue};
+
+use crate::codegen::{Params, Profile};
+use crate::ops::Options;
+use crate::ops::primitives::LoadedPrimitives;
+use crate::ops::program::{Kernel, Loaded, Program, group_size, run_of_rows, spread, word};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+const RANGE: usize = 0;
+const COUNT: usize = 1;
+const SCATTER: usize = 2;
+
+/// Bits of a digit, and its values.
+const DIGIT_BITS: u32 = 8;
+const DIGITS: usize = 1 << DIGIT_BITS;
+/// Words of a tile for each item of a group, in the gpu profile.
+const ROWS_PER_ITEM: usize = 8;
+
+/// The fixed kernels.
+#[derive(Debug, Clone)]
+pub(super) struct Radix {
+    program: Program,
+    options: Options,
+}
+
+/// Words, and the number of a row for each.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    /// 64 bits each.
+    pub words: Buffer,
+    /// 32 bits each.
+    pub rows: Buffer,
+}
+
+/// What the words of a column have in common.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    least: u64,
+    most: u64,
+    /// Bits in which not all words agree.
+    varying: u64,
+}
+
+impl Radix {
+    pub fn try_new(options: &Options) -> Result<Radix> {
+        let kernel = |name: &str, named: &[(&str, &str)], cpu: String, gpu: &str| {
+            let mut params = Params::new();
+            params.need(Section::Base);
+            for (name, c_type) in named {
+                params.named(name, c_type);
+            }
+            let body = match options.profile {
+                Profile::Cpu => cpu,
+                Profile::Gpu => gpu
+                    .replace("ITEMS", &options.group_size.to_string())
+                    .replace("TILE", &tile(options).to_string())
+                    .replace("EACH", &ROWS_PER_ITEM.to_string()),
+            };
+            Kernel::new(name, params, body.replace("DIGITS", &DIGITS.to_string()))
+        };
+        let words = ("words", "const G u64 *RESTRICT");
+        let digit = [("base", "u64"), ("shift", "u32"), ("n", "u64")];
+        let count: Vec<_> = [words, ("counts", "G u64 *RESTRICT")].into_iter().chain(digit).collect();
+        let scatter: Vec<_> = [
+            words,
+            ("rows", "const G u32 *RESTRICT"),
+            ("starts", "const G u64 *RESTRICT"),
+            ("to_words", "G u64 *RESTRICT"),
+            ("to_rows", "G u32 *RESTRICT"),
+        ]
+        .into_iter()
+        .chain(digit)
+        .collect();
+        let run = run_of_rows("n");
+        let kernels = vec![
+            kernel("radix_range", &[words, ("extent", "G u64 *"), ("n", "u64")], format!("{run}{RANGE_CPU}"), RANGE_GPU),
+            kernel("radix_count", &count, format!("{run}{COUNT_CPU}"), COUNT_GPU),
+            kernel("radix_scatter", &scatter, format!("{run}{SCATTER_CPU}"), SCATTER_GPU),
+        ];
+        Ok(Radix { program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
+    }
+
+    /// The program as it is compiled.
+    pub fn text(&self) -> &str {
+        self.program.text()
+    }
+
+    /// Names and texts of the kernels.
+    pub fn kernel_text(&self) -> Vec<(String, String)> {
+        self.program.kernel_text()
+    }
+
+    pub async fn load(&self, queue: &Queue) -> Result<LoadedRadix<'_>> {
+        Ok(LoadedRadix { loaded: self.program.load(queue).await?, options: &self.options })
+    }
+}
+
+/// The fixed kernels on a device.
+pub(super) struct LoadedRadix<'a> {
+    loaded: Loaded<'a>,
+    options: &'a Options,
+}
+
+impl LoadedRadix<'_> {
+    /// Sorts `n` pairs by their words; pairs of equal words keep their order. Waits once, for what the words have in common.
+    pub async fn sort(&self, queue: &Queue, primitives: &LoadedPrimitives<'_>, pairs: Pairs, n: usize) -> Result<Pairs> {
+        if n < 2 {
+            return Ok(pairs);
+        }
+        let (base, shifts) = self.extent(queue, &pairs.words, n).await?.digits();
+        let mut from = pairs;
+        let mut to = match shifts.is_empty() {
+            true => return Ok(from),
+            false => Pairs { words: queue.alloc(n * size_of::<u64>())?, rows: queue.alloc(n * size_of::<u32>())? },
+        };
+        let grid = self.grid(queue, n)?;
+        let counts = queue.alloc((DIGITS * grid.groups as usize + 1) * size_of::<u64>())?;
+        let control = queue.alloc(size_of::<u64>())?;
+        for shift in shifts {
+            let digit = [("base", Arg::U64(base)), ("shift", Arg::U32(shift)), ("n", Arg::U64(n as u64))];
+            let mut named = vec![("words", Arg::Buffer(&from.words)), ("counts", Arg::Buffer(&counts))];
+            named.extend(digit);
+            self.loaded.launch(queue, COUNT, grid, named)?;
+            primitives.offsets(queue, &counts, 0, DIGITS * grid.groups as usize, 0, &control, 0)?;
+            let mut named = vec![
+                ("words", Arg::Buffer(&from.words)),
+                ("rows", Arg::Buffer(&from.rows)),
+                ("starts", Arg::Buffer(&counts)),
+                ("to_words", Arg::Buffer(&to.words)),
+                ("to_rows", Arg::Buffer(&to.rows)),
+            ];
+            named.extend(digit);
+            self.loaded.launch(queue, SCATTER, grid, named)?;
+            std::mem::swap(&mut from, &mut to);
+        }
+        Ok(from)
+    }
+
+    async fn extent(&self, queue: &Queue, words: &Buffer, n: usize) -> Result<Extent> {
+        let extent = queue.alloc(3 * size_of::<u64>())?;
+        let nothing: Vec<u8> = [u64::MAX, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+        queue.write(&extent, 0, &nothing)?;
+        let named = vec![("words", Arg::Buffer(words)), ("extent", Arg::Buffer(&extent)), ("n", Arg::U64(n as u64))];
+        self.loaded.launch(queue, RANGE, spread(queue, self.options, n), named)?;
+        let answer = queue.read(&extent, 0..extent.len()).await?;
+        Ok(Extent { least: word(&answer, 0)?, most: word(&answer, 1)?, varying: word(&answer, 2)? })
+    }
+
+    /// A group for each tile.
+    fn grid(&self, queue: &Queue, n: usize) -> Result<Grid> {
+        match self.options.profile {
+            Profile::Cpu => Ok(spread(queue, self.options, n)),
+            Profile::Gpu => {
+                let groups = u32::try_from(n.div_ceil(tile(self.options)));
+                let groups = groups.map_err(|_| Error::Internal(format!("{n} words in one sort")))?;
+                Ok(Grid { groups, group_size: group_size(self.options) })
+            }
+        }
+    }
+}
+
+impl Extent {
+    /// What is to be subtracted from words, and the digits that order them then: those in which words differ, or those that
+    /// hold the difference between least and most where they are fewer.
+    fn digits(&self) -> (u64, Vec<u32>) {
+        let differ = |varying: u64| (0..u64::BITS).step_by(DIGIT_BITS as usize).filter(move |shift| varying >> shift & 255 != 0);
+        let (as_they_are, span) = (differ(self.varying), self.most - self.least);
+        // All digits up to the span's highest one.
+        let subtracted = (0..u64::BITS - span.leading_zeros()).step_by(DIGIT_BITS as usize);
+        match subtracted.clone().count() < as_they_are.clone().count() {
+            true => (self.least, subtracted.collect()),
+            false => (0, as_they_are.collect()),
+        }
+    }
+}
+
+/// Words of a tile in the gpu profile.
+fn tile(options: &Options) -> usize {
+    options.group_size as usize * ROWS_PER_ITEM
+}
+
+const RANGE_CPU: &str = "  u64 least = NO_ROW, most = 0, varying = 0, first = words[0];
+  for (u64 i = begin; i < end; ++i) {
+    u64 value = words[i];
+    least = value < least ? value : least;
+    most = value > most ? value : most;
+    varying |= value ^ first;
+  }
+  A_MIN64(&extent[0], least);
+  A_MAX64(&extent[1], most);
+  A_OR64(&extent[2], varying);
+";
+
+const RANGE_GPU: &str = "  SHARED(u64, leasts, ITEMS);
+  SHARED(u64, mosts, ITEMS);
+  SHARED(u64, all, ITEMS);
+  u32 l = LID();
+  u64 least = NO_ROW, most = 0, varying = 0, first = words[0];
+  for (u64 i = GID(); i < n; i += GSZ()) {
+    u64 value = words[i];
+    least = value < least ? value : least;
+    most = value > most ? value : most;
+    varying |= value ^ first;
+  }
+  leasts[l] = least;
+  mosts[l] = most;
+  all[l] = varying;
+  SYNC();
+  for (u32 d = ITEMS / 2; d > 0; d >>= 1) {
+    if (l < d) {
+      leasts[l] = leasts[l + d] < leasts[l] ? leasts[l + d] : leasts[l];
+      mosts[l] = mosts[l + d] > mosts[l] ? mosts[l + d] : mosts[l];
+      all[l] |= all[l + d];
+    }
+    SYNC();
+  }
+  if (l == 0) {
+    A_MIN64(&extent[0], leasts[0]);
+    A_MAX64(&extent[1], mosts[0]);
+    A_OR64(&extent[2], all[0]);
+  }
+";
+
+/// Counts lie by digit, then by tile, behind one word that the scan needs.
+const COUNT_CPU: &str = "  u32 own[DIGITS];
+  for (u32 d = 0; d < DIGITS; ++d) own[d] = 0;
+  for (u64 i = begin; i < end; ++i) ++own[(words[i] - base) >> shift & 255];
+  if (GRP() == 0) counts[0] = 0;
+  for (u32 d = 0; d < DIGITS; ++d) counts[1 + (u64)d * NGRP() + GRP()] = own[d];
+";
+
+const COUNT_GPU: &str = "  SHARED(u32, own, DIGITS);
+  u32 l = LID();
+  u64 tile = (u64)GRP() * TILE;
+  for (u32 d = l; d < DIGITS; d += ITEMS) own[d] = 0;
+  SYNC();
+  for (u32 i = l; i < TILE; i += ITEMS)
+    if (tile + i < n) A_ADD32(&own[(words[tile + i] - base) >> shift & 255], 1u);
+  SYNC();
+  if (GRP() == 0 && l == 0) counts[0] = 0;
+  for (u32 d = l; d < DIGITS; d += ITEMS) counts[1 + (u64)d * NGRP() + GRP()] = own[d];
+";
+
+const SCATTER_CPU: &str = "  u64 next[DIGITS];
+  for (u32 d = 0; d < DIGITS; ++d) next[d] = starts[(u64)d * NGRP() + GRP()];
+  for (u64 i = begin; i < end; ++i) {
+    u64 value = words[i], at = next[(value - base) >> shift & 255]++;
+    to_words[at] = value;
+    to_rows[at] = rows[i];
+  }
+";
+
+/// What lies past the last word has the greatest digit, and so stays last.
+const SCATTER_GPU: &str = "  SHARED(u8, digits, TILE);
+  SHARED(u16, order, TILE);
+  SHARED(u16, ordered, TILE);
+  SHARED(u16, places, 16 * ITEMS);
+  SHARED(u32, sums, ITEMS);
+  SHARED(u64, digit_starts, DIGITS);
+  u32 l = LID();
+  u64 tile = (u64)GRP() * TILE;
+  u32 count = n - tile < TILE ? (u32)(n - tile) : TILE;
+  for (u32 i = l; i < TILE; i += ITEMS) {
+    digits[i] = i < count ? (u8)((words[tile + i] - base) >> shift & 255) : 255;
+    order[i] = (u16)i;
+  }
+  SYNC();
+  for (u32 upper = 0; upper < 2; ++upper) {
+    for (u32 d = 0; d < 16; ++d) places[d * ITEMS + l] = 0;
+    for (u32 k = 0; k < EACH; ++k) {
+      u32 i = upper ? ordered[l * EACH + k] : order[l * EACH + k];
+      ++places[(digits[i] >> (4 * upper) & 15) * ITEMS + l];
+    }
+    SYNC();
+    u32 sum = 0;
+    for (u32 k = 0; k < 16; ++k) sum += places[l * 16 + k];
+    sums[l] = sum;
+    SYNC();
+    for (u32 d = 1; d < ITEMS; d <<= 1) {
+      u32 before = l >= d ? sums[l - d] : 0;
+      SYNC();
+      sums[l] += before;
+      SYNC();
+    }
+    u32 at = sums[l] - sum;
+    for (u32 k = 0; k < 16; ++k) {
+      u32 width = places[l * 16 + k];
+      places[l * 16 + k] = (u16)at;
+      at += width;
+    }
+    SYNC();
+    for (u32 k = 0; k < EACH; ++k) {
+      u32 i = upper ? ordered[l * EACH + k] : order[l * EACH + k];
+      u32 place = places[(digits[i] >> (4 * upper) & 15) * ITEMS + l]++;
+      if (upper) order[place] = (u16)i;
+      else ordered[place] = (u16)i;
+    }
+    SYNC();
+  }
+  for (u32 p = l; p < TILE; p += ITEMS) {
+    u32 d = digits[order[p]];
+    if (p == 0 || digits[order[p - 1]] != d) digit_starts[d] = starts[(u64)d * NGRP() + GRP()] - p;
+  }
+  SYNC();
+  for (u32 p = l; p < count; p += ITEMS) {
+    u32 i = order[p];
+    u64 at = digit_starts[digits[i]] + p;
+    to_words[at] = words[tile + i];
+    to_rows[at] = rows[tile + i];
+  }
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_as_few_as_order_the_words() {
+        let digits = |least: u64, most: u64, varying: u64| Extent { least, most, varying }.digits();
+        assert_eq!(digits(7, 7, 0), (0, vec![]));
+        assert_eq!(digits(0, 255, 255), (0, vec![0]));
+        assert_eq!(digits(1 << 16, 3 << 16, 3 << 16), (0, vec![16]));
+        // Around zero all bits of a signed value vary, and one digit holds the difference.
+        let (least, most) = ((1 << 63) - 5, (1 << 63) + 5);
+        assert_eq!(digits(least, most, u64::MAX), (least, vec![0]));
+        assert_eq!(digits(0, u64::MAX, u64::MAX).1.len(), 8);
+        assert_eq!(digits(255, 256, 511), (255, vec![0]));
+    }
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sorting against Arrow's row format under a stable sort of the host, in both profiles.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, StringViewArray, UInt32Array};
+use arrow::compute::{SortOptions, concat_batches, take_record_batch};
+use arrow::datatypes::{DataType, Field, Int8Type, Schema};
+use arrow::row::{RowConverter, SortField};
+use columnar::{ColumnType, DeviceBatch, ResidentBuilder, natural_types};
+use futures::executor::block_on;
+use kernels::Error;
+use kernels::expr::{ArithmeticOp, CompareOp, Expr};
+use kernels::ops::{Input, Options, Sort, SortKey};
+use support::*;
+
+/// A key: column, descending, NULLs first.
+type By = (usize, bool, bool);
+
+fn key((column, descending, nulls_first): By) -> SortKey {
+    SortKey { expr: col(column), descending, nulls_first }
+}
+
+/// The rows of `batch` as the host sorts them.
+fn expected(batch: &RecordBatch, by: &[By], fetch: Option<usize>) -> RecordBatch {
+    let options = |(_, descending, nulls_first): &By| SortOptions { descending: *descending, nulls_first: *nulls_first };
+    let fields = by.iter().map(|by| SortField::new_with_options(batch.column(by.0).data_type().clone(), options(by)));
+    let columns: Vec<ArrayRef> = by.iter().map(|by| batch.column(by.0).clone()).collect();
+    let mut order: Vec<u32> = (0..batch.num_rows() as u32).collect();
+    if !by.is_empty() {
+        let rows = RowConverter::new(fields.collect()).unwrap().convert_columns(&columns).unwrap();
+        order.sort_by(|a, b| rows.row(*a as usize).cmp(&rows.row(*b as usize)));
+    }
+    order.truncate(fetch.unwrap_or(usize::MAX));
+    take_record_batch(batch, &UInt32Array::from(order)).unwrap()
+}
+
+fn everything(batch: &RecordBatch) -> Vec<(Expr, Field)> {
+    batch.schema().fields().iter().enumerate().map(|(index, field)| (col(index), (**field).clone())).collect()
+}
+
+fn run(sort: &Sort, batches: &[DeviceBatch]) -> kernels::Result<RecordBatch> {
+    let queue = queue();
+    block_on(async {
+        let mut state = sort.start();
+        for batch in batches {
+            sort.push(&queue, &mut state, batch).await?;
+        }
+        let mut results = vec![];
+        for result in sort.finish(&queue, state).await? {
+            assert_eq!(sort.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>());
+            results.push(columnar::download(&queue, &result).await?);
+        }
+        Ok(concat_batches(sort.schema(), &results).unwrap())
+    })
+}
+
+#[track_caller]
+fn check_with(
+    whole: &RecordBatch,
+    types: &[ColumnType],
+    batches: &[DeviceBatch],
+    by: &[By],
+    fetch: Option<usize>,
+    options: &Options,
+) {
+    let input = Input { schema: whole.schema(), types: types.to_vec(), filter: None };
+    let keys = by.iter().copied().map(key).collect();
+    // The first column tells rows that tie apart.
+    let mut columns = vec![0];
+    columns.extend(by.iter().map(|by| by.0));
+    let outputs = columns.iter().map(|column| everything(whole)[*column].clone()).collect();
+    let sort = Sort::try_new(input, keys, outputs, fetch, options.clone()).unwrap();
+    let actual = rows(&run(&sort, batches).unwrap());
+    let wanted = rows(&expected(whole, by, fetch).project(&columns).unwrap());
+    if let Some(at) = (0..wanted.len().max(actual.len())).find(|at| actual.get(*at) != wanted.get(*at)) {
+        let short =
+            |rows: &[String]| rows.iter().skip(at).take(3).map(|row| row.chars().take(300).collect()).collect::<Vec<String>>();
+        panic!(
+            "by {by:?}, fetch {fetch:?}, {:?}: row {at} of {} is\n{:#?}\nshould be\n{:#?}",
+            options.profile,
+            wanted.len(),
+            short(&actual),
+            short(&wanted)
+        );
+    }
+}
+
+#[track_caller]
+fn check(whole: &RecordBatch, sizes: &[usize], by: &[By], fetch: Option<usize>, options: &Options) {
+    let types = natural_types(&whole.schema()).unwrap();
+    let batches = pieces(&queue(), whole, sizes, &types);
+    let total = sizes.iter().sum();
+    check_with(&whole.slice(0, total), &types, &batches, by, fetch, options);
+}
+
+#[test]
+fn every_type_in_every_direction() {
+    let whole = table(0, 900);
+    for options in profiles() {
+        for column in 0..whole.num_columns() {
+            for (descending, nulls_first) in [(false, false), (false, true), (true, false), (true, true)] {
+                check(&whole, &[31, 257, 0, 600], &[(column, descending, nulls_first)], None, &options);
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_of_all_kinds() {
+    let whole = table(0, SIZES[4]);
+    let column = |name: &str| whole.schema().index_of(name).unwrap();
+    let by = [(column("text"), false, true), (column("i32"), true, false)];
+    for options in profiles() {
+        for n in SIZES {
+            check(&whole, &[n], &by, None, &options);
+        }
+        check(&whole, &[40_000, 1, 60_000], &[(column("f64"), true, false)], None, &options);
+    }
+}
+
+#[test]
+fn random_keys() {
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    let whole = table(0, 3000);
+    for round in 0..12 {
+        let random = |index: usize| random(index, seed ^ (round + 1));
+        let count = 2 + random(0) as usize % 4;
+        let by: Vec<By> = (0..count)
+            .map(|at| {
+                (1 + random(at + 1) as usize % (whole.num_columns() - 1), random(at + 20) % 2 == 0, random(at + 40) % 2 == 0)
+            })
+            .collect();
+        let fetch = [None, Some(0), Some(1), Some(100), Some(5000)][random(100) as usize % 5];
+        let first = random(101) as usize % 2000;
+        for options in profiles() {
+            check(&whole, &[first, 500, 3, 497], &by, fetch, &options);
+        }
+    }
+}
+
+#[test]
+fn no_key_keeps_the_order() {
+    let whole = table(0, 300);
+    for options in profiles() {
+        check(&whole, &[100, 200], &[], None, &options);
+        check(&whole, &[100, 200], &[], Some(150), &options);
+        check(&whole, &[100, 200], &[(whole.num_columns() - 1, false, false)], None, &options);
+    }
+}
+
+/// More rows than are kept before the first are found, so that thresholds apply.
+#[test]
+fn the_first_rows_of_many() {
+    let n = 200_000;
+    let key = |i: usize| (!random(i, 1).is_multiple_of(1000)).then(|| random(i, 2) as i64 >> 8);
+    let few = |i: usize| (random(i, 3) % 3) as i64;
+    let text = |i: usize| format!("{}{}", ["", "common beginning ", "zz"][(random(i, 4) % 3) as usize], random(i, 5) % 100_000);
+    let whole = batch(vec![
+        ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
+        ("key", Arc::new((0..n).map(key).collect::<Int64Array>()), true),
+        ("few", Arc::new((0..n).map(few).collect::<Int64Array>()), false),
+        ("text", Arc::new(StringViewArray::from_iter_values((0..n).map(text))), false),
+        ("rising", Arc::new(Int64Array::from_iter_values((0..n as i64).map(|i| i / 5))), false),
+    ]);
+    for options in profiles() {
+        let keys: [&[By]; 7] = [
+            &[(1, false, false)],
+            &[(1, true, true)],
+            &[(2, false, false)],
+            &[(2, true, false), (3, false, false)],
+            &[(3, true, false)],
+            &[(4, true, false)],
+            &[(1, false, true), (2, false, false)],
+        ];
+        for by in keys {
+            for fetch in [1, 300] {
+                check(&whole, &[90_000, 10, 109_990], by, Some(fetch), &options);
+            }
+        }
+        check(&whole, &[90_000, 110_000], &[(1, false, false)], Some(40_000), &options);
+        check(&whole, &[90_000, 110_000], &[(1, false, false)], Some(70_000), &options);
+    }
+}
+
+#[test]
+fn strings_that_differ_late_or_in_zeros() {
+    let mut words: Vec<String> = vec![];
+    for length in 0..20 {
+        words.extend(["a", "\0", "\u{7f}", "ü"].map(|byte| byte.repeat(length)));
+        words.push(format!("{}\0", "a".repeat(length)));
+        words.push(format!("{}b", "a".repeat(length)));
+    }
+    words.extend((0..5).map(|end| format!("{}{end}", "long ".repeat(2000))));
+    let n = 3000;
+    let values: Vec<Option<&str>> =
+        (0..n).map(|i| (!random(i, 1).is_multiple_of(9)).then(|| words[random(i, 2) as usize % words.len()].as_str())).collect();
+    let whole = batch(vec![
+        ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
+        ("text", Arc::new(StringArray::from(values.clone())), true),
+        ("view", Arc::new(StringViewArray::from(values)), true),
+    ]);
+    for options in profiles() {
+        for column in [1, 2] {
+            check(&whole, &[1000, 2000], &[(column, false, false)], None, &options);
+            check(&whole, &[1000, 2000], &[(column, true, false)], Some(77), &options);
+        }
+    }
+}
+
+#[test]
+fn dictionaries_sort_by_value() {
+    let queue = queue();
+    // A resident table's, which grows from batch to batch.
+    let words: StringArray = (0..5000).map(|i| (i % 11 != 0).then(|| format!("word {}", (i * 7919) % (i / 10 + 1)))).collect();
+    let row: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5000));
+    let whole = batch(vec![("row", row, false), ("word", Arc::new(words) as ArrayRef, true)]);
+    let mut builder = ResidentBuilder::try_new(&queue, &whole.schema()).unwrap().with_batch_rows(700);
+    builder.push(whole.clone()).unwrap();
+    let resident = block_on(builder.finish()).unwrap();
+    for options in profiles() {
+        for fetch in [None, Some(50)] {
+            check_with(&whole, &resident.types, &resident.batches, &[(1, true, true)], fetch, &options);
+        }
+    }
+    // Strangers'.
+    let words = |first: usize| -> DictionaryArray<Int8Type> {
+        let words: Vec<String> = (first..first + 100).map(|i| format!("word {}", (i * 31) % 90)).collect();
+        words.iter().map(|word| Some(word.as_str())).collect()
+    };
+    let parts: Vec<RecordBatch> = (0..4).map(|at| batch(vec![("word", Arc::new(words(at * 100)) as ArrayRef, true)])).collect();
+    let types = natural_types(&parts[0].schema()).unwrap();
+    let batches: Vec<DeviceBatch> = parts.iter().map(|part| up(&queue, part, &types)).collect();
+    let whole = concat_batches(&parts[0].schema(), &parts).unwrap();
+    for options in profiles() {
+        check_with(&whole, &types, &batches, &[(0, false, false)], None, &options);
+    }
+}
+
+#[test]
+fn filter_projection_and_computed_keys() {
+    let whole = table(0, 2000);
+    let n = whole.schema().index_of("u16").unwrap();
+    let small = int(30_000, DataType::UInt16);
+    let sum = arithmetic(ArithmeticOp::BitXor, col(n), int(0x5555, DataType::UInt16), DataType::UInt16);
+    let outputs =
+        [(col(0), Field::new("row", DataType::Int32, false)), (sum.clone(), Field::new("sum", DataType::UInt16, false))];
+    for options in profiles() {
+        for (outputs, expr) in [(&outputs[..1], sum.clone()), (&outputs[..], sum.clone()), (&outputs[..], col(n))] {
+            let input = input(&whole.schema(), Some(compare(CompareOp::Lt, col(n), small.clone())));
+            let types = input.types.clone();
+            let keys = vec![SortKey { expr: expr.clone(), descending: true, nulls_first: false }];
+            let sort = Sort::try_new(input, keys, outputs.to_vec(), None, options.clone()).unwrap();
+            let actual = run(&sort, &pieces(&queue(), &whole, &[700, 1300], &types)).unwrap();
+            let values = whole.column(n).to_data();
+            let values = values.buffers()[0].typed_data::<u16>();
+            let mut wanted: Vec<usize> = (0..2000).filter(|row| values[*row] < 30_000).collect();
+            wanted.sort_by_key(|row| std::cmp::Reverse(if expr == sum { values[*row] ^ 0x5555 } else { values[*row] }));
+            let column = actual.column(0).to_data();
+            assert_eq!(column.buffers()[0].typed_data::<i32>(), wanted.iter().map(|row| *row as i32).collect::<Vec<_>>());
+            assert_eq!(actual.num_columns(), outputs.len());
+        }
+    }
+}
+
+#[test]
+fn bounds_narrow_the_words() {
+    let n = 5000;
+    let value = |i: usize, salt: u64| (!random(i, salt).is_multiple_of(7)).then(|| (random(i, salt) % 16) as i64 - 8);
+    let schema = Schema::new((0..3).map(|at| Field::new(format!("c{at}"), DataType::Int64, true)).collect::<Vec<_>>());
+    let columns = (0..3).map(|at| Arc::new((0..n).map(|i| value(i, at)).collect::<Int64Array>()) as ArrayRef);
+    let whole = RecordBatch::try_new(Arc::new(schema), columns.collect()).unwrap();
+    let mut types = natural_types(&whole.schema()).unwrap();
+    types[..2].iter_mut().for_each(|ty| ty.bounds = Some((-8, 7)));
+    for options in profiles() {
+        let batches = pieces(&queue(), &whole, &[2000, 3000], &types);
+        for fetch in [None, Some(10)] {
+            check_with(&whole, &types, &batches, &[(0, true, true), (1, false, false), (2, true, false)], fetch, &options);
+        }
+    }
+}
+
+#[test]
+fn a_failing_row_is_named() {
+    let whole = batch(vec![("x", Arc::new(Int64Array::from_iter_values((0..1000).map(|i| i - 700))) as ArrayRef, false)]);
+    let quotient = arithmetic(ArithmeticOp::Divide, int(1, DataType::Int64), col(0), DataType::Int64);
+    for options in profiles() {
+        let input = input(&whole.schema(), None);
+        let batches = [up(&queue(), &whole, &input.types)];
+        let keys = vec![SortKey { expr: quotient.clone(), descending: false, nulls_first: false }];
+        let sort = Sort::try_new(input, keys, everything(&whole), None, options).unwrap();
+        assert!(matches!(run(&sort, &batches), Err(Error::Row { row: 700 })));
+    }
+}

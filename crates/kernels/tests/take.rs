@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows by their numbers against Arrow's own kernel, in both profiles.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
+use columnar::{DeviceBatch, Layout, natural_types};
+use device::{Buffer, Queue};
+use futures::executor::block_on;
+use kernels::ops::{Options, Take};
+use support::*;
+
+fn indices(queue: &Queue, numbers: &[u32]) -> Buffer {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let buffer = queue.alloc(bytes.len()).unwrap();
+    queue.write(&buffer, 0, &bytes).unwrap();
+    buffer
+}
+
+/// Takes rows of a batch that is `host` on the device.
+fn check(take: &Take, batch: &DeviceBatch, host: &RecordBatch, numbers: Vec<u32>, options: &Options) {
+    let queue = queue();
+    let result = block_on(take.run(&queue, batch, &indices(&queue, &numbers), numbers.len())).unwrap();
+    assert_eq!(take.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>());
+    let expected = take_record_batch(host, &UInt32Array::from(numbers)).unwrap();
+    assert_eq!(rows(&down(&queue, &result)), rows(&expected), "{:?}", options.profile);
+}
+
+#[test]
+fn all_types_in_any_order() {
+    let seed = rand::random::<u64>();
+    println!("seed {seed}");
+    for options in profiles() {
+        for n in SIZES {
+            let whole = table(0, n + 20);
+            let types = natural_types(&whole.schema()).unwrap();
+            let batch = up(&queue(), &whole, &types).slice(5, n);
+            let host = whole.slice(5, n);
+            for take in [Take::try_new, Take::detached] {
+                let take = take(whole.schema(), types.clone(), options.clone()).unwrap();
+                let some = |count: usize| (0..count).map(|i| (random(i, seed) % n as u64) as u32).collect();
+                check(&take, &batch, &host, vec![], &options);
+                if n > 0 {
+                    check(&take, &batch, &host, some(n), &options);
+                    check(&take, &batch, &host, (0..n as u32).rev().collect(), &options);
+                    check(&take, &batch, &host, some(100), &options);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn views_share_their_heap_or_are_copied() {
+    let queue = queue();
+    let whole = table(0, 50);
+    let types = natural_types(&whole.schema()).unwrap();
+    let view = whole.schema().index_of("view").unwrap();
+    let batch = up(&queue, &whole, &types);
+    let options = profiles().next().unwrap();
+    let rows = indices(&queue, &[3, 2]);
+    let take = Take::try_new(whole.schema(), types.clone(), options.clone()).unwrap();
+    let taken = block_on(take.run(&queue, &batch, &rows, 2)).unwrap();
+    assert!(taken.columns()[view].buffers()[1].same(&batch.columns()[view].buffers()[1]));
+    let take = Take::detached(whole.schema(), types, options).unwrap();
+    assert_eq!(take.output_types()[view].layout, Layout::Offsets64);
+    assert!(block_on(take.run(&queue, &batch, &rows, 3)).is_err());
+}
