@@ -14,6 +14,8 @@ use datafusion::physical_expr::expressions::{
 };
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_type};
 
+use crate::functions;
+
 /// Why something has no device form, in a user's words.
 pub(crate) type Reason = String;
 
@@ -202,7 +204,11 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             let operands = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
             Ok(Expr::Coalesce(operands))
         }
-        (name, _) => Err(format!("the function {name} has no device form")),
+        (name, _) => {
+            let (kind, arguments) = functions::find(name, arguments)?;
+            let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
+            Ok(Expr::Call { function: kind, arguments, data_type: value_type(function.return_type()).clone() })
+        }
     }
 }
 

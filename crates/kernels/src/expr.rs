@@ -7,6 +7,7 @@
 
 use arrow::datatypes::{DataType, Schema};
 
+use crate::function::Function;
 use crate::{Error, Result};
 
 /// An expression of a row.
@@ -78,6 +79,15 @@ pub enum Expr {
     },
     /// First operand that is not NULL; later ones are evaluated only where earlier ones are NULL.
     Coalesce(Vec<Expr>),
+    /// A scalar function, which evaluates all of its arguments.
+    Call {
+        /// Which one.
+        function: Function,
+        /// Its arguments, coerced as DataFusion coerces them.
+        arguments: Vec<Expr>,
+        /// Type of the result as DataFusion derives it, `Dictionary` never (its value type instead).
+        data_type: DataType,
+    },
     /// `CAST` (`checked`: a failing row fails the query) or `TRY_CAST` (it gives NULL).
     Cast {
         /// The operand.
@@ -240,7 +250,7 @@ impl Expr {
             | Expr::Compare { .. }
             | Expr::InList { .. }
             | Expr::Like { .. } => DataType::Boolean,
-            Expr::Arithmetic { data_type, .. } | Expr::Case { data_type, .. } => data_type.clone(),
+            Expr::Arithmetic { data_type, .. } | Expr::Case { data_type, .. } | Expr::Call { data_type, .. } => data_type.clone(),
             Expr::Negate(operand) => operand.data_type(schema)?,
             Expr::TotalOrder(operand) => match value_type(&operand.data_type(schema)?) {
                 DataType::Float32 => DataType::Int32,
@@ -278,6 +288,7 @@ impl Expr {
             | Expr::TotalOrder(operand) => vec![operand],
             Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![expr],
             Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter().collect(),
+            Expr::Call { arguments, .. } => arguments.iter().collect(),
             Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
             Expr::Like { expr, pattern } => vec![expr, pattern],
             Expr::Case { branches, otherwise, .. } => {

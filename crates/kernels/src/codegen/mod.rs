@@ -26,15 +26,18 @@ mod arithmetic;
 mod binary;
 mod bind;
 mod branch;
+mod call;
 mod cast;
 mod column;
 mod compare;
+mod dates;
 mod decimal;
 mod like;
 mod params;
 mod row;
 mod strings;
 mod temporal;
+mod text;
 mod value;
 mod zone;
 

@@ -101,6 +101,7 @@ impl<'a> RowWriter<'a> {
             Expr::Like { expr, pattern } => self.like(expr, pattern)?,
             Expr::Case { branches, otherwise, data_type } => self.case(branches, otherwise.as_deref(), data_type)?,
             Expr::Coalesce(operands) => self.coalesce(operands)?,
+            Expr::Call { function, arguments, data_type } => self.call(*function, arguments, data_type)?,
             Expr::Cast { expr, to, checked } => self.cast(expr, to, *checked)?,
         };
         // A NULL is written by nobody else who would ask for its type's section.

@@ -12,8 +12,8 @@ use arrow::error::ArrowError;
 use arrow::util::display::{DurationFormat, FormatOptions};
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, LiteralValue};
 
-use crate::data;
 use crate::harness::values;
+use crate::{data, oracle};
 
 /// What an expression must do for a row.
 #[derive(Debug, Clone)]
@@ -158,6 +158,16 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
                 }
             }
             last.unwrap()
+        }
+        Expr::Call { function, arguments, data_type } => {
+            let mut row = Vec::new();
+            for argument in arguments.iter().map(eval).collect::<Vec<_>>() {
+                row.push(argument?);
+            }
+            match row.iter().any(|argument| values(argument) == [LiteralValue::Null]) {
+                true => data::array(data_type, &[LiteralValue::Null]),
+                false => oracle::call(*function, &row, data_type).ok_or(Failure::Must)?,
+            }
         }
         Expr::Cast { expr, to, checked } => {
             let value = eval(expr)?;
