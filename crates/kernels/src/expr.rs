@@ -61,8 +61,10 @@ pub enum Expr {
         /// `NOT IN`.
         negated: bool,
     },
-    /// `expr LIKE pattern`, with backslash as the escape; operands are text of one type.
+    /// `expr LIKE pattern`, or `ILIKE`, with backslash as the escape; operands are text of one type.
     Like {
+        /// `ILIKE`: characters that differ in case only are equal.
+        ignores_case: bool,
         /// The operand.
         expr: Box<Expr>,
         /// The pattern.
@@ -290,7 +292,7 @@ impl Expr {
             Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter().collect(),
             Expr::Call { arguments, .. } => arguments.iter().collect(),
             Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
-            Expr::Like { expr, pattern } => vec![expr, pattern],
+            Expr::Like { expr, pattern, .. } => vec![expr, pattern],
             Expr::Case { branches, otherwise, .. } => {
                 let values = branches.iter().flat_map(|(condition, value)| [condition, value]);
                 values.chain(otherwise.as_deref()).collect()

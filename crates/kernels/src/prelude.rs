@@ -82,6 +82,10 @@ sections! {
     Find = "find" needs [Str];
     /// `LIKE`.
     Like = "like" needs [Characters, Find];
+    /// Characters by their codes, and their cases.
+    Cases = "cases" needs [Characters];
+    /// `ILIKE`.
+    Ilike = "ilike" needs [Cases];
     /// Slices of text.
     Slice = "slice" needs [Characters, Find];
     /// Strings in Arrow's views.

@@ -88,9 +88,9 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
             boolean(Some(values(&value).remove(0) == LiteralValue::Null))
         }
         Expr::IsTruth(operand, wanted) => boolean(Some(truth(operand)? == *wanted)),
-        Expr::Like { expr, pattern } => {
+        Expr::Like { ignores_case, expr, pattern } => {
             let (text, pattern) = both(eval(expr), eval(pattern))?;
-            Arc::new(comparison::like(&text, &pattern)?)
+            Arc::new(if *ignores_case { comparison::ilike(&text, &pattern)? } else { comparison::like(&text, &pattern)? })
         }
         Expr::Arithmetic { op, left, right, data_type } => {
             let (left, right) = both(eval(left), eval(right))?;
