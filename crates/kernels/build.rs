@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes the rules of all time zones as tables: `zones_by_instant.bin` and `zones_by_local_time.bin`, which
-//! `src/codegen/zone.rs` and `prelude/zone.h` read.
+//! Writes the cases of characters, see `build/cases.rs`, and the rules of all time zones as tables:
+//! `zones_by_instant.bin` and `zones_by_local_time.bin`, which `src/codegen/zone.rs` and `prelude/zone.h` read.
 //!
 //! The rules are asked from chrono-tz, whose they are in DataFusion: every three days, and where two answers differ,
 //! the second of the change is searched for between them by bisection.
+
+#[path = "build/cases.rs"]
+mod cases;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -23,10 +26,12 @@ const NO_OFFSET: i64 = 0x7_ffff;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build/cases.rs");
     let mut zones = chrono_tz::TZ_VARIANTS;
     zones.sort_unstable_by_key(|zone| zone.name());
     let rules = zones.iter().map(rules).collect::<Option<Vec<_>>>().ok_or("a moment beyond the calendar")?;
     let folder = std::env::var("OUT_DIR")?;
+    std::fs::write(Path::new(&folder).join("cases.bin"), cases::table()?)?;
     for (file, part) in [("zones_by_instant.bin", 0), ("zones_by_local_time.bin", 1)] {
         let rows = zones.iter().zip(&rules).map(|(zone, rules)| (zone.name(), &rules[part][..]));
         std::fs::write(Path::new(&folder).join(file), bytes(rows.collect())?)?;

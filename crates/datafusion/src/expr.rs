@@ -14,6 +14,8 @@ use datafusion::physical_expr::expressions::{
 };
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_type};
 
+use crate::functions;
+
 /// Why something has no device form, in a user's words.
 pub(crate) type Reason = String;
 
@@ -66,11 +68,8 @@ fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
         return translate(&current, schema);
     }
     if let Some(like) = expr.downcast_ref::<LikeExpr>() {
-        if like.case_insensitive() {
-            return Err(format!("ILIKE has no device form yet ({like})"));
-        }
         let (expr, pattern) = (Box::new(translate(like.expr(), schema)?), Box::new(translate(like.pattern(), schema)?));
-        let like_expr = Expr::Like { expr, pattern };
+        let like_expr = Expr::Like { ignores_case: like.case_insensitive(), expr, pattern };
         return Ok(if like.negated() { Expr::Not(Box::new(like_expr)) } else { like_expr });
     }
     Err(format!("{expr} has no device form"))
@@ -89,6 +88,7 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
         let data_type = type_of(expr, schema)?;
         Ok(Expr::Arithmetic { op, left: Box::new(left.clone()), right: Box::new(right.clone()), data_type })
     };
+    let like = |ignores_case| Expr::Like { ignores_case, expr: Box::new(left.clone()), pattern: Box::new(right.clone()) };
     match binary.op() {
         Operator::And => Ok(Expr::And(flatten(left, right, |operand| match operand {
             Expr::And(operands) => Ok(operands),
@@ -116,6 +116,10 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
         Operator::BitwiseXor => arithmetic(ArithmeticOp::BitXor),
         Operator::BitwiseShiftLeft => arithmetic(ArithmeticOp::ShiftLeft),
         Operator::BitwiseShiftRight => arithmetic(ArithmeticOp::ShiftRight),
+        Operator::LikeMatch => Ok(like(false)),
+        Operator::ILikeMatch => Ok(like(true)),
+        Operator::NotLikeMatch => Ok(Expr::Not(Box::new(like(false)))),
+        Operator::NotILikeMatch => Ok(Expr::Not(Box::new(like(true)))),
         op => Err(format!("the operator {op} has no device form")),
     }
 }
@@ -202,7 +206,11 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             let operands = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
             Ok(Expr::Coalesce(operands))
         }
-        (name, _) => Err(format!("the function {name} has no device form")),
+        (name, _) => {
+            let (kind, arguments) = functions::find(name, arguments)?;
+            let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
+            Ok(Expr::Call { function: kind, arguments, data_type: value_type(function.return_type()).clone() })
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod aggregate;
 mod exchange;
 pub mod exec;
 mod expr;
+mod functions;
 mod graph;
 mod metrics;
 mod options;

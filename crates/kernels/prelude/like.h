@@ -1,25 +1,3 @@
-/* Strings within strings. */
-FN i32 str_starts(str s, str p) {
-  if (s.len < p.len) return 0;
-  return str_eq(str_make(s.p, p.len), p);
-}
-FN i32 str_ends(str s, str p) {
-  if (s.len < p.len) return 0;
-  return str_eq(str_make(s.p + (s.len - p.len), p.len), p);
-}
-FN i32 str_contains(str s, str p) {
-  for (u64 i = 0; i + p.len <= s.len; ++i) {
-    u32 j = 0;
-    while (j < p.len && s.p[i + j] == p.p[j]) ++j;
-    if (j == p.len) return 1;
-  }
-  return 0;
-}
-/* The byte after the character at `i`. */
-FN u32 str_next(str s, u32 i) {
-  for (++i; i < s.len && (s.p[i] & 0xc0) == 0x80; ++i) {}
-  return i;
-}
 /* SQL's LIKE: % is any text, _ a character, a backslash makes whatever follows an ordinary byte. Where what follows a %
    fails, that % takes a character more; the ones before it never have to. */
 COLD_FN i32 str_like(str s, str p) {

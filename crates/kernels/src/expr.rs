@@ -7,6 +7,7 @@
 
 use arrow::datatypes::{DataType, Schema};
 
+use crate::function::Function;
 use crate::{Error, Result};
 
 /// An expression of a row.
@@ -60,8 +61,10 @@ pub enum Expr {
         /// `NOT IN`.
         negated: bool,
     },
-    /// `expr LIKE pattern`, with backslash as the escape; operands are text of one type.
+    /// `expr LIKE pattern`, or `ILIKE`, with backslash as the escape; operands are text of one type.
     Like {
+        /// `ILIKE`: characters that differ in case only are equal.
+        ignores_case: bool,
         /// The operand.
         expr: Box<Expr>,
         /// The pattern.
@@ -78,6 +81,15 @@ pub enum Expr {
     },
     /// First operand that is not NULL; later ones are evaluated only where earlier ones are NULL.
     Coalesce(Vec<Expr>),
+    /// A scalar function, which evaluates all of its arguments.
+    Call {
+        /// Which one.
+        function: Function,
+        /// Its arguments, coerced as DataFusion coerces them.
+        arguments: Vec<Expr>,
+        /// Type of the result as DataFusion derives it, `Dictionary` never (its value type instead).
+        data_type: DataType,
+    },
     /// `CAST` (`checked`: a failing row fails the query) or `TRY_CAST` (it gives NULL).
     Cast {
         /// The operand.
@@ -240,7 +252,7 @@ impl Expr {
             | Expr::Compare { .. }
             | Expr::InList { .. }
             | Expr::Like { .. } => DataType::Boolean,
-            Expr::Arithmetic { data_type, .. } | Expr::Case { data_type, .. } => data_type.clone(),
+            Expr::Arithmetic { data_type, .. } | Expr::Case { data_type, .. } | Expr::Call { data_type, .. } => data_type.clone(),
             Expr::Negate(operand) => operand.data_type(schema)?,
             Expr::TotalOrder(operand) => match value_type(&operand.data_type(schema)?) {
                 DataType::Float32 => DataType::Int32,
@@ -315,8 +327,9 @@ impl Expr {
             | Expr::TotalOrder(operand) => vec![operand],
             Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![expr],
             Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter().collect(),
+            Expr::Call { arguments, .. } => arguments.iter().collect(),
             Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
-            Expr::Like { expr, pattern } => vec![expr, pattern],
+            Expr::Like { expr, pattern, .. } => vec![expr, pattern],
             Expr::Case { branches, otherwise, .. } => {
                 let values = branches.iter().flat_map(|(condition, value)| [condition, value]);
                 values.chain(otherwise.as_deref()).collect()

@@ -10,6 +10,7 @@
 pub mod codegen;
 pub mod error;
 pub mod expr;
+pub mod function;
 pub mod ops;
 pub mod prelude;
 pub mod support;

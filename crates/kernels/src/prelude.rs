@@ -52,6 +52,8 @@ sections! {
     Str = "str" needs [Base];
     /// Dates.
     Date = "date" needs [Base];
+    /// Parts of dates.
+    DatePart = "date_part" needs [Date];
     /// Time zones with rules.
     Zone = "zone" needs [Base];
     /// Integers and Booleans as text.
@@ -74,8 +76,18 @@ sections! {
     ParseTime = "parse_time" needs [Parse, Date, Zone];
     /// Whether bytes are text.
     Utf8 = "utf8" needs [Str];
+    /// Characters of text.
+    Characters = "characters" needs [Str];
     /// Strings within strings.
-    Like = "like" needs [Str];
+    Find = "find" needs [Str];
+    /// `LIKE`.
+    Like = "like" needs [Characters, Find];
+    /// Characters by their codes, and their cases.
+    Cases = "cases" needs [Characters];
+    /// `ILIKE`.
+    Ilike = "ilike" needs [Cases];
+    /// Slices of text.
+    Slice = "slice" needs [Characters, Find];
     /// Strings in Arrow's views.
     View = "view" needs [Str];
     /// Arrow's views of strings.

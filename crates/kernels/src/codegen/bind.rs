@@ -6,7 +6,7 @@ use device::{Arg, Buffer, Queue};
 
 use super::params::{Constant, LiteralPart, Param, Params, SCRATCH};
 use super::value::CType;
-use super::zone;
+use super::{letters, zone};
 use crate::{Error, Result};
 
 /// What [`Params::bind`] needs besides the batch.
@@ -26,6 +26,7 @@ pub struct Bindings<'a> {
 pub struct Constants {
     literals: Option<Buffer>,
     zones: Option<Buffer>,
+    cases: Option<Buffer>,
 }
 
 impl Params {
@@ -36,7 +37,8 @@ impl Params {
             queue.upload(bytes)
         });
         let zones = self.iter().any(|param| *param == Param::Zones).then(|| queue.constant(zone::all()));
-        Ok(Constants { literals: literals.transpose()?, zones: zones.transpose()? })
+        let cases = self.iter().any(|param| *param == Param::Cases).then(|| queue.constant(letters::all()));
+        Ok(Constants { literals: literals.transpose()?, zones: zones.transpose()?, cases: cases.transpose()? })
     }
 
     /// The arguments for a batch's columns, in the order of the parameters.
@@ -66,6 +68,10 @@ impl Params {
                 Param::Zones => {
                     let zones = constants.and_then(|constants| constants.zones.as_ref());
                     Arg::Buffer(zones.ok_or_else(|| unbound("time zones"))?)
+                }
+                Param::Cases => {
+                    let cases = constants.and_then(|constants| constants.cases.as_ref());
+                    Arg::Buffer(cases.ok_or_else(|| unbound("the cases of characters"))?)
                 }
                 Param::Scratch => named(&mut bindings, SCRATCH)?,
                 Param::Error => Arg::Buffer(bindings.error.ok_or_else(|| unbound("the error word"))?),

@@ -15,7 +15,8 @@ use crate::expr::Expr;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-const DAY_SECONDS: i64 = 86_400;
+/// Seconds of a day.
+pub(super) const DAY_SECONDS: i64 = 86_400;
 const DAY_MILLIS: i64 = 86_400_000;
 /// Seconds of the first and last moment of the calendar that arrow-rs computes with (chrono's):
 /// -262143-01-01T00:00:00 and 262142-12-31T23:59:59.
@@ -413,6 +414,7 @@ impl RowWriter<'_> {
                 }
             }
             (Timestamp(unit, zone), Date32) => {
+                self.in_calendar(&value, unit, true);
                 let (days, _) = self.local_days(&value, unit, zone.as_deref())?;
                 let code = self.local(CType::I32, &format!("(i32){days}"));
                 Ok(Value { data_type: to.clone(), ctype: CType::I32, code, valid: value.valid, bounds: None })
@@ -422,6 +424,7 @@ impl RowWriter<'_> {
                 self.scaled_ticks(value, to, per_second(&TimeUnit::Millisecond), per_second(unit), overflow)
             }
             (Timestamp(unit, zone), Time32(to_unit) | Time64(to_unit)) => {
+                self.in_calendar(&value, unit, true);
                 let (_, ticks) = self.local_days(&value, unit, zone.as_deref())?;
                 let day = i128::from(DAY_SECONDS * per_second(unit));
                 let ticks =
@@ -470,11 +473,9 @@ impl RowWriter<'_> {
         Ok(Value { data_type: to.clone(), ctype, code, valid, bounds })
     }
 
-    /// Two locals: the day of a timestamp in its zone, and the ticks since that day began. Fails
-    /// outside the calendar, `TRY_CAST` or not.
-    fn local_days(&mut self, value: &Value, unit: &TimeUnit, zone: Option<&str>) -> Result<(String, String)> {
+    /// Two locals: the day of a timestamp in its zone, and the ticks since that day began.
+    pub(super) fn local_days(&mut self, value: &Value, unit: &TimeUnit, zone: Option<&str>) -> Result<(String, String)> {
         let zone = Zone::of(zone)?;
-        self.in_calendar(value, unit, true);
         let per = per_second(unit);
         let (code, ticks_per_day) = (&value.code, DAY_SECONDS * per);
         if matches!(zone, Zone::Fixed(0)) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `LIKE`, with arrow-string's meaning: a backslash makes the next character an ordinary one, at the end it is one itself.
+//! `LIKE` and `ILIKE`, with arrow-string's meaning: a backslash makes the next character an ordinary one, at the end it is one
+//! itself.
 //!
-//! A constant pattern that is a prefix, a suffix or an infix gets a search of its own. Which of these it is, is part of the
+//! A constant pattern of `LIKE` that is a prefix, a suffix or an infix gets a search of its own. Which of these it is, is part of the
 //! kernel; the text is an argument.
 
 use arrow::datatypes::DataType;
@@ -13,9 +14,9 @@ use crate::expr::{Expr, Literal, LiteralValue};
 use crate::prelude::Section;
 
 impl RowWriter<'_> {
-    pub(super) fn like(&mut self, text: &Expr, pattern: &Expr) -> Result<Value> {
+    pub(super) fn like(&mut self, text: &Expr, pattern: &Expr, ignores_case: bool) -> Result<Value> {
         let (search, pattern) = match pattern {
-            Expr::Literal(Literal { data_type, value: LiteralValue::Bytes(bytes) }) => {
+            Expr::Literal(Literal { data_type, value: LiteralValue::Bytes(bytes) }) if !ignores_case => {
                 let (search, rest) = search(bytes);
                 let value = LiteralValue::Bytes(rest.to_vec());
                 (search, Expr::Literal(Literal { data_type: data_type.clone(), value }))
@@ -31,10 +32,15 @@ impl RowWriter<'_> {
                 return unsupported(format!("LIKE of {} has no device form", value.data_type));
             }
         }
-        self.params.need(Section::Like);
         self.costly();
         let valid = self.both_valid(&text, &pattern);
-        let call = format!("{search}({}, {})", text.code, pattern.code);
+        let call = if ignores_case {
+            self.params.need(Section::Ilike);
+            format!("str_ilike({}, {}, {})", text.code, pattern.code, self.params.cases())
+        } else {
+            self.params.need(Section::Like);
+            format!("{search}({}, {})", text.code, pattern.code)
+        };
         // Below a NULL there may be no bytes.
         let code = self.flag(&valid.as_ref().map_or(call.clone(), |valid| format!("{valid} ? {call} : 0")));
         Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })

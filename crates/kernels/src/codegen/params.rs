@@ -59,6 +59,8 @@ pub enum Param {
     LiteralHeap,
     /// The rules of all time zones, for text that may name any.
     Zones,
+    /// Upper and lower case of all characters.
+    Cases,
     /// Room for texts that a row computes: [`Params::scratch_bytes`].
     Scratch,
     /// The error word: the lowest failing row, all ones where none failed.
@@ -203,6 +205,11 @@ impl Params {
     /// The name of the rules of all time zones.
     pub(super) fn zones(&mut self) -> String {
         self.add(Param::Zones, "const G u32 *RESTRICT")
+    }
+
+    /// The name of the cases of all characters.
+    pub(super) fn cases(&mut self) -> String {
+        self.add(Param::Cases, "const G u32 *RESTRICT")
     }
 
     /// Adds a parameter if it is new; its name.
@@ -401,6 +408,7 @@ fn name(param: &Param) -> String {
         Param::Literal { index, part: LiteralPart::Len } => format!("l{index}_len"),
         Param::LiteralHeap => "lits".into(),
         Param::Zones => "zones".into(),
+        Param::Cases => "cases".into(),
         Param::Scratch => SCRATCH.into(),
         Param::Error => "err".into(),
         Param::Named(name) => name.clone(),

@@ -117,9 +117,10 @@ impl<'a> RowWriter<'a> {
             Expr::TotalOrder(operand) => self.total_order(operand)?,
             Expr::Compare { op, left, right } => self.compare(*op, left, right)?,
             Expr::InList { expr, list, negated } => self.in_list(expr, list, *negated)?,
-            Expr::Like { expr, pattern } => self.like(expr, pattern)?,
+            Expr::Like { ignores_case, expr, pattern } => self.like(expr, pattern, *ignores_case)?,
             Expr::Case { branches, otherwise, data_type } => self.case(branches, otherwise.as_deref(), data_type)?,
             Expr::Coalesce(operands) => self.coalesce(operands)?,
+            Expr::Call { function, arguments, data_type } => self.call(*function, arguments, data_type)?,
             Expr::Cast { expr, to, checked } => self.cast(expr, to, *checked)?,
         };
         // A NULL is written by nobody else who would ask for its type's section.

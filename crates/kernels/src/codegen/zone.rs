@@ -23,7 +23,7 @@ static BY_LOCAL_TIME: &[u8] = &ALIGNED.0;
 
 /// Aligned for kernels that read it in place.
 #[repr(align(128))]
-struct Aligned<T: ?Sized>(T);
+pub(super) struct Aligned<T: ?Sized>(pub T);
 static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/zones_by_local_time.bin")));
 
 /// Offsets of a zone.

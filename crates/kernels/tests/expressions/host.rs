@@ -12,8 +12,8 @@ use arrow::error::ArrowError;
 use arrow::util::display::{DurationFormat, FormatOptions};
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, LiteralValue};
 
-use crate::data;
 use crate::harness::values;
+use crate::{data, oracle};
 
 /// What an expression must do for a row.
 #[derive(Debug, Clone)]
@@ -88,9 +88,9 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
             boolean(Some(values(&value).remove(0) == LiteralValue::Null))
         }
         Expr::IsTruth(operand, wanted) => boolean(Some(truth(operand)? == *wanted)),
-        Expr::Like { expr, pattern } => {
+        Expr::Like { ignores_case, expr, pattern } => {
             let (text, pattern) = both(eval(expr), eval(pattern))?;
-            Arc::new(comparison::like(&text, &pattern)?)
+            Arc::new(if *ignores_case { comparison::ilike(&text, &pattern)? } else { comparison::like(&text, &pattern)? })
         }
         Expr::Arithmetic { op, left, right, data_type } => {
             let (left, right) = both(eval(left), eval(right))?;
@@ -158,6 +158,16 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
                 }
             }
             last.unwrap()
+        }
+        Expr::Call { function, arguments, data_type } => {
+            let mut row = Vec::new();
+            for argument in arguments.iter().map(eval).collect::<Vec<_>>() {
+                row.push(argument?);
+            }
+            match row.iter().any(|argument| values(argument) == [LiteralValue::Null]) {
+                true => data::array(data_type, &[LiteralValue::Null]),
+                false => oracle::call(*function, &row, data_type).ok_or(Failure::Must)?,
+            }
         }
         Expr::Cast { expr, to, checked } => {
             let value = eval(expr)?;

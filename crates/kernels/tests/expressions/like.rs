@@ -96,8 +96,17 @@ fn text(text: &str) -> LiteralValue {
 }
 
 fn like(pattern: Expr) -> Expr {
-    Expr::Like { expr: column(0), pattern: Box::new(pattern) }
+    Expr::Like { ignores_case: false, expr: column(0), pattern: Box::new(pattern) }
 }
+
+fn ilike(pattern: Expr) -> Expr {
+    Expr::Like { ignores_case: true, expr: column(0), pattern: Box::new(pattern) }
+}
+
+/// Letters of several cases, some of one length in bytes and some not, and some that are no letters of others' cases.
+const LETTERS: [&str; 24] = [
+    "a", "A", "k", "K", "\u{212a}", "s", "S", "ſ", "ß", "ẞ", "é", "É", "σ", "ς", "Σ", "İ", "ı", "i", "I", "ﬀ", "ᾳ", "ᾼ", "ꮿ", "Ꮿ",
+];
 
 fn texts() -> Vec<LiteralValue> {
     TEXTS.iter().map(|word| text(word)).chain([LiteralValue::Null]).collect()
@@ -137,6 +146,25 @@ fn random_patterns_match_as_arrows_do() {
     let values: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "b", "é", "%", r"\"], 12))).collect();
     let patterns: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "b", "é", "%", "%", "_", r"\"], 8))).collect();
     check(&batch(vec![array(&data_type, &values), array(&data_type, &patterns)]), &[like(Expr::Column(1))]);
+    let values: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "A", "é", "É", "K", "%", r"\"], 10))).collect();
+    let patterns: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "A", "é", "k", "%", "%", "_", r"\"], 7))).collect();
+    check(&batch(vec![array(&data_type, &values), array(&data_type, &patterns)]), &[ilike(Expr::Column(1))]);
+}
+
+#[test]
+fn letters_of_any_case_match_as_arrows_do() {
+    let letters: Vec<LiteralValue> = LETTERS.iter().map(|letter| text(letter)).collect();
+    for data_type in data::strings() {
+        let (left, right) = pairs_of(&data_type, &letters, &data_type, &letters);
+        check(&batch(vec![left, right]), &[ilike(Expr::Column(1))]);
+        let rows = batch(vec![array(&data_type, &[texts(), letters.clone()].concat())]);
+        let patterns =
+            ["", "%", "A", "a%", "%A", "%É%", "_É", "aBC", r"a\_B", "SPECIAL%", "%requestS", "%Steel%", "K", "%ſ", "日_語"];
+        let likes: Vec<Expr> = patterns.iter().map(|pattern| ilike(lit(&data_type, text(pattern)))).collect();
+        for exprs in likes.chunks(8) {
+            check_in(&rows, &natural(&rows), exprs, &[Profile::Cpu, Profile::Gpu]);
+        }
+    }
 }
 
 #[test]

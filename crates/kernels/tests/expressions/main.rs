@@ -5,12 +5,15 @@
 mod casts;
 mod columns;
 mod data;
+mod dates;
 mod floats;
 mod harness;
 mod host;
 mod like;
 mod lint;
 mod operators;
+mod oracle;
 mod random;
+mod text;
 mod wide;
 mod zones;

@@ -165,7 +165,9 @@ impl Sampler {
         }
         let pattern = |text: &str| Expr::Literal(Literal { data_type: value.clone(), value: LiteralValue::Bytes(text.into()) });
         for pattern in [b.clone(), pattern("a"), pattern("a%"), pattern("%a"), pattern("%a%"), pattern("a_%b")] {
-            exprs.push(Expr::Like { expr: a.clone().into(), pattern: pattern.into() });
+            for ignores_case in [false, true] {
+                exprs.push(Expr::Like { ignores_case, expr: a.clone().into(), pattern: pattern.clone().into() });
+            }
         }
         if *data_type == DataType::Boolean {
             exprs.push(Expr::Not(a.clone().into()));

@@ -1,0 +1,31 @@
+/* Strings within strings. */
+#define NOT_FOUND (~0u)
+FN i32 str_starts(str s, str p) {
+  if (s.len < p.len) return 0;
+  return str_eq(str_make(s.p, p.len), p);
+}
+FN i32 str_ends(str s, str p) {
+  if (s.len < p.len) return 0;
+  return str_eq(str_make(s.p + (s.len - p.len), p.len), p);
+}
+/* Whether `p` stands at byte `i`, behind which there is room for it. */
+FN i32 str_stands(str s, u32 i, str p) {
+  u32 j = 0;
+  while (j < p.len && s.p[i + j] == p.p[j]) ++j;
+  return j == p.len;
+}
+/* The first place of `p` from byte `i` on. */
+FN u32 str_find(str s, str p, u32 i) {
+  for (; (u64)i + p.len <= s.len; ++i)
+    if (str_stands(s, i, p)) return i;
+  return NOT_FOUND;
+}
+/* The last place of `p` that ends at byte `end` or before. */
+FN u32 str_find_back(str s, str p, u32 end) {
+  if (end < p.len) return NOT_FOUND;
+  for (u32 i = end - p.len;; --i) {
+    if (str_stands(s, i, p)) return i;
+    if (i == 0) return NOT_FOUND;
+  }
+}
+FN i32 str_contains(str s, str p) { return str_find(s, p, 0) != NOT_FOUND; }

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls of scalar functions: arguments, NULLs, and which family a function belongs to.
+
+use arrow::datatypes::DataType;
+
+use super::row::{RowWriter, unsupported};
+use super::value::{CType, Value};
+use crate::Result;
+use crate::expr::{Expr, value_type};
+use crate::function::Function;
+
+impl RowWriter<'_> {
+    pub(super) fn call(&mut self, function: Function, arguments: &[Expr], data_type: &DataType) -> Result<Value> {
+        let data_type = value_type(data_type);
+        let Some(ctype) = CType::native(data_type) else {
+            return unsupported(format!("type {data_type} has no device form"));
+        };
+        let values = arguments.iter().map(|argument| self.eval(argument)).collect::<Result<Vec<_>>>()?;
+        // NULL where any argument is.
+        if values.iter().any(Value::is_null) {
+            return Ok(Value::null(data_type.clone(), ctype));
+        }
+        match (function, &values[..]) {
+            (Function::DatePart(part), [moment]) => self.date_part(part, moment, data_type),
+            _ => self.text_function(function, &values, data_type),
+        }
+    }
+
+    /// NULL where any of the values is.
+    pub(super) fn all_valid(&mut self, values: &[Value]) -> Option<String> {
+        let all: Vec<&str> = values.iter().filter_map(|value| value.valid.as_deref()).collect();
+        match all[..] {
+            [] => None,
+            [valid] => Some(valid.into()),
+            _ => Some(self.flag(&all.join(" & "))),
+        }
+    }
+
+    /// A local for what a call gives where there are values, which may be long work.
+    pub(super) fn called(&mut self, ctype: CType, valid: &Option<String>, call: &str) -> String {
+        self.costly();
+        let Some(valid) = valid else { return self.local(ctype, call) };
+        let name = self.local(ctype, ctype.zero());
+        self.push(&format!("if ({valid}) {name} = {call};"));
+        name
+    }
+}
+
+/// A refusal of arguments that a function has no device form for.
+pub(super) fn refuse_call<T>(function: Function, arguments: &[Value]) -> Result<T> {
+    let types: Vec<String> = arguments.iter().map(|argument| argument.data_type.to_string()).collect();
+    unsupported(format!("{}({}) has no device form", function.name(), types.join(", ")))
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The scalar functions that an [`Expr::Call`](crate::expr::Expr::Call) names, with DataFusion's meaning.
+//!
+//! A function is its name and whatever else the shape of a kernel depends on; what a query may vary are arguments.
+
+use arrow::compute::kernels::cast_utils::IntervalUnit;
+
+/// A scalar function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Function {
+    /// `substr(text, start[, count])`: characters from number `start`, where 1 is the first one.
+    Substring,
+    /// `left(text, n)`: the first characters, or all but the last `-n`.
+    Left,
+    /// `right(text, n)`: the last characters, or all but the first `-n`.
+    Right,
+    /// `btrim`, `ltrim`, `rtrim` of `(text[, characters])`, spaces where none are given.
+    Trim {
+        /// At the start.
+        start: bool,
+        /// At the end.
+        end: bool,
+    },
+    /// `split_part(text, delimiter, n)`, from the end where `n` is negative.
+    SplitPart,
+    /// `character_length(text)`.
+    CharacterLength,
+    /// `octet_length(text)`.
+    OctetLength,
+    /// `bit_length(text)`.
+    BitLength,
+    /// `strpos(text, other)`, in characters from 1 on; 0 where the other is not in the text.
+    Position,
+    /// `starts_with(text, prefix)`.
+    StartsWith,
+    /// `ends_with(text, suffix)`.
+    EndsWith,
+    /// `contains(text, other)`.
+    Contains,
+    /// `ascii(text)`: the code of the first character.
+    Ascii,
+    /// `date_part(part, moment)`, of which the part is here and the moment is the argument.
+    DatePart(DatePart),
+}
+
+impl Function {
+    /// What SQL calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Function::Substring => "substr",
+            Function::Left => "left",
+            Function::Right => "right",
+            Function::Trim { start: true, end: true } => "btrim",
+            Function::Trim { start: true, .. } => "ltrim",
+            Function::Trim { .. } => "rtrim",
+            Function::SplitPart => "split_part",
+            Function::CharacterLength => "character_length",
+            Function::OctetLength => "octet_length",
+            Function::BitLength => "bit_length",
+            Function::Position => "strpos",
+            Function::StartsWith => "starts_with",
+            Function::EndsWith => "ends_with",
+            Function::Contains => "contains",
+            Function::Ascii => "ascii",
+            Function::DatePart(_) => "date_part",
+        }
+    }
+}
+
+/// A part of a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum DatePart {
+    Year,
+    /// The year that the week belongs to, by ISO 8601.
+    IsoYear,
+    Quarter,
+    Month,
+    /// By ISO 8601.
+    Week,
+    Day,
+    /// From 0, Sunday, to 6.
+    DayOfWeek,
+    /// From 1, Monday, to 7.
+    IsoDayOfWeek,
+    DayOfYear,
+    Hour,
+    Minute,
+    Second,
+    /// With the seconds, as the two below.
+    Millisecond,
+    Microsecond,
+    Nanosecond,
+    /// Seconds since 1970-01-01, a float.
+    Epoch,
+}
+
+impl DatePart {
+    /// The part of that name, which may stand between quotes; `None` where DataFusion knows none.
+    pub fn parse(name: &str) -> Option<DatePart> {
+        let quote = ['\'', '"'];
+        let name = name.strip_prefix(quote).and_then(|name| name.strip_suffix(quote)).unwrap_or(name);
+        if let Ok(unit) = name.parse() {
+            return Some(match unit {
+                IntervalUnit::Year => DatePart::Year,
+                IntervalUnit::Month => DatePart::Month,
+                IntervalUnit::Week => DatePart::Week,
+                IntervalUnit::Day => DatePart::Day,
+                IntervalUnit::Hour => DatePart::Hour,
+                IntervalUnit::Minute => DatePart::Minute,
+                IntervalUnit::Second => DatePart::Second,
+                IntervalUnit::Millisecond => DatePart::Millisecond,
+                IntervalUnit::Microsecond => DatePart::Microsecond,
+                IntervalUnit::Nanosecond => DatePart::Nanosecond,
+                _ => return None,
+            });
+        }
+        Some(match name.to_lowercase().as_str() {
+            "isoyear" => DatePart::IsoYear,
+            "qtr" | "quarter" => DatePart::Quarter,
+            "doy" => DatePart::DayOfYear,
+            "dow" => DatePart::DayOfWeek,
+            "isodow" => DatePart::IsoDayOfWeek,
+            "epoch" => DatePart::Epoch,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_the_names_that_datafusion_knows() {
+        let names = [
+            ("year", Some(DatePart::Year)),
+            ("YEAR", Some(DatePart::Year)),
+            ("'years'", Some(DatePart::Year)),
+            ("\"mon\"", Some(DatePart::Month)),
+            ("msec", Some(DatePart::Millisecond)),
+            ("Qtr", Some(DatePart::Quarter)),
+            ("isodow", Some(DatePart::IsoDayOfWeek)),
+            ("epoch", Some(DatePart::Epoch)),
+            ("quarters", None),
+            ("century", None),
+            ("'", None),
+            ("", None),
+        ];
+        for (name, part) in names {
+            assert_eq!(DatePart::parse(name), part, "{name}");
+        }
+    }
+}

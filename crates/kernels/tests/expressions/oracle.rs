@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What DataFusion's scalar functions make of one row's arguments, none of which is NULL.
+
+use arrow::array::ArrayRef;
+use arrow::compute;
+use arrow::datatypes::*;
+use kernels::expr::LiteralValue;
+use kernels::function::{DatePart, Function};
+
+use crate::data;
+use crate::harness::values;
+
+/// The result, `None` where the function fails.
+pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) -> Option<ArrayRef> {
+    let row: Vec<LiteralValue> = arguments.iter().map(|argument| values(argument).remove(0)).collect();
+    let array = |value: LiteralValue| data::array(data_type, &[value]);
+    let texts = |at: usize| match &row[at] {
+        LiteralValue::Bytes(bytes) => String::from_utf8(bytes.clone()).unwrap(),
+        other => panic!("{other:?} is no text"),
+    };
+    let number = |at: usize| match row[at] {
+        LiteralValue::Int(value) => value,
+        ref other => panic!("{other:?} is no integer"),
+    };
+    let text = |text: String| Some(array(LiteralValue::Bytes(text.into_bytes())));
+    let count = |count: usize| Some(array(LiteralValue::Int(count as i128)));
+    let truth = |truth: bool| Some(array(LiteralValue::Bool(truth)));
+    let characters = |at: usize| texts(at).chars().collect::<Vec<char>>();
+    match (function, row.len()) {
+        (Function::DatePart(part), _) => Some(date_part(part, &arguments[0])),
+        (Function::Substring, n) => {
+            let (start, count) = (number(1), if n == 3 { number(2) } else { i64::MAX.into() });
+            if start == i64::MIN.into() || count < 0 {
+                return None;
+            }
+            let numbered = (1i128..).zip(characters(0));
+            text(numbered.filter(|(place, _)| (start..start + count).contains(place)).map(|(_, c)| c).collect())
+        }
+        (Function::Left | Function::Right, _) => {
+            let (all, n) = (characters(0), number(1));
+            let len = all.len() as i128;
+            let kept = if n < 0 { (len + n).max(0) } else { n.min(len) } as usize;
+            text(match function {
+                Function::Left => all[..kept].iter().collect(),
+                _ if n == i64::MIN.into() => String::new(),
+                _ => all[all.len() - kept..].iter().collect(),
+            })
+        }
+        (Function::Trim { start, end }, n) => {
+            let set = if n == 2 { characters(1) } else { vec![' '] };
+            let mut slice = &texts(0)[..];
+            if start {
+                slice = slice.trim_start_matches(&set[..]);
+            }
+            if end {
+                slice = slice.trim_end_matches(&set[..]);
+            }
+            text(slice.into())
+        }
+        (Function::SplitPart, _) => {
+            let (whole, delimiter, n) = (texts(0), texts(1), number(2));
+            let place = n.unsigned_abs().checked_sub(1)? as usize;
+            let part = match (delimiter.is_empty(), n < 0) {
+                (true, _) => (place == 0).then_some(&whole[..]),
+                (false, false) => whole.split(&delimiter[..]).nth(place),
+                (false, true) => whole.rsplit(&delimiter[..]).nth(place),
+            };
+            text(part.unwrap_or_default().into())
+        }
+        (Function::CharacterLength, _) => count(characters(0).len()),
+        (Function::OctetLength, _) => count(texts(0).len()),
+        (Function::BitLength, _) => count(texts(0).len() * 8),
+        (Function::Position, _) => {
+            let whole = texts(0);
+            count(whole.find(&texts(1)).map_or(0, |at| whole[..at].chars().count() + 1))
+        }
+        (Function::StartsWith, _) => truth(texts(0).starts_with(&texts(1))),
+        (Function::EndsWith, _) => truth(texts(0).ends_with(&texts(1))),
+        (Function::Contains, _) => truth(texts(0).contains(&texts(1))),
+        (Function::Ascii, _) => count(characters(0).first().map_or(0, |c| *c as usize)),
+    }
+}
+
+/// By arrow-rs' own function, put together as DataFusion does.
+fn date_part(part: DatePart, moment: &ArrayRef) -> ArrayRef {
+    use compute::DatePart as Part;
+    let dates = matches!(moment.data_type(), DataType::Date32 | DataType::Date64);
+    let of = |part| compute::date_part(moment, part).unwrap();
+    let seconds_with = |per_second: i64| -> ArrayRef {
+        let data_type = if per_second == 1_000_000_000 { DataType::Int64 } else { DataType::Int32 };
+        if dates {
+            return data::array(&data_type, &[LiteralValue::Int(0)]);
+        }
+        let (seconds, nanos) = (values(&of(Part::Second)).remove(0), values(&of(Part::Nanosecond)).remove(0));
+        let value = match (seconds, nanos) {
+            (LiteralValue::Int(seconds), LiteralValue::Int(nanos)) => {
+                LiteralValue::Int(seconds * i128::from(per_second) + nanos / i128::from(1_000_000_000 / per_second))
+            }
+            _ => LiteralValue::Null,
+        };
+        data::array(&data_type, &[value])
+    };
+    match part {
+        DatePart::Year => of(Part::Year),
+        DatePart::IsoYear => of(Part::YearISO),
+        DatePart::Quarter => of(Part::Quarter),
+        DatePart::Month => of(Part::Month),
+        DatePart::Week => of(Part::Week),
+        DatePart::Day => of(Part::Day),
+        DatePart::DayOfWeek => of(Part::DayOfWeekSunday0),
+        DatePart::IsoDayOfWeek => of(Part::DayOfWeekMonday1),
+        DatePart::DayOfYear => of(Part::DayOfYear),
+        DatePart::Hour => of(Part::Hour),
+        DatePart::Minute => of(Part::Minute),
+        DatePart::Second => of(Part::Second),
+        DatePart::Millisecond => seconds_with(1_000),
+        DatePart::Microsecond => seconds_with(1_000_000),
+        DatePart::Nanosecond => seconds_with(1_000_000_000),
+        DatePart::Epoch => {
+            let ticks = match values(moment).remove(0) {
+                LiteralValue::Int(ticks) => ticks as i64 as f64,
+                other => panic!("{other:?} is no moment"),
+            };
+            let value = match moment.data_type() {
+                DataType::Date32 => ticks * 86_400.0,
+                DataType::Date64 => ticks / 1_000.0,
+                DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => match unit {
+                    TimeUnit::Second => ticks,
+                    TimeUnit::Millisecond => ticks / 1e3,
+                    TimeUnit::Microsecond => ticks / 1e6,
+                    TimeUnit::Nanosecond => ticks / 1e9,
+                },
+                other => panic!("{other} is no moment"),
+            };
+            data::array(&DataType::Float64, &[LiteralValue::Float(value)])
+        }
+    }
+}
