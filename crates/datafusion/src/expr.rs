@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::Operator;
+use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
     NegativeExpr, NotExpr, TryCastExpr,
@@ -72,7 +74,27 @@ fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
         let like_expr = Expr::Like { ignores_case: like.case_insensitive(), expr, pattern };
         return Ok(if like.negated() { Expr::Not(Box::new(like_expr)) } else { like_expr });
     }
+    if let Some(subquery) = expr.downcast_ref::<ScalarSubqueryExpr>() {
+        return translate_subquery(subquery, schema);
+    }
     Err(format!("{expr} has no device form"))
+}
+
+/// The value of a scalar subquery; until it has run, a value of its type stands for it.
+fn translate_subquery(subquery: &ScalarSubqueryExpr, schema: &Schema) -> Result<Expr, Reason> {
+    let value = match subquery.evaluate(&RecordBatch::new_empty(Arc::new(Schema::empty()))) {
+        Ok(ColumnarValue::Scalar(value)) => value,
+        _ => {
+            let data_type = subquery.return_field(schema).map_err(|error| error.to_string())?.data_type().clone();
+            ScalarValue::new_default(&data_type).map_err(|error| error.to_string())?
+        }
+    };
+    Ok(Expr::Literal(scalar(&value)?))
+}
+
+/// Whether an expression waits for the value of a scalar subquery.
+pub(crate) fn awaits_subquery(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    expr.is::<ScalarSubqueryExpr>() || expr.children().into_iter().any(awaits_subquery)
 }
 
 fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {

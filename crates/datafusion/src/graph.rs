@@ -9,20 +9,20 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::ColumnType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, internal_datafusion_err, internal_err, plan_datafusion_err};
+use datafusion::common::{JoinSide, JoinType, Result, internal_datafusion_err, internal_err, plan_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use kernels::codegen::Profile;
-use kernels::ops::{Decode, GroupBy, Input, Options, Reduce, Select};
+use kernels::ops::{Concat, Decode, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options, Reduce, Select, Sort, SortKey};
 
 use crate::aggregate::lower_aggregate;
 use crate::exchange::Source;
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceStreamExec,
-    DeviceUploadExec,
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceSortExec,
+    DeviceStreamExec, DeviceUploadExec,
 };
 use crate::expr::lower as lower_expr;
 use crate::planner::reads_files;
@@ -60,8 +60,60 @@ pub(crate) enum StageKind {
     Reduce { input: Arc<Stage>, op: Reduce, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Grouped aggregation.
     GroupBy { input: Arc<Stage>, op: GroupBy, checks: Vec<Arc<dyn PhysicalExpr>> },
+    /// All rows in an order, or the first of them.
+    Sort { input: Arc<Stage>, op: Box<Sort>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    /// Rows looked up in tables of other stages.
+    Join(Box<Joins>),
+    /// The rows of a table, marked where another stage's rows match them.
+    Mark(Box<Marks>),
     /// Some rows of each partition.
     Limit { input: Arc<Stage>, skip: usize, fetch: Option<usize> },
+}
+
+/// The build side of a join.
+#[derive(Debug)]
+pub(crate) struct BuildSide {
+    pub stage: Arc<Stage>,
+    pub concat: Concat,
+    pub build: JoinBuild,
+    /// The keys, for messages.
+    pub checks: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+/// Joins that rows go through one after another. How they run depends on the tables; `chain` is what most often does.
+#[derive(Debug)]
+pub(crate) struct Joins {
+    pub probe: Arc<Stage>,
+    pub builds: Vec<BuildSide>,
+    pub joins: Vec<Join>,
+    /// Its filter is over the columns of all sides.
+    pub input: Input,
+    pub outputs: Vec<(kernels::expr::Expr, Field)>,
+    pub options: Options,
+    pub chain: JoinChain,
+}
+
+/// A join that gives rows of its build side alone.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    pub probe: Arc<Stage>,
+    pub build: BuildSide,
+    pub join: Join,
+    pub input: Input,
+    pub options: Options,
+    /// As it most often runs.
+    pub mark: Mark,
+    /// Filters and keys of the probe side, for messages.
+    pub checks: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl BuildSide {
+    /// The most that rows go through at once: kernels have a limit of arguments.
+    const MOST: usize = 4;
+
+    fn kernel_texts(&self) -> Vec<(String, String)> {
+        self.stage.kernel_texts().into_iter().chain(self.build.kernel_text()).collect()
+    }
 }
 
 impl Stage {
@@ -74,7 +126,10 @@ impl Stage {
             | StageKind::Limit { input, .. }
             | StageKind::Select { input, .. }
             | StageKind::Reduce { input, .. }
+            | StageKind::Sort { input, .. }
             | StageKind::GroupBy { input, .. } => input.uploads(),
+            StageKind::Join(join) => join.probe.uploads() || join.builds.iter().any(|build| build.stage.uploads()),
+            StageKind::Mark(mark) => mark.probe.uploads() || mark.build.stage.uploads(),
         }
     }
 
@@ -88,9 +143,15 @@ impl Stage {
         match &self.kind {
             StageKind::Upload { .. } | StageKind::Scan { .. } | StageKind::Stream { .. } => 0,
             StageKind::Columns { input, .. } | StageKind::Limit { input, .. } => input.pipelines(),
-            StageKind::Select { input, .. } | StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } => {
-                input.pipelines() + 1
+            StageKind::Select { input, .. }
+            | StageKind::Reduce { input, .. }
+            | StageKind::Sort { input, .. }
+            | StageKind::GroupBy { input, .. } => input.pipelines() + 1,
+            StageKind::Join(join) => {
+                let builds = join.builds.iter().map(|build| build.stage.pipelines() + 1);
+                join.probe.pipelines() + join.chain.pipelines() + builds.sum::<usize>()
             }
+            StageKind::Mark(mark) => mark.probe.pipelines() + mark.build.stage.pipelines() + 2,
         }
     }
 
@@ -102,6 +163,19 @@ impl Stage {
             StageKind::Select { input, op, .. } => (input, op.kernel_text()),
             StageKind::Reduce { input, op, .. } => (input, op.kernel_text()),
             StageKind::GroupBy { input, op, .. } => (input, op.kernel_text()),
+            StageKind::Sort { input, op, .. } => (input, op.kernel_text()),
+            StageKind::Join(join) => {
+                let mut texts: Vec<_> = join.builds.iter().flat_map(BuildSide::kernel_texts).collect();
+                texts.extend(join.probe.kernel_texts());
+                texts.extend(join.chain.kernel_text());
+                return texts;
+            }
+            StageKind::Mark(mark) => {
+                let mut texts = mark.build.kernel_texts();
+                texts.extend(mark.probe.kernel_texts());
+                texts.extend(mark.mark.kernel_text());
+                return texts;
+            }
         };
         let mut texts = input.kernel_texts();
         texts.extend(own);
@@ -114,9 +188,11 @@ pub(crate) fn lower(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<S
     pipeline(plan, profile)?.materialise(plan.schema(), profile)
 }
 
-/// A source with the row-wise operators above it, all over the source's columns.
+/// A source with the row-wise operators above it, all over the columns of the source and of the joins that its rows go
+/// through, one after another.
 struct Pipeline {
     source: Stage,
+    joins: Vec<(Join, BuildSide)>,
     predicates: Vec<Arc<dyn PhysicalExpr>>,
     /// `None`: the source's columns as they are.
     outputs: Option<Vec<Arc<dyn PhysicalExpr>>>,
@@ -142,6 +218,9 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         below.outputs = Some(outputs.collect::<Result<_>>()?);
         below.top = Some((plan.name().to_string(), projection.metrics.clone()));
         return Ok(below);
+    }
+    if let Some(join) = plan.downcast_ref::<DeviceJoinExec>() {
+        return joined(join, profile);
     }
     let source = if let Some(upload) = plan.downcast_ref::<DeviceUploadExec>() {
         // The rows of a PlaceholderRowExec have no columns that anything could refer to.
@@ -194,29 +273,172 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
             metrics: limit.metrics.clone(),
         }
     } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
-        pipeline(child(plan)?, profile)?.aggregate(aggregate, profile)?
+        pipeline(child(plan)?, profile)?.without_joins(child(plan)?.schema(), profile)?.aggregate(aggregate, profile)?
+    } else if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
+        let schema = child(plan)?.schema();
+        pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.sort(sort, schema, profile)?
     } else {
         return internal_err!("{} is not a device operator", plan.name());
     };
-    Ok(Pipeline { source, predicates: Vec::new(), outputs: None, top: None })
+    Ok(Pipeline::of(source))
+}
+
+/// The rows of a join: of its probe side's pipeline where a row-wise step is enough, else of a stage of its own.
+fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
+    let spec = &join.spec;
+    let kind = join_kind(spec.join_type);
+    let (left_schema, right_schema) = (join.left().schema(), join.right().schema());
+    let mut below = pipeline(join.right(), profile)?;
+    if kind.marks_build() || below.joins.len() >= BuildSide::MOST {
+        below = below.without_joins(Arc::clone(&right_schema), profile)?;
+    }
+    let stage = Arc::new(pipeline(join.left(), profile)?.materialise(Arc::clone(&left_schema), profile)?);
+    let options = Options::new(profile);
+    let concat = Concat::try_new(Arc::clone(&left_schema), stage.types.clone(), options.clone()).map_err(kernel_error)?;
+    let below_schema = below.schema();
+    let first = below_schema.fields().len();
+    let right_columns = (0..right_schema.fields().len()).map(|index| below.over_source(&column(&right_schema, index)));
+    let right_columns = right_columns.collect::<Result<Vec<_>>>()?;
+    let left_columns = left_schema.fields().iter().enumerate().map(|(index, field)| {
+        let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), first + index));
+        column
+    });
+    let left_columns: Vec<_> = left_columns.collect();
+    let mut keys = Vec::with_capacity(spec.on.len());
+    let mut checks = below.predicates.clone();
+    for (left, right) in &spec.on {
+        let right = below.over_source(right)?;
+        keys.push((lowered(&right, &below_schema)?, lowered(left, &left_schema)?));
+        checks.push(right);
+    }
+    let build_checks = spec.on.iter().map(|(left, _)| Arc::clone(left)).collect();
+    let mut kernel_join = Join {
+        kind,
+        keys,
+        null_equals_null: spec.null_equals_null,
+        residual: None,
+        schema: Arc::clone(&left_schema),
+        types: concat.output_types().to_vec(),
+    };
+    if let Some(filter) = &spec.filter {
+        let sides = filter.column_indices().iter().map(|column| match column.side {
+            JoinSide::Left => left_columns.get(column.index).cloned(),
+            _ => right_columns.get(column.index).cloned(),
+        });
+        let Some(sides) = sides.collect::<Option<Vec<_>>>() else {
+            return internal_err!("a join filter of columns that are not there");
+        };
+        let fields = below_schema.fields().iter().chain(left_schema.fields()).cloned();
+        let both = Schema::new(fields.collect::<Vec<_>>());
+        kernel_join.residual = Some(lowered(&over_columns(filter.expression(), &sides)?, &both)?);
+    }
+    let before: Vec<Join> = below.joins.iter().map(|(join, _)| join.clone()).collect();
+    let build = JoinBuild::try_new(&below.source.types, &before, &kernel_join, options.clone()).map_err(kernel_error)?;
+    let build = BuildSide { stage, concat, build, checks: build_checks };
+    let mark: Arc<dyn PhysicalExpr> = Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
+    let own_left = || (0..left_columns.len()).map(|index| column(&left_schema, index));
+    let all: Vec<Arc<dyn PhysicalExpr>> = match spec.join_type {
+        JoinType::LeftSemi | JoinType::LeftAnti => own_left().collect(),
+        JoinType::LeftMark => own_left().chain([Arc::clone(&mark)]).collect(),
+        JoinType::RightSemi | JoinType::RightAnti => right_columns,
+        JoinType::RightMark => right_columns.into_iter().chain([Arc::clone(&mark)]).collect(),
+        _ => left_columns.iter().cloned().chain(right_columns).collect(),
+    };
+    let outputs = match &spec.projection {
+        None => Some(all),
+        Some(projection) => projection.iter().map(|index| all.get(*index).cloned()).collect(),
+    };
+    let Some(outputs) = outputs else { return internal_err!("a projection of columns that a join lacks") };
+    let top = Some((join.name().to_string(), join.metrics.clone()));
+    if kind.gives_build() {
+        let input = below.input()?;
+        let op = Mark::try_new(input.clone(), &kernel_join, None, options.clone()).map_err(kernel_error)?;
+        let source = Stage {
+            schema: Arc::clone(op.schema()),
+            types: op.output_types().to_vec(),
+            partitions: 1,
+            operator: join.name().to_string(),
+            metrics: join.metrics.clone(),
+            kind: StageKind::Mark(Box::new(Marks {
+                probe: Arc::new(below.source),
+                build,
+                join: kernel_join,
+                input,
+                options,
+                mark: op,
+                checks,
+            })),
+        };
+        let predicates = match spec.join_type {
+            JoinType::LeftSemi => vec![mark],
+            JoinType::LeftAnti => vec![datafusion::physical_expr::expressions::not(mark)?],
+            _ => vec![],
+        };
+        return Ok(Pipeline { predicates, outputs: Some(outputs), top, ..Pipeline::of(source) });
+    }
+    below.joins.push((kernel_join, build));
+    below.outputs = Some(outputs);
+    below.top = top;
+    if kind.marks_build() { below.without_joins(Arc::clone(&spec.schema), profile) } else { Ok(below) }
+}
+
+fn join_kind(join_type: JoinType) -> JoinKind {
+    match join_type {
+        JoinType::Inner => JoinKind::Inner,
+        JoinType::Left => JoinKind::Left,
+        JoinType::Right => JoinKind::Right,
+        JoinType::Full => JoinKind::Full,
+        JoinType::LeftSemi => JoinKind::LeftSemi,
+        JoinType::LeftAnti => JoinKind::LeftAnti,
+        JoinType::LeftMark => JoinKind::LeftMark,
+        JoinType::RightSemi => JoinKind::RightSemi,
+        JoinType::RightAnti => JoinKind::RightAnti,
+        JoinType::RightMark => JoinKind::RightMark,
+    }
+}
+
+/// An expression with each column replaced by what stands at its position.
+fn over_columns(expr: &Arc<dyn PhysicalExpr>, columns: &[Arc<dyn PhysicalExpr>]) -> Result<Arc<dyn PhysicalExpr>> {
+    let rewritten = Arc::clone(expr).transform_up(|node| match node.downcast_ref::<Column>() {
+        Some(column) => match columns.get(column.index()) {
+            Some(output) => Ok(Transformed::yes(Arc::clone(output))),
+            None => internal_err!("column {column} lies outside of the {} columns below", columns.len()),
+        },
+        None => Ok(Transformed::no(node)),
+    })?;
+    Ok(rewritten.data)
 }
 
 impl Pipeline {
-    /// An expression over this pipeline's output, rewritten over the source's columns.
-    fn over_source(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
-        let Some(outputs) = &self.outputs else { return Ok(Arc::clone(expr)) };
-        let rewritten = Arc::clone(expr).transform_up(|node| match node.downcast_ref::<Column>() {
-            Some(column) => match outputs.get(column.index()) {
-                Some(output) => Ok(Transformed::yes(Arc::clone(output))),
-                None => internal_err!("column {column} lies outside of the {} columns below", outputs.len()),
-            },
-            None => Ok(Transformed::no(node)),
-        })?;
-        Ok(rewritten.data)
+    fn of(source: Stage) -> Pipeline {
+        Pipeline { source, joins: Vec::new(), predicates: Vec::new(), outputs: None, top: None }
     }
 
+    /// The columns of the source and of the joins.
+    fn schema(&self) -> SchemaRef {
+        if self.joins.is_empty() {
+            return Arc::clone(&self.source.schema);
+        }
+        let joined = self.joins.iter().flat_map(|(join, _)| join.fields().to_vec());
+        Arc::new(Schema::new(self.source.schema.fields().iter().cloned().chain(joined).collect::<Vec<_>>()))
+    }
+
+    /// The pipeline, ended before what cannot go through joins itself; its rows have the columns of `schema`.
+    fn without_joins(self, schema: SchemaRef, profile: Profile) -> Result<Pipeline> {
+        if self.joins.is_empty() { Ok(self) } else { Ok(Pipeline::of(self.materialise(schema, profile)?)) }
+    }
+
+    /// An expression over this pipeline's output, rewritten over its columns.
+    fn over_source(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        match &self.outputs {
+            Some(outputs) => over_columns(expr, outputs),
+            None => Ok(Arc::clone(expr)),
+        }
+    }
+
+    /// The source with the filter, which is over the columns of the joins too.
     fn input(&self) -> Result<Input> {
-        let schema = &self.source.schema;
+        let schema = &self.schema();
         let mut predicates = Vec::new();
         for predicate in &self.predicates {
             match lowered(predicate, schema)? {
@@ -229,11 +451,14 @@ impl Pipeline {
             1 => predicates.pop(),
             _ => Some(kernels::expr::Expr::And(predicates)),
         };
-        Ok(Input { schema: Arc::clone(schema), types: self.source.types.clone(), filter })
+        Ok(Input { schema: Arc::clone(&self.source.schema), types: self.source.types.clone(), filter })
     }
 
     /// Ends the pipeline with batches of `schema`.
     fn materialise(self, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+        if !self.joins.is_empty() {
+            return self.materialise_joins(schema, profile);
+        }
         let columns = match &self.outputs {
             None => Some((0..self.source.types.len()).collect::<Vec<_>>()),
             Some(outputs) => outputs.iter().map(|output| Some(output.downcast_ref::<Column>()?.index())).collect(),
@@ -271,6 +496,65 @@ impl Pipeline {
             kind: StageKind::Select { input: Arc::new(self.source), op, checks },
             operator,
             metrics,
+        })
+    }
+
+    fn materialise_joins(self, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+        let joined = self.schema();
+        let fields = schema.fields().iter();
+        let outputs = match &self.outputs {
+            Some(outputs) => outputs.clone(),
+            None => (0..joined.fields().len()).map(|index| column(&joined, index)).collect(),
+        };
+        let outputs = outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered(expr, &joined)?, field.as_ref().clone())));
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        let (input, options) = (self.input()?, Options::new(profile));
+        let (joins, builds): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
+        let chain =
+            JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
+        let (operator, metrics) = self.top.unwrap_or_default();
+        Ok(Stage {
+            schema,
+            types: chain.output_types().to_vec(),
+            partitions: 1,
+            operator,
+            metrics,
+            kind: StageKind::Join(Box::new(Joins {
+                probe: Arc::new(self.source),
+                builds,
+                joins,
+                input,
+                outputs,
+                options,
+                chain,
+            })),
+        })
+    }
+
+    fn sort(self, sort: &DeviceSortExec, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+        let source_schema = Arc::clone(&self.source.schema);
+        let mut checks = self.predicates.clone();
+        let mut keys = Vec::new();
+        for key in sort.keys() {
+            let expr = self.over_source(&key.expr)?;
+            let lowered = lowered(&expr, &source_schema)?;
+            keys.push(SortKey { expr: lowered, descending: key.options.descending, nulls_first: key.options.nulls_first });
+            checks.push(expr);
+        }
+        let mut outputs = Vec::new();
+        for (index, field) in schema.fields().iter().enumerate() {
+            let expr = self.over_source(&column(&schema, index))?;
+            outputs.push((lowered(&expr, &source_schema)?, field.as_ref().clone()));
+            checks.push(expr);
+        }
+        let op = Sort::try_new(self.input()?, keys, outputs, sort.fetch_rows(), Options::new(profile)).map_err(kernel_error)?;
+        Ok(Stage {
+            schema,
+            types: op.output_types().to_vec(),
+            partitions: 1,
+            kind: StageKind::Sort { input: Arc::new(self.source), op: Box::new(op), checks },
+            operator: sort.name().to_string(),
+            metrics: sort.metrics.clone(),
         })
     }
 

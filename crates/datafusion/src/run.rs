@@ -2,6 +2,8 @@
 //! Runs the stages of an island: one in-order queue per execution, batches pulled through it, and a second one
 //! for uploads on devices with memory of their own.
 
+mod joins;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -167,9 +169,11 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             limit(merge(input, run)?, *skip, *fetch)
         }
         StageKind::Limit { input, skip, fetch } => limit(open(input, partition, run)?, *skip, *fetch),
-        StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } => {
+        StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } | StageKind::Sort { input, .. } => {
             aggregate(merge(input, run)?, Arc::clone(stage), queue)
         }
+        StageKind::Join(_) => joins::join(Arc::clone(stage), Arc::clone(run), queue),
+        StageKind::Mark(_) => joins::mark(Arc::clone(stage), Arc::clone(run), queue),
     };
     Ok(batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed())
 }
@@ -346,6 +350,18 @@ fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> Devic
                 vec![op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?]
             }
             StageKind::GroupBy { op, checks, .. } => {
+                let mut state = op.start();
+                let mut input = input;
+                while let Some(batch) = input.next().await {
+                    let batch = batch?;
+                    if let Err(error) = op.push(&queue, &mut state, &batch).await {
+                        return Err(explain(error, &stage.operator, &queue, &batch, checks).await);
+                    }
+                }
+                drop(input);
+                op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?
+            }
+            StageKind::Sort { op, checks, .. } => {
                 let mut state = op.start();
                 let mut input = input;
                 while let Some(batch) = input.next().await {

@@ -308,7 +308,8 @@ impl Expr {
             Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![expr],
             Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter_mut().collect(),
             Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
-            Expr::Like { expr, pattern } => vec![expr, pattern],
+            Expr::Like { expr, pattern, .. } => vec![expr, pattern],
+            Expr::Call { arguments, .. } => arguments.iter_mut().collect(),
             Expr::Case { branches, otherwise, .. } => {
                 let values = branches.iter_mut().flat_map(|(condition, value)| [condition, value]);
                 values.chain(otherwise.as_deref_mut()).collect()

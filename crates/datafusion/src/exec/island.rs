@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use columnar::ColumnType;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -18,6 +18,8 @@ use datafusion::physical_plan::{
 };
 use kernels::codegen::Profile;
 
+use crate::exec::{DeviceUploadExec, is_device};
+use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
 
@@ -31,6 +33,8 @@ pub struct DeviceIslandExec {
     reason: String,
     profile: Profile,
     stage: Arc<Stage>,
+    /// Whether the stages are made anew for each run, with values that are not known before.
+    awaits_subqueries: bool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -39,12 +43,23 @@ impl DeviceIslandExec {
     /// The top of `input`'s device operators. `reason` says why rows leave the device here.
     pub fn try_new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>, profile: Profile) -> Result<Self> {
         let stage = graph::lower(&input, profile)?;
+        let mut awaits_subqueries = false;
+        input.apply(|node| {
+            if !is_device(node) || node.is::<DeviceUploadExec>() {
+                return Ok(TreeNodeRecursion::Jump);
+            }
+            node.apply_expressions(&mut |expr| {
+                awaits_subqueries |= awaits_subquery(expr);
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
         let properties = Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
         Ok(DeviceIslandExec {
             input,
             reason: reason.into(),
             profile,
             stage: Arc::new(stage),
+            awaits_subqueries,
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
         })
@@ -70,7 +85,15 @@ impl DeviceIslandExec {
     /// # Errors
     /// If the session has no device, or a kernel cannot be made; errors of the run come with the stream.
     pub fn execute_device(&self, partition: usize, task: Arc<TaskContext>) -> Result<DeviceBatchStream> {
-        run::execute_device(&self.stage, partition, &task)
+        run::execute_device(&self.ready_stage()?, partition, &task)
+    }
+
+    /// The stages with the values of scalar subqueries, which have run by now.
+    fn ready_stage(&self) -> Result<Arc<Stage>> {
+        if !self.awaits_subqueries {
+            return Ok(Arc::clone(&self.stage));
+        }
+        Ok(Arc::new(graph::lower(&self.input, self.profile)?))
     }
 
     /// How the columns lie on the device.
@@ -147,7 +170,7 @@ impl ExecutionPlan for DeviceIslandExec {
     }
 
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let stream = run::execute_host(&self.stage, self.schema(), partition, &task, &self.metrics)?;
+        let stream = run::execute_host(&self.ready_stage()?, self.schema(), partition, &task, &self.metrics)?;
         Ok(make_cooperative(stream))
     }
 

@@ -10,9 +10,11 @@ mod aggregate;
 mod filter;
 mod host;
 mod island;
+mod join;
 mod limit;
 mod projection;
 mod scan;
+mod sort;
 mod stream;
 mod upload;
 
@@ -20,9 +22,12 @@ pub use aggregate::DeviceAggregateExec;
 pub use filter::DeviceFilterExec;
 pub use host::HostExec;
 pub use island::DeviceIslandExec;
+pub use join::DeviceJoinExec;
+pub(crate) use join::JoinSpec;
 pub use limit::DeviceLimitExec;
 pub use projection::DeviceProjectionExec;
 pub use scan::DeviceScanExec;
+pub use sort::DeviceSortExec;
 pub use stream::DeviceStreamExec;
 pub use upload::DeviceUploadExec;
 
@@ -40,8 +45,10 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<DeviceFilterExec>()
         || plan.is::<DeviceProjectionExec>()
         || plan.is::<DeviceAggregateExec>()
+        || plan.is::<DeviceJoinExec>()
         || plan.is::<DeviceLimitExec>()
         || plan.is::<DeviceScanExec>()
+        || plan.is::<DeviceSortExec>()
         || plan.is::<DeviceStreamExec>()
         || plan.is::<DeviceUploadExec>()
 }

@@ -12,16 +12,20 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::joins::SortMergeJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
 };
 use kernels::codegen::Profile;
 
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceLimitExec, DeviceProjectionExec, DeviceUploadExec, is_device,
+    DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceSortExec,
+    DeviceUploadExec, is_device,
 };
 use crate::options::DeviceOptions;
+use crate::planner::joins::{is_join, join_form};
 use crate::planner::placement::origin;
 use crate::planner::support::{aggregate_form, computes, device_form, host_form, is_tiny, is_trivial, island_input};
 
@@ -55,7 +59,20 @@ impl Placer<'_> {
                 return Ok(Arc::new(DeviceAggregateExec::new(spec, input)));
             }
         }
+        if self.options.enabled
+            && let Some(placed) = self.join(plan)?.or(self.sort(plan)?)
+        {
+            return Ok(placed);
+        }
         let children = plan.children().into_iter().map(|child| self.place_subtree(child)).collect::<Result<Vec<_>>>()?;
+        if self.options.enabled
+            && let [child] = children.as_slice()
+            && plan.is::<SortPreservingMergeExec>()
+            && is_device(child)
+            && let Some(sorted) = merged(plan, child)?
+        {
+            return Ok(sorted);
+        }
         if self.options.enabled
             && let [child] = children.as_slice()
             && !plan.is::<AggregateExec>()
@@ -65,6 +82,46 @@ impl Placer<'_> {
             return Ok(placed);
         }
         self.host(plan, children)
+    }
+
+    /// The device form of a join whose sides are on the device, or worth the way there.
+    fn join(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if !is_join(plan) {
+            return Ok(None);
+        }
+        let children = plan.children();
+        let (Ok(spec), [left, right]) = (join_form(plan), children.as_slice()) else { return Ok(None) };
+        let sorted = plan.is::<SortMergeJoinExec>();
+        let place = |side: &Arc<dyn ExecutionPlan>| {
+            let side = without_exchanges(side);
+            match side.downcast_ref::<SortExec>() {
+                // Rows are looked up, in any order.
+                Some(sort) if sorted && sort.fetch().is_none() => self.place_subtree(&without_exchanges(sort.input())),
+                _ => self.place_subtree(&side),
+            }
+        };
+        let (left, right) = (place(left)?, place(right)?);
+        let inputs = match (self.device_input(Arc::clone(&left))?, self.device_input(Arc::clone(&right))?) {
+            (Some(left), Some(right)) => (left, right),
+            // One side of few rows goes where the other one is.
+            (None, Some(other)) if is_device(&other) => (self.upload(left), other),
+            (Some(other), None) if is_device(&other) => (other, self.upload(right)),
+            _ => return Ok(None),
+        };
+        let join: Arc<dyn ExecutionPlan> = Arc::new(DeviceJoinExec::new(spec, inputs.0, inputs.1));
+        match plan.fetch() {
+            None => Ok(Some(join)),
+            fetch => Ok(Some(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(join, 0, fetch)))?))),
+        }
+    }
+
+    /// The device form of a sort.
+    fn sort(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(sort) = plan.downcast_ref::<SortExec>().filter(|_| device_form(plan).is_ok()) else { return Ok(None) };
+        let input = self.place_subtree(&without_exchanges(sort.input()))?;
+        let Some(input) = self.device_input(input)? else { return Ok(None) };
+        let host = SortExec::new(sort.expr().clone(), input).with_fetch(sort.fetch());
+        Ok(Some(Arc::new(DeviceSortExec::try_new(Arc::new(host))?)))
     }
 
     /// The device form of a row-wise operator or limit over a placed child, if it pays.
@@ -106,8 +163,12 @@ impl Placer<'_> {
         if is_tiny(&input, self.options).is_some() {
             return Ok(None);
         }
+        Ok(Some(self.upload(input)))
+    }
+
+    fn upload(&self, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let reason = origin(&input, self.options);
-        Ok(Some(Arc::new(DeviceUploadExec::new(input, reason))))
+        Arc::new(DeviceUploadExec::new(input, reason))
     }
 
     /// A host operator over placed children: device children become islands, and get back what the
@@ -167,6 +228,33 @@ fn restore(
         _ => {}
     }
     Ok(restored)
+}
+
+/// What a merge of sorted partitions becomes above a device operator that has one partition in that order.
+fn merged(plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let sorted = match plan.output_ordering() {
+        Some(ordering) => child.equivalence_properties().ordering_satisfy(ordering.clone())?,
+        None => true,
+    };
+    if !sorted || child.output_partitioning().partition_count() != 1 {
+        return Ok(None);
+    }
+    match plan.fetch() {
+        Some(fetch) if fetches(child) != Some(fetch) => {
+            let limit = GlobalLimitExec::new(Arc::clone(child), 0, Some(fetch));
+            Ok(Some(Arc::new(DeviceLimitExec::try_new(Arc::new(limit))?)))
+        }
+        _ => Ok(Some(Arc::clone(child))),
+    }
+}
+
+/// How many rows a sort gives, below projections.
+fn fetches(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
+        return sort.fetch_rows();
+    }
+    let projection = plan.is::<DeviceProjectionExec>();
+    plan.children().first().filter(|_| projection).and_then(|child| fetches(child))
 }
 
 fn with_child(plan: &Arc<dyn ExecutionPlan>, child: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {

@@ -15,6 +15,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 
@@ -22,6 +23,7 @@ use crate::aggregate::lower_aggregate;
 use crate::exec::{DeviceIslandExec, HostExec, is_device};
 use crate::expr::{Reason, lower};
 use crate::options::DeviceOptions;
+use crate::planner::joins::{is_join, join_form};
 
 /// Whether an operator computes: moves of rows between partitions, scans, sinks and EXPLAIN do not.
 pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -36,6 +38,7 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
         "ExplainExec",
         "OutputRequirementExec",
         "RepartitionExec",
+        "ScalarSubqueryExec",
         "SortPreservingMergeExec",
         "UnionExec",
     ];
@@ -103,6 +106,17 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     if is_limit(plan) {
         return Ok(());
     }
+    if is_join(plan) {
+        return join_form(plan).map(|_| ());
+    }
+    if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        columns_have_device_form(sort.input())?;
+        let schema = sort.input().schema();
+        for key in sort.expr() {
+            lower(&key.expr, &schema)?;
+        }
+        return Ok(());
+    }
     if let Some((projection, schema)) = scan_projection(plan) {
         for output in projection.iter() {
             lower(&output.expr, &schema)?;
@@ -110,19 +124,11 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         return Err("its expressions were merged into the file scan".to_string());
     }
     Err(match plan.name() {
-        "SortExec" | "SortExec(TopK)" => "sorting has no device form yet".to_string(),
-        "HashJoinExec"
-        | "NestedLoopJoinExec"
-        | "CrossJoinExec"
-        | "SortMergeJoinExec"
-        | "SymmetricHashJoinExec"
-        | "PiecewiseMergeJoinExec" => "joins have no device form yet".to_string(),
         "WindowAggExec" | "BoundedWindowAggExec" | "PartitionedTopKExec" => {
             "window functions have no device form yet".to_string()
         }
         "UnnestExec" => "UNNEST has no device form yet".to_string(),
         "RecursiveQueryExec" => "recursive queries have no device form yet".to_string(),
-        "ScalarSubqueryExec" => "scalar subqueries have no device form yet".to_string(),
         "InterleaveExec" => "UNION of partitioned inputs has no device form yet".to_string(),
         name => format!("{name} has no device form"),
     })
@@ -196,7 +202,7 @@ fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     }
 }
 
-fn columns_have_device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+pub(crate) fn columns_have_device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     columnar::natural_types(&plan.schema()).map(|_| ()).map_err(|error| error.to_string())
 }
 

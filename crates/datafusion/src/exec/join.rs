@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Joins on the device: hash joins, and nested loops where there are no equal keys.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{JoinType, Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
+};
+
+use crate::exec::refuse_stream;
+
+/// What a join computes: the part that does not depend on its children.
+#[derive(Debug, Clone)]
+pub(crate) struct JoinSpec {
+    pub join_type: JoinType,
+    /// Equal keys, each over its side's columns.
+    pub on: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
+    pub null_equals_null: bool,
+    /// What else must be true of a pair.
+    pub filter: Option<JoinFilter>,
+    /// Columns of the join that are handed on, all where `None`.
+    pub projection: Option<Vec<usize>>,
+    /// The result's, after the projection.
+    pub schema: SchemaRef,
+}
+
+/// Joins two sides: the left one is built to a table, the rows of the right one look their matches up.
+///
+/// A probe is a row-wise step: it runs inside the kernels of the operator above it, as far as each row has one match at
+/// most. It stands for any join of the host, which may want its inputs partitioned or sorted; here they need not be. The
+/// order of rows is not defined.
+#[derive(Debug)]
+pub struct DeviceJoinExec {
+    pub(crate) spec: JoinSpec,
+    left: Arc<dyn ExecutionPlan>,
+    right: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    pub(crate) metrics: ExecutionPlanMetricsSet,
+}
+
+impl DeviceJoinExec {
+    pub(crate) fn new(spec: JoinSpec, left: Arc<dyn ExecutionPlan>, right: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&spec.schema)),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative);
+        DeviceJoinExec { spec, left, right, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// The side that is built.
+    pub fn left(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.left
+    }
+
+    /// The side that probes.
+    pub fn right(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.right
+    }
+
+    /// The columns of the join before its projection.
+    fn joined(&self) -> Schema {
+        use JoinType::*;
+        let (left, right) = (self.left.schema(), self.right.schema());
+        let fields = match self.spec.join_type {
+            LeftSemi | LeftAnti | LeftMark => left.fields().to_vec(),
+            RightSemi | RightAnti | RightMark => right.fields().to_vec(),
+            _ => left.fields().iter().chain(right.fields()).cloned().collect(),
+        };
+        Schema::new(fields)
+    }
+}
+
+impl DisplayAs for DeviceJoinExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on: Vec<String> = self.spec.on.iter().map(|(left, right)| format!("({left}, {right})")).collect();
+        if format == DisplayFormatType::TreeRender {
+            if self.spec.join_type != JoinType::Inner {
+                writeln!(f, "join_type={}", self.spec.join_type)?;
+            }
+            writeln!(f, "on={}", on.join(", "))?;
+            return match &self.spec.filter {
+                Some(filter) => write!(f, "filter={filter}"),
+                None => Ok(()),
+            };
+        }
+        write!(f, "DeviceJoinExec: join_type={}, on=[{}]", self.spec.join_type, on.join(", "))?;
+        if let Some(filter) = &self.spec.filter {
+            write!(f, ", filter={}", filter.expression())?;
+        }
+        if let Some(projection) = &self.spec.projection {
+            let joined = self.joined();
+            let names = projection.iter().map(|index| match joined.fields().get(*index) {
+                Some(field) => format!("{}@{index}", field.name()),
+                None => format!("mark@{index}"),
+            });
+            write!(f, ", projection=[{}]", names.collect::<Vec<_>>().join(", "))?;
+        }
+        if self.spec.null_equals_null {
+            write!(f, ", NullsEqual: true")?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for DeviceJoinExec {
+    fn name(&self) -> &str {
+        "DeviceJoinExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false, false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.left, &self.right]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        let keys = self.spec.on.iter().flat_map(|(left, right)| [left, right]);
+        for expr in keys.chain(self.spec.filter.as_ref().map(JoinFilter::expression)) {
+            if f(expr)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 2]>::try_from(children) {
+            Ok([left, right]) => Ok(Arc::new(DeviceJoinExec::new(self.spec.clone(), left, right))),
+            Err(children) => internal_err!("DeviceJoinExec has two children, not {}", children.len()),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        refuse_stream("DeviceJoinExec")
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Joins of the host: what they compute, or why they have no device form.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::common::{JoinSide, NullEquality};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec, SymmetricHashJoinExec};
+
+use crate::exec::JoinSpec;
+use crate::expr::{Reason, lower};
+use crate::planner::support::columns_have_device_form;
+
+/// Whether an operator is a join.
+pub(crate) fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<HashJoinExec>()
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.is::<CrossJoinExec>()
+        || plan.is::<SortMergeJoinExec>()
+        || plan.is::<SymmetricHashJoinExec>()
+}
+
+/// What a join computes on the device.
+pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reason> {
+    let schema = plan.schema();
+    let nulls_equal = |equality| equality == NullEquality::NullEqualsNull;
+    let spec = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        if join.null_aware {
+            return Err("NOT IN of a column that may be NULL has no device form yet".to_string());
+        }
+        JoinSpec {
+            join_type: *join.join_type(),
+            on: join.on().to_vec(),
+            null_equals_null: nulls_equal(join.null_equality()),
+            filter: join.filter().cloned(),
+            projection: join.projection.as_ref().map(|projection| projection.to_vec()),
+            schema,
+        }
+    } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        JoinSpec {
+            join_type: *join.join_type(),
+            on: vec![],
+            null_equals_null: false,
+            filter: join.filter().cloned(),
+            projection: join.projection().as_ref().map(|projection| projection.to_vec()),
+            schema,
+        }
+    } else if plan.is::<CrossJoinExec>() {
+        let join_type = datafusion::common::JoinType::Inner;
+        JoinSpec { join_type, on: vec![], null_equals_null: false, filter: None, projection: None, schema }
+    } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
+        JoinSpec {
+            join_type: join.join_type(),
+            on: join.on().to_vec(),
+            null_equals_null: nulls_equal(join.null_equality()),
+            filter: join.filter().clone(),
+            projection: None,
+            schema,
+        }
+    } else if let Some(join) = plan.downcast_ref::<SymmetricHashJoinExec>() {
+        if plan.boundedness().is_unbounded() {
+            return Err("joins of streams without end have no device form".to_string());
+        }
+        JoinSpec {
+            join_type: *join.join_type(),
+            on: join.on().to_vec(),
+            null_equals_null: nulls_equal(join.null_equality()),
+            filter: join.filter().cloned(),
+            projection: None,
+            schema,
+        }
+    } else {
+        return Err(format!("{} has no device form", plan.name()));
+    };
+    let [left, right] = <[_; 2]>::try_from(plan.children()).map_err(|_| "a join has two sides".to_string())?;
+    for child in [left, right] {
+        columns_have_device_form(child)?;
+    }
+    let (left, right) = (left.schema(), right.schema());
+    for (left_key, right_key) in &spec.on {
+        lower(left_key, &left)?;
+        lower(right_key, &right)?;
+    }
+    if let Some(filter) = &spec.filter {
+        lower(filter.expression(), &filter_schema(filter, &left, &right))?;
+    }
+    columns_have_device_form(plan)?;
+    Ok(spec)
+}
+
+/// The columns of a join filter, as the two sides have them.
+fn filter_schema(filter: &JoinFilter, left: &Schema, right: &Schema) -> Schema {
+    let fields = filter.column_indices().iter().zip(filter.schema().fields()).map(|(column, field)| match column.side {
+        JoinSide::Left => left.fields().get(column.index).unwrap_or(field).clone(),
+        JoinSide::Right => right.fields().get(column.index).unwrap_or(field).clone(),
+        JoinSide::None => field.clone(),
+    });
+    Schema::new(fields.collect::<Vec<_>>())
+}
