@@ -292,6 +292,10 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
     if kind.marks_build() || below.joins.len() >= BuildSide::MOST {
         below = below.without_joins(Arc::clone(&right_schema), profile)?;
     }
+    // Where a left row has no match, the right columns are NULL, which what is computed of NULLs need not be.
+    if matches!(kind, JoinKind::Left | JoinKind::Full) && below.computes() {
+        below = Pipeline::of(below.materialise(Arc::clone(&right_schema), profile)?);
+    }
     let stage = Arc::new(pipeline(join.left(), profile)?.materialise(Arc::clone(&left_schema), profile)?);
     let options = Options::new(profile);
     let concat = Concat::try_new(Arc::clone(&left_schema), stage.types.clone(), options.clone()).map_err(kernel_error)?;
@@ -421,6 +425,10 @@ impl Pipeline {
         }
         let joined = self.joins.iter().flat_map(|(join, _)| join.fields().to_vec());
         Arc::new(Schema::new(self.source.schema.fields().iter().cloned().chain(joined).collect::<Vec<_>>()))
+    }
+
+    fn computes(&self) -> bool {
+        self.outputs.iter().flatten().any(|output| !output.is::<Column>())
     }
 
     /// The pipeline, ended before what cannot go through joins itself; its rows have the columns of `schema`.

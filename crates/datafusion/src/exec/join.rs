@@ -31,13 +31,15 @@ pub(crate) struct JoinSpec {
     pub projection: Option<Vec<usize>>,
     /// The result's, after the projection.
     pub schema: SchemaRef,
+    /// What is known of the result: what equals what, and the order of the probe side's rows, which stays.
+    pub equivalences: EquivalenceProperties,
 }
 
 /// Joins two sides: the left one is built to a table, the rows of the right one look their matches up.
 ///
 /// A probe is a row-wise step: it runs inside the kernels of the operator above it, as far as each row has one match at
-/// most. It stands for any join of the host, which may want its inputs partitioned or sorted; here they need not be. The
-/// order of rows is not defined.
+/// most. It stands for any join of the host, which may want its inputs partitioned or sorted; here they need not be. Rows of
+/// the right side keep their order, except where those of the left side must all be given.
 #[derive(Debug)]
 pub struct DeviceJoinExec {
     pub(crate) spec: JoinSpec,
@@ -50,7 +52,7 @@ pub struct DeviceJoinExec {
 impl DeviceJoinExec {
     pub(crate) fn new(spec: JoinSpec, left: Arc<dyn ExecutionPlan>, right: Arc<dyn ExecutionPlan>) -> Self {
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&spec.schema)),
+            spec.equivalences.clone(),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,

@@ -25,6 +25,11 @@ pub(crate) fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// What a join computes on the device.
 pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reason> {
     let schema = plan.schema();
+    let mut equivalences = plan.equivalence_properties().clone();
+    equivalences.clear_per_partition_constants();
+    if !plan.is::<HashJoinExec>() {
+        equivalences.clear_orderings();
+    }
     let nulls_equal = |equality| equality == NullEquality::NullEqualsNull;
     let spec = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         if join.null_aware {
@@ -37,6 +42,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             filter: join.filter().cloned(),
             projection: join.projection.as_ref().map(|projection| projection.to_vec()),
             schema,
+            equivalences,
         }
     } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
         JoinSpec {
@@ -46,10 +52,11 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             filter: join.filter().cloned(),
             projection: join.projection().as_ref().map(|projection| projection.to_vec()),
             schema,
+            equivalences,
         }
     } else if plan.is::<CrossJoinExec>() {
         let join_type = datafusion::common::JoinType::Inner;
-        JoinSpec { join_type, on: vec![], null_equals_null: false, filter: None, projection: None, schema }
+        JoinSpec { join_type, on: vec![], null_equals_null: false, filter: None, projection: None, schema, equivalences }
     } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
         JoinSpec {
             join_type: join.join_type(),
@@ -58,6 +65,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             filter: join.filter().clone(),
             projection: None,
             schema,
+            equivalences,
         }
     } else if let Some(join) = plan.downcast_ref::<SymmetricHashJoinExec>() {
         if plan.boundedness().is_unbounded() {
@@ -70,6 +78,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             filter: join.filter().cloned(),
             projection: None,
             schema,
+            equivalences,
         }
     } else {
         return Err(format!("{} has no device form", plan.name()));

@@ -90,7 +90,8 @@ impl Placer<'_> {
             return Ok(None);
         }
         let children = plan.children();
-        let (Ok(spec), [left, right]) = (join_form(plan), children.as_slice()) else { return Ok(None) };
+        let (Ok(mut spec), [left, right]) = (join_form(plan), children.as_slice()) else { return Ok(None) };
+        let order = right.output_ordering().cloned();
         let sorted = plan.is::<SortMergeJoinExec>();
         let place = |side: &Arc<dyn ExecutionPlan>| {
             let side = without_exchanges(side);
@@ -108,6 +109,13 @@ impl Placer<'_> {
             (Some(other), None) if is_device(&other) => (other, self.upload(right)),
             _ => return Ok(None),
         };
+        let ordered = match order {
+            Some(order) => inputs.1.equivalence_properties().ordering_satisfy(order)?,
+            None => false,
+        };
+        if !ordered || inputs.1.output_partitioning().partition_count() != 1 {
+            spec.equivalences.clear_orderings();
+        }
         let join: Arc<dyn ExecutionPlan> = Arc::new(DeviceJoinExec::new(spec, inputs.0, inputs.1));
         match plan.fetch() {
             None => Ok(Some(join)),
