@@ -16,7 +16,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use kernels::codegen::Profile;
-use kernels::ops::{Concat, Decode, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options, Reduce, Select, Sort, SortKey};
+use kernels::ops::{
+    Concat, Decode, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options, Reduce, Select, Sort, SortKey,
+};
 
 use crate::aggregate::lower_aggregate;
 use crate::exchange::Source;
@@ -320,6 +322,7 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
         kind,
         keys,
         null_equals_null: spec.null_equals_null,
+        null_aware: spec.null_aware,
         residual: None,
         schema: Arc::clone(&left_schema),
         types: concat.output_types().to_vec(),
@@ -339,7 +342,8 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
     let before: Vec<Join> = below.joins.iter().map(|(join, _)| join.clone()).collect();
     let build = JoinBuild::try_new(&below.source.types, &before, &kernel_join, options.clone()).map_err(kernel_error)?;
     let build = BuildSide { stage, concat, build, checks: build_checks };
-    let mark: Arc<dyn PhysicalExpr> = Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
+    let mark: Arc<dyn PhysicalExpr> =
+        Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
     let own_left = || (0..left_columns.len()).map(|index| column(&left_schema, index));
     let all: Vec<Arc<dyn PhysicalExpr>> = match spec.join_type {
         JoinType::LeftSemi | JoinType::LeftAnti => own_left().collect(),
@@ -518,8 +522,7 @@ impl Pipeline {
         let outputs = outputs.collect::<Result<Vec<_>>>()?;
         let (input, options) = (self.input()?, Options::new(profile));
         let (joins, builds): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
-        let chain =
-            JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
+        let chain = JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
         let (operator, metrics) = self.top.unwrap_or_default();
         Ok(Stage {
             schema,

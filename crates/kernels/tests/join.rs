@@ -90,6 +90,7 @@ fn join_of(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Join {
         kind: case.kind,
         keys: case.keys.iter().map(|key| (col(*key), col(*key))).collect(),
         null_equals_null: case.null_equals_null,
+        null_aware: false,
         residual: case.residual.then(|| residual(probe)),
         schema: build.schema(),
         types: natural_types(&build.schema()).unwrap(),
@@ -335,6 +336,7 @@ fn chains_of_joins() {
                 kind,
                 keys: vec![(col(probe_key), col(key))],
                 null_equals_null: false,
+                null_aware: false,
                 residual: None,
                 schema: batch.schema(),
                 types: types.clone(),
@@ -398,5 +400,44 @@ fn chains_of_joins() {
         }
         expected.sort();
         assert_eq!(actual, expected, "{:?}", options.profile);
+    }
+}
+
+#[test]
+fn not_in() {
+    // Without NULLs on the probe side, with one, and with no rows there.
+    let build = side(40, 20, 16);
+    let (queue, all) = (queue(), side(60, 20, 17));
+    let known: Vec<usize> = (0..60).filter(|row| all.column(2).is_valid(*row)).collect();
+    let without =
+        arrow::compute::take_record_batch(&all, &Int64Array::from_iter_values(known.iter().map(|row| *row as i64))).unwrap();
+    for options in profiles() {
+        for probe in [&all, &without, &all.slice(0, 0)] {
+            let case = Case { kind: JoinKind::LeftAnti, keys: vec![2], null_equals_null: false, residual: false };
+            let actual = futures::executor::block_on(async {
+                let mut join = Join { null_aware: true, ..join_of(&case, &build, probe) };
+                let table = table(&queue, &join, probe, &build, &options).await;
+                join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+                let types = natural_types(&probe.schema()).unwrap();
+                let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
+                let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
+                let mut state = mark.start();
+                mark.push(&queue, &mut state, &up(&queue, probe, &types)).await.unwrap();
+                let marked = mark.finish(&queue, state).await.unwrap();
+                rows(&columnar::download(&queue, &marked[0]).await.unwrap())
+            });
+            let kept: Vec<&String> = actual.iter().filter(|row| row.ends_with("|false")).collect();
+            let keys = probe.column(2).as_any().downcast_ref::<Int64Array>().unwrap();
+            let own = build.column(2).as_any().downcast_ref::<Int64Array>().unwrap();
+            let stays = |row: &usize| {
+                let key = own.is_valid(*row).then(|| own.value(*row));
+                match (probe.num_rows(), keys.null_count(), key) {
+                    (0, _, _) => true,
+                    (_, 0, Some(key)) => !keys.iter().flatten().any(|other| other == key),
+                    _ => false,
+                }
+            };
+            assert_eq!(kept.len(), (0..40).filter(stays).count(), "{:?}, {} rows", options.profile, probe.num_rows());
+        }
     }
 }

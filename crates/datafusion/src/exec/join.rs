@@ -25,6 +25,8 @@ pub(crate) struct JoinSpec {
     /// Equal keys, each over its side's columns.
     pub on: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
     pub null_equals_null: bool,
+    /// Whether it is `NOT IN`, with its meaning of NULLs.
+    pub null_aware: bool,
     /// What else must be true of a pair.
     pub filter: Option<JoinFilter>,
     /// Columns of the join that are handed on, all where `None`.
@@ -111,6 +113,9 @@ impl DisplayAs for DeviceJoinExec {
         }
         if self.spec.null_equals_null {
             write!(f, ", NullsEqual: true")?;
+        }
+        if self.spec.null_aware {
+            write!(f, ", null_aware")?;
         }
         Ok(())
     }

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use datafusion::common::{JoinSide, NullEquality};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::physical_plan::joins::utils::JoinFilter;
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec, SymmetricHashJoinExec};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec, SymmetricHashJoinExec,
+};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::exec::JoinSpec;
 use crate::expr::{Reason, lower};
@@ -32,13 +34,14 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
     }
     let nulls_equal = |equality| equality == NullEquality::NullEqualsNull;
     let spec = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-        if join.null_aware {
-            return Err("NOT IN of a column that may be NULL has no device form yet".to_string());
+        if join.null_aware && (join.join_type(), join.on().len()) != (&JoinType::LeftAnti, 1) {
+            return Err("NOT IN of several columns has no device form yet".to_string());
         }
         JoinSpec {
             join_type: *join.join_type(),
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
+            null_aware: join.null_aware,
             filter: join.filter().cloned(),
             projection: join.projection.as_ref().map(|projection| projection.to_vec()),
             schema,
@@ -49,19 +52,30 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             join_type: *join.join_type(),
             on: vec![],
             null_equals_null: false,
+            null_aware: false,
             filter: join.filter().cloned(),
             projection: join.projection().as_ref().map(|projection| projection.to_vec()),
             schema,
             equivalences,
         }
     } else if plan.is::<CrossJoinExec>() {
-        let join_type = datafusion::common::JoinType::Inner;
-        JoinSpec { join_type, on: vec![], null_equals_null: false, filter: None, projection: None, schema, equivalences }
+        let join_type = JoinType::Inner;
+        JoinSpec {
+            join_type,
+            on: vec![],
+            null_equals_null: false,
+            null_aware: false,
+            filter: None,
+            projection: None,
+            schema,
+            equivalences,
+        }
     } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
         JoinSpec {
             join_type: join.join_type(),
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
+            null_aware: false,
             filter: join.filter().clone(),
             projection: None,
             schema,
@@ -75,6 +89,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             join_type: *join.join_type(),
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
+            null_aware: false,
             filter: join.filter().cloned(),
             projection: None,
             schema,

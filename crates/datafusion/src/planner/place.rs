@@ -9,10 +9,10 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::SortMergeJoinExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::joins::SortMergeJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{
@@ -21,8 +21,8 @@ use datafusion::physical_plan::{
 use kernels::codegen::Profile;
 
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceSortExec,
-    DeviceUploadExec, is_device,
+    DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
+    DeviceSortExec, DeviceUploadExec, is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};

@@ -60,9 +60,10 @@ async fn chain(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> R
     let (input, outputs, options) = (joins.input.clone(), joins.outputs.clone(), joins.options.clone());
     let chain = JoinChain::try_new(input, &joins.joins, Some(&tables), outputs, options)
         .map_err(|error| op_error(&stage.operator, error))?;
-    let same = chain.output_types().iter().zip(&stage.types).all(|(is, planned)| {
-        (&is.layout, is.nullable, &is.data_type) == (&planned.layout, planned.nullable, &planned.data_type)
-    });
+    let same =
+        chain.output_types().iter().zip(&stage.types).all(|(is, planned)| {
+            (&is.layout, is.nullable, &is.data_type) == (&planned.layout, planned.nullable, &planned.data_type)
+        });
     if !same {
         return internal_err!("{}: {:?} instead of {:?}", stage.operator, chain.output_types(), stage.types);
     }

@@ -7,6 +7,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Queue};
 
+use super::keys;
 use super::probe::{conjuncts, position};
 use super::search::{Names, Search};
 use super::table::{JoinTable, Shape};
@@ -27,15 +28,22 @@ pub struct Mark {
     schema: SchemaRef,
     types: Vec<ColumnType>,
     table: Option<Arc<JoinTable>>,
+    null_aware: bool,
     options: Options,
     primitives: Primitives,
     program: Program,
 }
 
+/// Kernels of a [`Mark`] by position.
+const MARK: usize = 0;
+/// Of `NOT IN`: marks what NULLs leave out.
+const NULLS: usize = 1;
+
 /// The marks so far.
 #[derive(Debug, Default)]
 pub struct MarkState {
-    marks: Option<Buffer>,
+    /// Marks, and of the probe side two bytes: whether it has rows, whether one of its keys is NULL.
+    marks: Option<(Buffer, Buffer)>,
 }
 
 impl Mark {
@@ -58,7 +66,10 @@ impl Mark {
         if filters.iter().any(|filter| position(filter, &input.types, joins) > 0) {
             return Err(Error::Internal("a filter over the rows that a semi join loses".into()));
         }
-        let kernel = mark_kernel(&search, &filters, &all, input.types.len(), &options)?;
+        let mut kernels = vec![mark_kernel(&search, &filters, &all, input.types.len(), join, &options)?];
+        if join.null_aware {
+            kernels.push(nulls_kernel(join, &options)?);
+        }
         let fields = join.schema.fields().iter().cloned().chain([Arc::new(mark_field())]);
         Ok(Mark {
             names: search.names(),
@@ -66,8 +77,9 @@ impl Mark {
             schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
             types: join.types.iter().cloned().chain([mark_type()]).collect(),
             table,
+            null_aware: join.null_aware,
             primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Mark", &options, vec![kernel])?,
+            program: Program::try_new("Mark", &options, kernels)?,
             options,
         })
     }
@@ -108,20 +120,20 @@ impl Mark {
             return Ok(());
         }
         let loaded = self.program.load(queue).await?;
-        let marks = match state.marks.take() {
+        let (marks, seen) = match state.marks.take() {
             Some(marks) => marks,
-            None => queue.zeroed(table.num_rows())?,
+            None => (queue.zeroed(table.num_rows())?, queue.zeroed(4)?),
         };
         let columns: Vec<_> = batch.columns().iter().chain(table.batch().columns()).cloned().collect();
-        let fails = self.program.can_fail(0);
+        let fails = self.program.can_fail(MARK);
         let error = if fails { Some(queue.filled(8, 0xff)?) } else { None };
         let mut named = self.search.args(&self.names, table);
-        named.extend([("n", Arg::U64(n as u64)), ("marks", Arg::Buffer(&marks))]);
-        loaded.launch_on(queue, 0, spread(queue, &self.options, n), columns.as_slice(), error.as_ref(), named)?;
+        named.extend([("n", Arg::U64(n as u64)), ("marks", Arg::Buffer(&marks)), ("seen", Arg::Buffer(&seen))]);
+        loaded.launch_on(queue, MARK, spread(queue, &self.options, n), columns.as_slice(), error.as_ref(), named)?;
         if let Some(error) = &error {
             check_row(word(&queue.read(error, 0..8).await?, 0)?)?;
         }
-        state.marks = Some(marks);
+        state.marks = Some((marks, seen));
         Ok(())
     }
 
@@ -134,7 +146,15 @@ impl Mark {
         }
         let primitives = self.primitives.load(queue).await?;
         let marks = match state.marks {
-            Some(marks) => marks,
+            Some((marks, seen)) if self.null_aware => {
+                let loaded = self.program.load(queue).await?;
+                let named = vec![("n", Arg::U64(n as u64)), ("marks", Arg::Buffer(&marks)), ("seen", Arg::Buffer(&seen))];
+                // Keys that fail have failed when the table was built.
+                let errors = queue.filled(8, 0xff)?;
+                loaded.launch_on(queue, NULLS, spread(queue, &self.options, n), table.batch(), Some(&errors), named)?;
+                marks
+            }
+            Some((marks, _)) => marks,
             None => queue.zeroed(n)?,
         };
         let bits = primitives.pack(queue, &marks, n)?;
@@ -148,7 +168,14 @@ impl Mark {
     }
 }
 
-fn mark_kernel(search: &Search, filters: &[Expr], types: &[ColumnType], probe: usize, options: &Options) -> Result<Kernel> {
+fn mark_kernel(
+    search: &Search,
+    filters: &[Expr],
+    types: &[ColumnType],
+    probe: usize,
+    join: &Join,
+    options: &Options,
+) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(crate::prelude::Section::Base);
     let (n, marks) = (params.named("n", "u64"), params.named("marks", "G u8 *"));
@@ -164,6 +191,14 @@ fn mark_kernel(search: &Search, filters: &[Expr], types: &[ColumnType], probe: u
         })?;
     }
     writer.guarded("kept", |writer| {
+        if join.null_aware {
+            let seen = writer.params().named("seen", "G u8 *");
+            let keys = join.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
+            writer.push(&format!("{seen}[0] = 1;"));
+            if let Some(known) = keys::known(&keys, false) {
+                writer.push(&format!("if (!({known})) {seen}[1] = 1;"));
+            }
+        }
         search.matches(writer, (types, &places), "row", &mut |writer, candidate| {
             writer.push(&format!("{marks}[{candidate}] = 1;"));
             Ok(())
@@ -171,4 +206,17 @@ fn mark_kernel(search: &Search, filters: &[Expr], types: &[ColumnType], probe: u
     })?;
     let statements = writer.statements();
     Ok(Kernel::new("join_mark", params, for_rows(options.profile, "row", &n, &statements)))
+}
+
+fn nulls_kernel(join: &Join, options: &Options) -> Result<Kernel> {
+    let mut params = Params::new();
+    params.need(crate::prelude::Section::Base);
+    let (n, marks) = (params.named("n", "u64"), params.named("marks", "G u8 *RESTRICT"));
+    let seen = params.named("seen", "const G u8 *RESTRICT");
+    let mut writer = RowWriter::new(&join.types, options.profile, &mut params);
+    let keys = join.keys.iter().map(|(_, build)| writer.eval(build)).collect::<Result<Vec<_>>>()?;
+    let known = keys::known(&keys, false).unwrap_or_else(|| "1".into());
+    writer.push(&format!("if ({seen}[1] | ({seen}[0] & !({known}))) {marks}[row] = 1;"));
+    let statements = writer.statements();
+    Ok(Kernel::new("join_mark_nulls", params, for_rows(options.profile, "row", &n, &statements)))
 }

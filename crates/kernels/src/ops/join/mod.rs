@@ -79,6 +79,9 @@ pub struct Join {
     pub keys: Vec<(Expr, Expr)>,
     /// Whether NULL keys are equal to one another.
     pub null_equals_null: bool,
+    /// Of a left anti join: whether it is SQL's `NOT IN`, where a NULL among the probe side's keys leaves nothing, and a row
+    /// whose own key is NULL stays only where the probe side has no rows.
+    pub null_aware: bool,
     /// What else must be true of a pair, over the columns up to this join's.
     pub residual: Option<Expr>,
     /// Names and types of the build side.
