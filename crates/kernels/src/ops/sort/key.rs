@@ -50,6 +50,13 @@ enum Part {
     Prefix,
 }
 
+impl Field {
+    /// Whether the field has the first bytes of a string.
+    pub fn is_prefix(&self) -> bool {
+        self.part == Part::Prefix
+    }
+}
+
 impl Key {
     /// The key `of`, which lies in a column.
     pub fn plan(column: usize, types: &[ColumnType], of: &SortKey, profile: Profile) -> Result<Key> {

@@ -130,7 +130,12 @@ fn within(types: &[ColumnType], keys: &[Key], fields: &[Field], exact: bool, opt
     let statements = writer.statements();
     let condition = if exact { format!("keys < {threshold}") } else { format!("keys <= {threshold}") };
     let body = mask_body(&mut params, options, &statements, &condition);
-    Ok(with_strings(Kernel::new("sort_within", params, body)))
+    let mut kernel = Kernel::new("sort_within", params, body);
+    if fields.iter().any(Field::is_prefix) {
+        // For both kernels that call it.
+        kernel.functions = str_chunk();
+    }
+    Ok(kernel)
 }
 
 fn numbers(options: &Options) -> Kernel {
@@ -150,14 +155,5 @@ fn threshold(types: &[ColumnType], keys: &[Key], fields: &[Field], options: &Opt
     let word = key::word(&mut writer, keys, fields, "row")?;
     writer.push(&format!("{threshold}[0] = {word};"));
     let body = format!("  if (GID() == 0) {{\n{}  }}\n", writer.statements());
-    Ok(with_strings(Kernel::new("sort_threshold", params, body)))
-}
-
-/// A kernel with the function for strings, where it needs that and no kernel before it has it.
-fn with_strings(mut kernel: Kernel) -> Kernel {
-    if kernel.name == "sort_within" && kernel.body.contains("str_chunk(") {
-        kernel.params.need(Section::Str);
-        kernel.functions = str_chunk();
-    }
-    kernel
+    Ok(Kernel::new("sort_threshold", params, body))
 }
