@@ -161,20 +161,29 @@ fn the_first_rows_of_many() {
     let key = |i: usize| (!random(i, 1).is_multiple_of(1000)).then(|| random(i, 2) as i64 >> 8);
     let few = |i: usize| (random(i, 3) % 3) as i64;
     let text = |i: usize| format!("{}{}", ["", "common beginning ", "zz"][(random(i, 4) % 3) as usize], random(i, 5) % 100_000);
+    let beginning = "common ".repeat(40);
+    let long = |i: usize| match random(i, 6) % 50 {
+        0 => None,
+        1 => Some(beginning[..random(i, 7) as usize % 20].to_owned()),
+        end => Some(format!("{beginning}{end}")),
+    };
     let whole = batch(vec![
         ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
         ("key", Arc::new((0..n).map(key).collect::<Int64Array>()), true),
         ("few", Arc::new((0..n).map(few).collect::<Int64Array>()), false),
         ("text", Arc::new(StringViewArray::from_iter_values((0..n).map(text))), false),
         ("rising", Arc::new(Int64Array::from_iter_values((0..n as i64).map(|i| i / 5))), false),
+        ("long", Arc::new((0..n).map(long).collect::<StringArray>()), true),
     ]);
     for options in profiles() {
-        let keys: [&[By]; 7] = [
+        let keys: [&[By]; 9] = [
             &[(1, false, false)],
             &[(1, true, true)],
             &[(2, false, false)],
             &[(2, true, false), (3, false, false)],
             &[(3, true, false)],
+            &[(5, false, false)],
+            &[(5, true, true), (1, false, false)],
             &[(4, true, false)],
             &[(1, false, true), (2, false, false)],
         ];

@@ -85,7 +85,7 @@ pub struct Sort {
 pub struct SortState {
     batches: Vec<DeviceBatch>,
     rows: usize,
-    threshold: Option<u64>,
+    threshold: Option<Buffer>,
 }
 
 impl Sort {
@@ -244,7 +244,7 @@ impl Sort {
         while fetch > 0 && batch.num_rows() > 0 {
             // The first rows give a threshold for the others.
             let n = if state.threshold.is_none() { (most - state.rows).clamp(1, batch.num_rows()) } else { batch.num_rows() };
-            let kept = top.keep(queue, &primitives, &forms, &batch.slice(0, n), state.threshold).await?;
+            let kept = top.keep(queue, &primitives, &forms, &batch.slice(0, n), state.threshold.as_ref()).await?;
             batch = batch.slice(n, batch.num_rows() - n);
             state.rows += kept.num_rows();
             state.batches.push(kept);
