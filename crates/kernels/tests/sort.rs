@@ -161,20 +161,29 @@ fn the_first_rows_of_many() {
     let key = |i: usize| (!random(i, 1).is_multiple_of(1000)).then(|| random(i, 2) as i64 >> 8);
     let few = |i: usize| (random(i, 3) % 3) as i64;
     let text = |i: usize| format!("{}{}", ["", "common beginning ", "zz"][(random(i, 4) % 3) as usize], random(i, 5) % 100_000);
+    let beginning = "common ".repeat(40);
+    let long = |i: usize| match random(i, 6) % 50 {
+        0 => None,
+        1 => Some(beginning[..random(i, 7) as usize % 20].to_owned()),
+        end => Some(format!("{beginning}{end}")),
+    };
     let whole = batch(vec![
         ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
         ("key", Arc::new((0..n).map(key).collect::<Int64Array>()), true),
         ("few", Arc::new((0..n).map(few).collect::<Int64Array>()), false),
         ("text", Arc::new(StringViewArray::from_iter_values((0..n).map(text))), false),
         ("rising", Arc::new(Int64Array::from_iter_values((0..n as i64).map(|i| i / 5))), false),
+        ("long", Arc::new((0..n).map(long).collect::<StringArray>()), true),
     ]);
     for options in profiles() {
-        let keys: [&[By]; 7] = [
+        let keys: [&[By]; 9] = [
             &[(1, false, false)],
             &[(1, true, true)],
             &[(2, false, false)],
             &[(2, true, false), (3, false, false)],
             &[(3, true, false)],
+            &[(5, false, false)],
+            &[(5, true, true), (1, false, false)],
             &[(4, true, false)],
             &[(1, false, true), (2, false, false)],
         ];
@@ -295,5 +304,51 @@ fn a_failing_row_is_named() {
         let keys = vec![SortKey { expr: quotient.clone(), descending: false, nulls_first: false }];
         let sort = Sort::try_new(input, keys, everything(&whole), None, options).unwrap();
         assert!(matches!(run(&sort, &batches), Err(Error::Row { row: 700 })));
+    }
+}
+
+/// Rows a second, for people: `cargo test --release -p kernels --test sort -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures"]
+fn speed() {
+    let n = 16 << 20;
+    let queue = queue();
+    let text = |i: usize| format!("{}{}", ["customer", "supplier"][(random(i, 4) % 2) as usize], random(i, 5) % 1_000_000);
+    let whole = batch(vec![
+        ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
+        ("key", Arc::new(Int64Array::from_iter_values((0..n).map(|i| random(i, 2) as i64))), false),
+        ("small", Arc::new(Int64Array::from_iter_values((0..n).map(|i| (random(i, 3) % 1_000_000) as i64))), false),
+        ("text", Arc::new(StringViewArray::from_iter_values((0..n).map(text))), false),
+    ]);
+    let types = natural_types(&whole.schema()).unwrap();
+    let device = up(&queue, &whole, &types);
+    let cases: [(&str, &[By], Option<usize>); 6] = [
+        ("random i64", &[(1, false, false)], None),
+        ("i64 below a million", &[(2, false, false)], None),
+        ("two i64", &[(2, false, false), (1, true, false)], None),
+        ("text", &[(3, false, false)], None),
+        ("first 10 by i64", &[(1, false, false)], Some(10)),
+        ("first 10 by text", &[(3, false, false)], Some(10)),
+    ];
+    for options in profiles() {
+        for (name, by, fetch) in cases {
+            let input = Input { schema: whole.schema(), types: types.clone(), filter: None };
+            let keys = by.iter().copied().map(key).collect();
+            let sort = Sort::try_new(input, keys, everything(&whole)[..2].to_vec(), fetch, options.clone()).unwrap();
+            let best = (0..3).map(|_| {
+                let start = std::time::Instant::now();
+                block_on(async {
+                    let mut state = sort.start();
+                    for piece in device.pieces(8 << 20) {
+                        sort.push(&queue, &mut state, &piece).await.unwrap();
+                    }
+                    sort.finish(&queue, state).await.unwrap();
+                    queue.finish().await.unwrap();
+                });
+                start.elapsed()
+            });
+            let best = best.min().unwrap();
+            println!("{:?} {name}: {best:?}, {:.1} M rows/s", options.profile, n as f64 / best.as_secs_f64() / 1e6);
+        }
     }
 }

@@ -22,7 +22,7 @@ use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{ArrowForm, GroupBy, Input, Options, Reduce, Select};
+use kernels::ops::{ArrowForm, Concat, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Take};
 
 use crate::missing;
 use crate::sample::layouts;
@@ -261,6 +261,53 @@ fn select_computes() {
     clean("select_computes", |queue| {
         select(queue, &source(None), outputs.clone(), ROWS);
         select(queue, &source(Some(half())), outputs, kept());
+    });
+}
+
+#[test]
+fn batches_become_one_and_rows_are_taken() {
+    clean("batches_become_one_and_rows_are_taken", |queue| {
+        for options in profiles() {
+            let Input { schema, types, .. } = source(None);
+            let batches = || vec![uploaded(queue, 0).slice(3, 200), uploaded(queue, ROWS).slice(0, 77), uploaded(queue, 0)];
+            let concat = Concat::try_new(schema.clone(), types, options.clone()).unwrap();
+            let all = block_on(concat.run(queue, batches())).unwrap().unwrap();
+            assert_eq!(rows(queue, &all).num_rows(), 277 + ROWS);
+            let numbers: Vec<u8> = (0..150u32).flat_map(|row| (row * 7 % 400).to_le_bytes()).collect();
+            let indices = queue.alloc(numbers.len()).unwrap();
+            queue.write(&indices, 0, &numbers).unwrap();
+            for take in [Take::try_new, Take::detached] {
+                let take = take(schema.clone(), concat.output_types().to_vec(), options.clone()).unwrap();
+                let taken = block_on(take.run(queue, &all, &indices, 150)).unwrap();
+                assert_eq!(rows(queue, &taken).num_rows(), 150);
+            }
+        }
+    });
+}
+
+/// Each key alone, without and with a limit that thresholds come from.
+#[test]
+fn rows_are_sorted() {
+    clean("rows_are_sorted", |queue| {
+        for options in profiles() {
+            for (column, fetch) in
+                [KEY, NAME, AMOUNT, RATIO, CODE, FLAG].into_iter().flat_map(|key| [(key, None), (key, Some(5))])
+            {
+                let input = source(Some(half()));
+                let keys = [(column, true), (CITY, false), (SMALL, false)];
+                let keys =
+                    keys.map(|(column, descending)| SortKey { expr: Expr::Column(column), descending, nulls_first: false });
+                let outputs = [NAME, column, CITY].map(|column| named(Expr::Column(column), &input.schema));
+                let sort = Sort::try_new(input, keys.into(), outputs.into(), fetch, options.clone()).unwrap().keeping(100);
+                let mut state = sort.start();
+                for from in [0, ROWS] {
+                    block_on(sort.push(queue, &mut state, &uploaded(queue, from))).unwrap();
+                }
+                let sorted = block_on(sort.finish(queue, state)).unwrap();
+                let expected = if fetch.is_some() { 5 } else { kept() };
+                assert!(rows(queue, &sorted[0]).num_rows() >= expected);
+            }
+        }
     });
 }
 

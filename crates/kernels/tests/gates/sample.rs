@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUni
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{ArrowForm, Decode, GroupBy, Input, Options, Reduce, Select};
+use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Take};
 use kernels::support::{supports, supports_aggregate, supports_cast};
 
 /// A program as it is compiled.
@@ -31,6 +31,8 @@ pub fn programs(profile: Profile) -> Vec<Sample> {
         sampler.keys(&data_type);
         sampler.form(&data_type);
         sampler.decode(&data_type);
+        sampler.rows(&data_type);
+        sampler.sort(&data_type);
     }
     sampler.resident();
     sampler.queries();
@@ -245,6 +247,35 @@ impl Sampler {
         let name = format!("decode {data_type}");
         let decode = Decode::try_new(Arc::new(Schema::new(fields.to_vec())), self.options.clone());
         self.add(&name, decode.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
+    }
+
+    /// Rows of a type from every layout, in one batch and by their numbers.
+    fn rows(&mut self, data_type: &DataType) {
+        let layouts = layouts(data_type).into_iter();
+        let types: Vec<ColumnType> =
+            layouts.map(|layout| ColumnType { data_type: data_type.clone(), nullable: true, layout, bounds: None }).collect();
+        let concat = Concat::try_new(schema(&types), types.clone(), self.options.clone()).unwrap();
+        self.add("concat", concat.programs());
+        for take in [Take::try_new, Take::detached] {
+            let take = take(schema(&types), types.clone(), self.options.clone());
+            self.add(&format!("take {data_type}"), take.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
+        }
+    }
+
+    /// Sorts by a key of the type: alone, after others, and for the first rows.
+    fn sort(&mut self, data_type: &DataType) {
+        let input = input(data_type);
+        let key = |column, descending| SortKey { expr: Expr::Column(column), descending, nulls_first: !descending };
+        let keys = [
+            (vec![key(2, false)], None),
+            (vec![key(0, true), key(4, false)], None),
+            (vec![key(4, true), key(0, false)], Some(10)),
+        ];
+        for (keys, fetch) in keys {
+            let outputs = vec![(Expr::Column(0), Field::new("out", data_type.clone(), true))];
+            let sort = Sort::try_new(input.clone(), keys, outputs, fetch, self.options.clone());
+            self.add(&format!("sort by {data_type}"), sort.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
+        }
     }
 
     /// Narrow carriers and bounds, as resident tables have them.

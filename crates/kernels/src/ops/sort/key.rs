@@ -21,7 +21,7 @@ pub(super) struct Key {
     nullable: bool,
     /// Of integers.
     range: Option<(i128, i128)>,
-    descending: bool,
+    pub descending: bool,
     nulls_first: bool,
     /// Whether strings are codes of a dictionary, whose values have the ranks.
     coded: bool,
@@ -48,6 +48,13 @@ enum Part {
     Low,
     /// First bytes of a string.
     Prefix,
+}
+
+impl Field {
+    /// The key of which the field has a string's first bytes.
+    pub fn prefix_of(&self) -> Option<usize> {
+        (self.part == Part::Prefix).then_some(self.key)
+    }
 }
 
 impl Key {

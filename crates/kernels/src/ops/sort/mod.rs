@@ -34,8 +34,8 @@ use top::Top;
 
 /// Most rows that count as few.
 const MOST_TOP_ROWS: usize = 1 << 16;
-/// Rows that are kept before the first ones are found out, and as a multiple of them.
-const LEAST_KEPT_ROWS: usize = 1 << 16;
+/// Rows that are kept at least before they are cut to the first ones, and as a multiple of these.
+const KEPT_ROWS: usize = 1 << 16;
 const KEPT_MULTIPLE: usize = 4;
 
 /// A key of a sort.
@@ -58,6 +58,7 @@ pub struct Sort {
     schema: SchemaRef,
     types: Vec<ColumnType>,
     fetch: Option<usize>,
+    kept_rows: usize,
     options: Options,
     /// Outputs, then keys that are no output.
     select: Select,
@@ -84,7 +85,7 @@ pub struct Sort {
 pub struct SortState {
     batches: Vec<DeviceBatch>,
     rows: usize,
-    threshold: Option<u64>,
+    threshold: Option<Buffer>,
 }
 
 impl Sort {
@@ -164,6 +165,7 @@ impl Sort {
             primitives: Primitives::try_new(&options)?,
             schema,
             fetch,
+            kept_rows: KEPT_ROWS,
             options,
             select,
             top,
@@ -173,6 +175,13 @@ impl Sort {
             keys,
             rankers,
         })
+    }
+
+    /// The same where so many rows are kept before they are cut to the first ones: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn keeping(self, kept_rows: usize) -> Sort {
+        Sort { kept_rows, ..self }
     }
 
     /// Names and types of the result.
@@ -231,11 +240,11 @@ impl Sort {
             return Ok(());
         };
         let (primitives, forms) = (self.primitives.load(queue).await?, self.forms.load(queue).await?);
-        let most = LEAST_KEPT_ROWS.max(fetch * KEPT_MULTIPLE);
+        let most = self.kept_rows.max(fetch * KEPT_MULTIPLE);
         while fetch > 0 && batch.num_rows() > 0 {
             // The first rows give a threshold for the others.
             let n = if state.threshold.is_none() { (most - state.rows).clamp(1, batch.num_rows()) } else { batch.num_rows() };
-            let kept = top.keep(queue, &primitives, &forms, &batch.slice(0, n), state.threshold).await?;
+            let kept = top.keep(queue, &primitives, &forms, &batch.slice(0, n), state.threshold.as_ref()).await?;
             batch = batch.slice(n, batch.num_rows() - n);
             state.rows += kept.num_rows();
             state.batches.push(kept);

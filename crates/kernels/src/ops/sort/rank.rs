@@ -267,7 +267,8 @@ fn carry(options: &Options) -> Kernel {
 
 /// Bytes from `depth` on, the first one most significant; then their number.
 const STR_CHUNK: &str = "FN u64 str_chunk(const G u8 *p, u32 len, u32 depth) {
-  u32 rest = len > depth ? len - depth : 0;
+  if (len <= depth) return 0;
+  u32 rest = len - depth;
   u64 word = 0;
   if (rest > CHUNK) {
     u64 bytes = LOAD64(p + depth);

@@ -2,21 +2,22 @@
 //! The rows of a batch that can still be among the first.
 //!
 //! Once as many rows as are wanted have been sorted, the last one of them is a threshold: by one word of its keys (see
-//! [`coarse`](super::key::coarse)) most rows of later batches are left out before they are kept. What is kept has its own
-//! strings, so that few rows do not keep the heaps of all batches.
+//! [`coarse`](super::key::coarse)), and where strings tie in that by more of their bytes, most rows of later batches are left
+//! out before they are kept. What is kept has its own strings, so that few rows do not keep the heaps of all batches.
 
 use arrow::datatypes::SchemaRef;
 use columnar::{Carrier, ColumnType, DeviceBatch};
-use device::{Arg, Grid, Queue};
+use device::{Arg, Buffer, Grid, Queue};
 
 use super::SortKey;
 use super::key::{self, Field, Key};
 use super::rank::str_chunk;
 use crate::codegen::{Params, RowWriter};
+use crate::expr::Expr;
 use crate::ops::compact::{Survivors, mask_body, write_body};
 use crate::ops::forms::LoadedForms;
 use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Program, group_size, word};
+use crate::ops::program::{Kernel, Program, group_size};
 use crate::ops::{Options, Take};
 use crate::prelude::Section;
 use crate::{Error, Result};
@@ -24,6 +25,9 @@ use crate::{Error, Result};
 const WITHIN: usize = 0;
 const NUMBERS: usize = 1;
 const THRESHOLD: usize = 2;
+
+/// Most bytes of a string that a threshold has, behind its word and their number.
+const THRESHOLD_BYTES: usize = 256;
 
 /// Keeps rows of batches that are no worse than a threshold.
 #[derive(Debug, Clone)]
@@ -85,7 +89,7 @@ impl Top {
         primitives: &LoadedPrimitives<'_>,
         forms: &LoadedForms<'_>,
         batch: &DeviceBatch,
-        threshold: Option<u64>,
+        threshold: Option<&Buffer>,
     ) -> Result<DeviceBatch> {
         let n = batch.num_rows();
         let (Some(threshold), true) = (threshold, n > 0) else {
@@ -93,7 +97,7 @@ impl Top {
             return self.take.run(queue, batch, &all, n).await;
         };
         let loaded = self.program.load(queue).await?;
-        let extra = [("threshold", Arg::U64(threshold))];
+        let extra = [("threshold", Arg::Buffer(threshold))];
         let within = Survivors::find(queue, &self.options, primitives, n, &extra, |grid, named, _| {
             loaded.launch_on(queue, WITHIN, grid, batch, None, named)
         })
@@ -107,15 +111,15 @@ impl Top {
         self.take.run(queue, batch, &numbers, within.count).await
     }
 
-    /// The threshold that the last one of sorted rows is. Waits for it.
-    pub async fn threshold(&self, queue: &Queue, sorted: &DeviceBatch) -> Result<Option<u64>> {
+    /// The threshold that the last one of sorted rows is.
+    pub async fn threshold(&self, queue: &Queue, sorted: &DeviceBatch) -> Result<Option<Buffer>> {
         let Some(last) = sorted.num_rows().checked_sub(1) else { return Ok(None) };
         let loaded = self.program.load(queue).await?;
-        let to = queue.alloc(size_of::<u64>())?;
+        let to = queue.alloc(2 * size_of::<u64>() + THRESHOLD_BYTES)?;
         let grid = Grid { groups: 1, group_size: group_size(&self.options) };
         let named = vec![("row", Arg::U64(last as u64)), ("threshold", Arg::Buffer(&to))];
         loaded.launch_on(queue, THRESHOLD, grid, sorted, None, named)?;
-        Ok(Some(word(&queue.read(&to, 0..to.len()).await?, 0)?))
+        Ok(Some(to))
     }
 }
 
@@ -123,14 +127,43 @@ impl Top {
 fn within(types: &[ColumnType], keys: &[Key], fields: &[Field], exact: bool, options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
-    let threshold = params.named("threshold", "u64");
+    let threshold = params.named("threshold", "const G u64 *RESTRICT");
     let mut writer = RowWriter::new(types, options.profile, &mut params);
     let word = key::word(&mut writer, keys, fields, "row")?;
     writer.push(&format!("u64 keys = {word};"));
+    writer.push(&format!("i32 within = keys < {threshold}[0];"));
+    match prefix(keys, fields) {
+        Some((index, key)) => {
+            let value = writer.eval(&Expr::Column(key.column))?;
+            let order = if key.descending { "-" } else { "" };
+            // No key follows the last one. Longer strings than the threshold has may tie with it and yet differ.
+            let tie = if index + 1 == keys.len() { format!("{threshold}[1] >= {THRESHOLD_BYTES}") } else { "1".into() };
+            let (code, valid) = (&value.code, value.valid_code());
+            writer.push(&format!(
+                "if (keys == {threshold}[0]) {{
+  u32 len = {code}.len < {THRESHOLD_BYTES} ? {code}.len : {THRESHOLD_BYTES};
+  i32 order = {valid} ? {order}str_cmp(str_make({code}.p, len), str_make((const G u8 *)({threshold} + 2), (u32){threshold}[1])) : 0;
+  within = order < 0 || (order == 0 && {tie});
+}}"
+            ));
+        }
+        None if exact => {}
+        None => writer.push(&format!("within |= keys == {threshold}[0];")),
+    }
     let statements = writer.statements();
-    let condition = if exact { format!("keys < {threshold}") } else { format!("keys <= {threshold}") };
-    let body = mask_body(&mut params, options, &statements, &condition);
-    Ok(with_strings(Kernel::new("sort_within", params, body)))
+    let body = mask_body(&mut params, options, &statements, "within");
+    let mut kernel = Kernel::new("sort_within", params, body);
+    if prefix(keys, fields).is_some() {
+        // For both kernels that call it.
+        kernel.functions = str_chunk();
+    }
+    Ok(kernel)
+}
+
+/// The key of which the last field has a string's first bytes, and its position.
+fn prefix<'a>(keys: &'a [Key], fields: &[Field]) -> Option<(usize, &'a Key)> {
+    let index = fields.last()?.prefix_of()?;
+    keys.get(index).map(|key| (index, key))
 }
 
 fn numbers(options: &Options) -> Kernel {
@@ -149,15 +182,15 @@ fn threshold(types: &[ColumnType], keys: &[Key], fields: &[Field], options: &Opt
     let mut writer = RowWriter::new(types, options.profile, &mut params);
     let word = key::word(&mut writer, keys, fields, "row")?;
     writer.push(&format!("{threshold}[0] = {word};"));
-    let body = format!("  if (GID() == 0) {{\n{}  }}\n", writer.statements());
-    Ok(with_strings(Kernel::new("sort_threshold", params, body)))
-}
-
-/// A kernel with the function for strings, where it needs that and no kernel before it has it.
-fn with_strings(mut kernel: Kernel) -> Kernel {
-    if kernel.name == "sort_within" && kernel.body.contains("str_chunk(") {
-        kernel.params.need(Section::Str);
-        kernel.functions = str_chunk();
+    if let Some((_, key)) = prefix(keys, fields) {
+        let value = writer.eval(&Expr::Column(key.column))?;
+        let (code, valid) = (&value.code, value.valid_code());
+        writer.push(&format!(
+            "u32 len = !{valid} ? 0 : {code}.len < {THRESHOLD_BYTES} ? {code}.len : {THRESHOLD_BYTES};
+{threshold}[1] = len;
+for (u32 i = 0; i < len; ++i) ((G u8 *)({threshold} + 2))[i] = {code}.p[i];"
+        ));
     }
-    kernel
+    let body = format!("  if (GID() == 0) {{\n{}  }}\n", writer.statements());
+    Ok(Kernel::new("sort_threshold", params, body))
 }

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Aggregates over frames.
+//!
+//! An item walks over consecutive rows. Where the frame of a row goes on from that of the row before, only the rows that came
+//! to it are taken in: running aggregates take one state a row. Else the frame is aggregated anew, out of a tree whose nodes
+//! hold the states of [`FANOUT`] rows, or nodes below: any frame of n rows is some 30 · log₁₆ n states, from left to right, and
+//! no state is ever taken back, so that every aggregate will do that can be merged.
+
+use arrow::datatypes::Field;
+use columnar::{ColumnType, DeviceBatch, DeviceColumn};
+use device::{Arg, Queue};
+
+use super::frame::{Frame, Places};
+use crate::codegen::{Params, Profile, RowWriter};
+use crate::expr::Aggregate;
+use crate::ops::Options;
+use crate::ops::accumulate::{Accumulators, Kind, Use};
+use crate::ops::output::Output;
+use crate::ops::primitives::LoadedPrimitives;
+use crate::ops::program::{Kernel, Loaded, Program, check_row, for_rows, run_of_rows, spread, word};
+use crate::ops::source::Source;
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+/// Children of a node: a power of two, `1 << FANOUT_BITS`.
+const FANOUT_BITS: usize = 4;
+const FANOUT: usize = 1 << FANOUT_BITS;
+/// Levels above 2^31 rows, and one for these.
+const LEVELS: usize = 9;
+/// Consecutive rows of an item in the gpu profile.
+const ROWS_PER_ITEM: usize = 16;
+
+/// An aggregate, and the kernels that write it.
+#[derive(Debug, Clone)]
+pub(super) struct AggregateCall {
+    frame: Frame,
+    output: Output,
+    words: usize,
+    /// Positions of the kernels.
+    leaves: usize,
+    nodes: usize,
+    slide: usize,
+}
+
+impl AggregateCall {
+    /// Appends the kernels, named after `name`. Argument and filter are columns of the source.
+    ///
+    /// # Errors
+    /// `Unsupported` where the aggregate has no device form, or none over frames.
+    #[allow(clippy::too_many_arguments)]
+    pub fn try_new(
+        aggregate: &Aggregate,
+        frame: Frame,
+        field: &Field,
+        name: &str,
+        source: &Source,
+        options: &Options,
+        kernels: &mut Vec<Kernel>,
+    ) -> Result<AggregateCall> {
+        if aggregate.distinct {
+            return Err(Error::Unsupported("DISTINCT in a window has no device form".into()));
+        }
+        let mut accumulators = Accumulators::default();
+        accumulators.plan(aggregate, source, 0, Use { atomic: false, grouped: false })?;
+        if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
+            return Err(Error::Unsupported(format!("{:?} of strings in a window has no device form", aggregate.function)));
+        }
+        let write = Write { accumulators, types: &source.types, options };
+        let first = kernels.len();
+        kernels.extend([write.leaves(name)?, write.nodes(name)]);
+        let (slide, output) = write.slide(name, &frame, field)?;
+        kernels.push(slide);
+        Ok(AggregateCall { frame, output, words: write.accumulators.words, leaves: first, nodes: first + 1, slide: first + 2 })
+    }
+
+    /// Type of the result.
+    pub fn ty(&self) -> &ColumnType {
+        &self.output.ty
+    }
+
+    /// The aggregate's values. Waits where it can fail.
+    #[allow(clippy::too_many_arguments)]
+    pub async fn run(
+        &self,
+        queue: &Queue,
+        options: &Options,
+        program: &Program,
+        loaded: &Loaded<'_>,
+        primitives: &LoadedPrimitives<'_>,
+        batch: &DeviceBatch,
+        places: &Places,
+    ) -> Result<DeviceColumn> {
+        let n = batch.num_rows();
+        let mut sizes = vec![n];
+        while let Some(size) = sizes.last().copied().filter(|size| *size > FANOUT) {
+            sizes.push(size.div_ceil(FANOUT));
+        }
+        let tree = queue.alloc(sizes.iter().skip(1).sum::<usize>() * self.words * size_of::<u64>())?;
+        let mut base = 0;
+        for (level, size) in sizes.iter().enumerate().skip(1) {
+            let mut named = vec![("tree", Arg::Buffer(&tree)), ("n", Arg::U64(*size as u64))];
+            if level == 1 {
+                named.push(("rows", Arg::U64(n as u64)));
+                loaded.launch_on(queue, self.leaves, spread(queue, options, *size), batch, None, named)?;
+            } else {
+                let below = sizes[level - 1];
+                named.extend([("below", Arg::U64(base as u64)), ("below_n", Arg::U64(below as u64))]);
+                base += below;
+                named.push(("base", Arg::U64(base as u64)));
+                loaded.launch(queue, self.nodes, spread(queue, options, *size), named)?;
+            }
+        }
+        let buffers = self.output.alloc(queue, n)?;
+        let error = queue.filled(size_of::<u64>(), 0xff)?;
+        let mut named = places.args().to_vec();
+        named.extend(self.frame.offsets());
+        named.extend([("tree", Arg::Buffer(&tree)), ("levels", Arg::U32(sizes.len() as u32 - 1)), ("n", Arg::U64(n as u64))]);
+        named.extend(self.output.args(&buffers));
+        loaded.launch_on(queue, self.slide, spread(queue, options, n), batch, Some(&error), named)?;
+        if program.can_fail(self.slide) {
+            let answer = queue.read(&error, 0..error.len()).await?;
+            // All that can fail is an AVG; the row is not one of the input's batches.
+            check_row(word(&answer, 0)?).map_err(|_| Error::AverageOverflow)?;
+        }
+        self.output.finish(queue, primitives, n, buffers, None)
+    }
+}
+
+/// Writes the kernels.
+struct Write<'a> {
+    accumulators: Accumulators,
+    types: &'a [ColumnType],
+    options: &'a Options,
+}
+
+impl Write<'_> {
+    fn profile(&self) -> Profile {
+        self.options.profile
+    }
+
+    /// C that declares the state.
+    fn declare(&self) -> String {
+        (0..self.accumulators.words).map(|word| format!("    u64 s{word};\n")).collect()
+    }
+
+    /// C that makes it the state of no rows.
+    fn reset(&self) -> String {
+        let init = self.accumulators.init();
+        init.iter().enumerate().map(|(word, value)| format!("s{word} = (u64){value:#x}UL; ")).collect()
+    }
+
+    /// C that takes row `at` in.
+    fn take(&self, params: &mut Params) -> Result<String> {
+        let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
+        let list = &self.accumulators.list;
+        self.accumulators.write(&mut writer, 0, &mut |writer, index, value| {
+            let state = &list[index];
+            writer.push(&state.kind.take(&state.places(|word| format!("s{word}")), value));
+            Ok(())
+        })?;
+        Ok(writer.statements())
+    }
+
+    /// C that merges the state at `node`.
+    fn merge(&self) -> String {
+        let merge = |state: &crate::ops::accumulate::Accumulator| {
+            let text = state.kind.merge(&state.places(|word| format!("s{word}")), &state.places(|word| format!("node[{word}]")));
+            format!("      {text}\n")
+        };
+        self.accumulators.list.iter().map(merge).collect()
+    }
+
+    /// C that stores the state of node `at`.
+    fn store(&self, at: &str) -> String {
+        let words = self.accumulators.words;
+        (0..words).map(|word| format!("    tree[({at}) * {words} + {word}] = s{word};\n")).collect()
+    }
+
+    fn params(&self, named: &[(&str, &str)]) -> Params {
+        let mut params = Params::new();
+        params.need(Section::Base);
+        self.accumulators.need(&mut params);
+        for (name, c_type) in named {
+            params.named(name, c_type);
+        }
+        params
+    }
+
+    /// The nodes over rows.
+    fn leaves(&self, name: &str) -> Result<Kernel> {
+        let mut params = self.params(&[("tree", "G u64 *RESTRICT"), ("rows", "u64"), ("n", "u64")]);
+        let text = format!(
+            "{declare}    {reset}
+    u64 last = rows - row * {FANOUT} < {FANOUT} ? rows : (row + 1) * {FANOUT};
+    for (u64 at = row * {FANOUT}; at < last; ++at) {{
+{take}    }}
+{store}",
+            declare = self.declare(),
+            reset = self.reset(),
+            take = self.take(&mut params)?,
+            store = self.store("row"),
+        );
+        Ok(Kernel::new(format!("window_leaves{name}"), params, for_rows(self.profile(), "row", "n", &text)))
+    }
+
+    /// The nodes over nodes.
+    fn nodes(&self, name: &str) -> Kernel {
+        let params = self.params(&[("tree", "G u64 *"), ("below", "u64"), ("below_n", "u64"), ("base", "u64"), ("n", "u64")]);
+        let text = format!(
+            "{declare}    {reset}
+    u64 last = below_n - row * {FANOUT} < {FANOUT} ? below_n : (row + 1) * {FANOUT};
+    for (u64 at = row * {FANOUT}; at < last; ++at) {{
+      const G u64 *node = tree + (below + at) * {words};
+{merge}    }}
+{store}",
+            declare = self.declare(),
+            reset = self.reset(),
+            words = self.accumulators.words,
+            merge = self.merge(),
+            store = self.store("base + row"),
+        );
+        Kernel::new(format!("window_nodes{name}"), params, for_rows(self.profile(), "row", "n", &text))
+    }
+
+    /// The walk over the rows. The state is that of the rows from `low` to `high`.
+    fn slide(&self, name: &str, frame: &Frame, field: &Field) -> Result<(Kernel, Output)> {
+        let mut params = self.params(&[("tree", "const G u64 *RESTRICT"), ("levels", "u32"), ("n", "u64")]);
+        let places = Places::text(&mut params, "row");
+        let bounds = frame.text(&mut params, "row");
+        let take = self.take(&mut params)?;
+        let mut writer = RowWriter::new(self.types, self.profile(), &mut params).with_names("row", "e");
+        let ending = self.accumulators.endings.first().ok_or_else(|| Error::Internal("an aggregate without an end".into()))?;
+        let value = self.accumulators.end(&mut writer, ending, &|word| format!("s{word}"))?;
+        let output = Output::of(&value, field.data_type(), name)?;
+        output.write(&mut writer, &value, "row");
+        let end = writer.statements();
+        let text = format!(
+            "    {places}
+    {bounds}
+    if (frame_start != low || frame_end < high) {{
+      {reset}
+      low = high = frame_start;
+    }}
+    u64 at = high;
+    u32 level = 0;
+    for (i32 rising = 1;;) {{
+      u32 shift = {FANOUT_BITS} * level;
+      if (rising && level < levels && (at & {mask}) == 0 && at >> {FANOUT_BITS} < frame_end >> shift >> {FANOUT_BITS}) {{
+        at >>= {FANOUT_BITS};
+        ++level;
+      }} else if (at < frame_end >> shift) {{
+        if (level) {{
+          const G u64 *node = tree + (bases[level] + at) * {words};
+{merge}        }} else {{
+{take}        }}
+        ++at;
+      }} else if (level) {{
+        rising = 0;
+        at <<= {FANOUT_BITS};
+        --level;
+      }} else break;
+    }}
+    high = frame_end;
+{end}",
+            reset = self.reset(),
+            mask = FANOUT - 1,
+            words = self.accumulators.words,
+            merge = self.merge(),
+        );
+        let rows = format!(
+            "{}    {}\n    u64 low = 0, high = 0;\n    for (u64 row = begin; row < end; ++row) {{\n{text}    }}\n",
+            self.declare(),
+            self.reset()
+        );
+        let walk = match self.profile() {
+            Profile::Cpu => format!("{}{rows}", run_of_rows("n")),
+            Profile::Gpu => format!(
+                "  for (u64 run = GID(); run * {ROWS_PER_ITEM} < n; run += GSZ()) {{
+    u64 begin = run * {ROWS_PER_ITEM}, end = n - begin < {ROWS_PER_ITEM} ? n : begin + {ROWS_PER_ITEM};
+{rows}  }}
+"
+            ),
+        };
+        let body = format!(
+            "  u64 bases[{LEVELS}], size = n, base = 0;
+  for (u32 level = 1; level <= levels; ++level) {{
+    size = (size + {mask}) >> {FANOUT_BITS};
+    bases[level] = base;
+    base += size;
+  }}
+{walk}",
+            mask = FANOUT - 1,
+        );
+        Ok((Kernel::new(format!("window_slide{name}"), params, body), output))
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where partitions and peers begin in sorted rows: a flag for each row that differs from the one before it, a scan of the
+//! flags, and the first row of each number.
+
+use columnar::{ColumnType, DeviceBatch, Layout};
+use device::{Arg, Buffer, Queue};
+
+use super::frame::Places;
+use crate::codegen::{CType, Params, RowWriter, Value};
+use crate::expr::Expr;
+use crate::ops::Options;
+use crate::ops::primitives::LoadedPrimitives;
+use crate::ops::program::{Kernel, Loaded, for_rows, spread, word};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+/// Their places in the window's program.
+const FLAGS: usize = 0;
+const STARTS: usize = 1;
+
+/// The kernels, for keys in columns of `types`.
+pub(super) fn kernels(types: &[ColumnType], partition: &[usize], order: &[usize], options: &Options) -> Result<Vec<Kernel>> {
+    Ok(vec![flags(types, partition, order, options)?, starts(options)])
+}
+
+/// Runs them over sorted rows, of which there must be some. Waits for the numbers of partitions and peers.
+pub(super) async fn find(
+    queue: &Queue,
+    options: &Options,
+    loaded: &Loaded<'_>,
+    primitives: &LoadedPrimitives<'_>,
+    batch: &DeviceBatch,
+) -> Result<Places> {
+    let n = batch.num_rows();
+    let grid = spread(queue, options, n);
+    let numbers = || queue.alloc((n + 1) * size_of::<i64>());
+    let (parts, peers) = (numbers()?, numbers()?);
+    let rows = ("n", Arg::U64(n as u64));
+    let named = vec![("parts", Arg::Buffer(&parts)), ("peers", Arg::Buffer(&peers)), rows];
+    loaded.launch_on(queue, FLAGS, grid, batch, None, named)?;
+    let control = queue.alloc(2 * size_of::<u64>())?;
+    for (at, flags) in [&parts, &peers].into_iter().enumerate() {
+        primitives.offsets(queue, flags, 0, n, 0, &control, at as u32)?;
+    }
+    let counts = queue.read(&control, 0..control.len()).await?;
+    let starts = |numbers: &Buffer, count: u64| -> Result<Buffer> {
+        let starts = queue.alloc((count as usize + 1) * size_of::<u32>())?;
+        let named = vec![("numbers", Arg::Buffer(numbers)), ("starts", Arg::Buffer(&starts)), rows];
+        loaded.launch(queue, STARTS, grid, named)?;
+        Ok(starts)
+    };
+    let (part_starts, peer_starts) = (starts(&parts, word(&counts, 0)?)?, starts(&peers, word(&counts, 1)?)?);
+    Ok(Places { parts, peers, part_starts, peer_starts })
+}
+
+fn flags(types: &[ColumnType], partition: &[usize], order: &[usize], options: &Options) -> Result<Kernel> {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    let parts = params.named("parts", "G i64 *RESTRICT");
+    let peers = params.named("peers", "G i64 *RESTRICT");
+    let n = params.named("n", "u64");
+    let mut text = String::from("    u64 before = row ? row - 1 : 0;\n    i32 part = row == 0, peer = 0;\n");
+    for (flag, columns) in [("part", partition), ("peer", order)] {
+        for (index, column) in columns.iter().enumerate() {
+            let mut load = |row: &str, prefix: char| -> Result<(String, Value)> {
+                let names = format!("{prefix}{flag}{index}_");
+                let mut writer = RowWriter::new(types, options.profile, &mut params).with_names(row, &names);
+                let value = value(&mut writer, types, *column)?;
+                Ok((writer.statements(), value))
+            };
+            let ((first, left), (second, right)) = (load("row", 'x')?, load("before", 'y')?);
+            text.push_str(&format!("{first}{second}    {flag} |= !{};\n", equal(&left, &right)));
+        }
+    }
+    text.push_str(&format!("    {parts}[row + 1] = part;\n    {peers}[row + 1] = part | peer;\n"));
+    Ok(Kernel::new("window_flags", params, for_rows(options.profile, "row", &n, &text)))
+}
+
+/// A key, codes instead of the values of a dictionary.
+fn value(writer: &mut RowWriter<'_>, types: &[ColumnType], column: usize) -> Result<Value> {
+    match types.get(column).map(|ty| &ty.layout) {
+        Some(Layout::Dictionary { .. }) => writer.code(column),
+        Some(_) => writer.eval(&Expr::Column(column)),
+        None => Err(Error::Internal(format!("no column {column}"))),
+    }
+}
+
+/// C: whether two values, perhaps NULL, are the same. Floats are where all their bits are, as Arrow's `partition` tells.
+fn equal(left: &Value, right: &Value) -> String {
+    let (a, b) = (&left.code, &right.code);
+    let equal = match left.ctype {
+        _ if left.is_null() => return "1".into(),
+        CType::Str => format!("str_eq({a}, {b})"),
+        CType::I128 => format!("i128_eq({a}, {b})"),
+        CType::F64 => format!("F64_BITS({a}) == F64_BITS({b})"),
+        CType::F32 => format!("F32_BITS({a}) == F32_BITS({b})"),
+        _ => format!("{a} == {b}"),
+    };
+    match (&left.valid, &right.valid) {
+        (None, None) => format!("({equal})"),
+        _ => format!("({0} == {1} && (!{0} || {equal}))", left.valid_code(), right.valid_code()),
+    }
+}
+
+fn starts(options: &Options) -> Kernel {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    params.named("numbers", "const G i64 *RESTRICT");
+    params.named("starts", "G u32 *RESTRICT");
+    let n = params.named("n", "u64");
+    let text = "    i64 number = numbers[row + 1];
+    if (row == 0 || numbers[row] != number) starts[number - 1] = (u32)row;
+    if (row + 1 == n) starts[number] = (u32)n;
+";
+    Kernel::new("window_starts", params, for_rows(options.profile, "row", &n, text))
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Window functions over sorted rows: ranks, values of other rows, aggregates over frames.
+//!
+//! The input comes in the order of partition and order keys, as [`Sort`](super::Sort) gives it, and all of it is kept: at the
+//! end it becomes one batch. Where partitions and groups of peers begin is found first (see [`bounds`]), and then each function
+//! writes its column (see [`value`] and [`aggregate`]). Rows keep their order.
+
+mod aggregate;
+mod bounds;
+mod frame;
+mod value;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use columnar::{ColumnType, DeviceBatch};
+use device::Queue;
+
+use super::primitives::Primitives;
+use super::program::Program;
+use super::source::Source;
+use super::{Concat, Input, Options, Select, check_rows};
+use crate::expr::{Aggregate, Expr, Literal};
+use crate::{Error, Result};
+use aggregate::AggregateCall;
+pub use frame::{Frame, FrameBound, FrameUnits};
+use value::{Of, ValueCall};
+
+/// A function of a row and the rows around it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WindowFunction {
+    /// Number of the row in its partition, from 1, as `UInt64`, like the ranks.
+    RowNumber,
+    /// One more than the rows before its peers.
+    Rank,
+    /// One more than the groups of peers before its own.
+    DenseRank,
+    /// The rows before its peers among all others of the partition, as `Float64`.
+    PercentRank,
+    /// The rows up to its last peer among all of the partition, as `Float64`.
+    CumeDist,
+    /// Number of the row's bucket, of so many, at least 1, that have about as many rows, as `UInt64`.
+    Ntile(u64),
+    /// The value so many rows before, behind where negative; the default where the partition has no such row.
+    Lag {
+        /// The value.
+        value: Expr,
+        /// Rows before.
+        offset: i64,
+        /// Of the value's type; NULL without.
+        default: Option<Literal>,
+    },
+    /// The value in the frame's row of this number, from 1, or from its end, from -1; NULL where there is none.
+    NthValue(Expr, i64),
+    /// An aggregate of the frame's rows.
+    Aggregate(Aggregate),
+}
+
+/// A window function and its frame, which ranks and `Lag` do not look at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WindowCall {
+    /// The function.
+    pub function: WindowFunction,
+    /// The rows that it looks at.
+    pub frame: Frame,
+}
+
+/// Computes window functions of one partitioning and order.
+#[derive(Debug, Clone)]
+pub struct Window {
+    schema: SchemaRef,
+    types: Vec<ColumnType>,
+    passed: usize,
+    options: Options,
+    /// Columns that are passed on, then keys and arguments.
+    select: Select,
+    concat: Concat,
+    calls: Vec<Call>,
+    program: Program,
+    primitives: Primitives,
+}
+
+#[derive(Debug, Clone)]
+enum Call {
+    Value(ValueCall),
+    Aggregate(AggregateCall),
+}
+
+/// What has been pushed so far.
+#[derive(Debug, Default)]
+pub struct WindowState {
+    batches: Vec<DeviceBatch>,
+    rows: usize,
+}
+
+impl Window {
+    /// For an input in the order of `partition` and then of `order`. The result has `outputs` and then the functions.
+    ///
+    /// # Errors
+    /// `Unsupported` where an expression, a function or a frame has no device form.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow::array::{Int64Array, RecordBatch, UInt64Array};
+    /// use arrow::datatypes::{DataType, Field};
+    /// use columnar::{download, natural_types, upload};
+    /// use kernels::codegen::Profile;
+    /// use kernels::expr::Expr;
+    /// use kernels::ops::{Frame, Input, Options, Window, WindowCall, WindowFunction};
+    ///
+    /// # futures::executor::block_on(async {
+    /// let host = RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(vec![7, 7, 9])) as _)])?;
+    /// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?;
+    /// let types = natural_types(&host.schema())?;
+    /// let batch = upload(&queue, &host.schema(), &types, &[host.clone()])?;
+    ///
+    /// let input = Input { schema: host.schema(), types, filter: None };
+    /// let rank = WindowCall { function: WindowFunction::Rank, frame: Frame::RUNNING };
+    /// let functions = vec![(rank, Field::new("rank", DataType::UInt64, false))];
+    /// let window = Window::try_new(input, vec![], vec![Expr::Column(0)], vec![], functions, Options::new(Profile::Cpu))?;
+    /// let mut state = window.start();
+    /// window.push(&queue, &mut state, &batch).await?;
+    /// let ranked = window.finish(&queue, state).await?;
+    /// assert_eq!(download(&queue, &ranked[0]).await?.column(0).as_ref(), &UInt64Array::from(vec![1, 1, 3]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn try_new(
+        input: Input,
+        partition: Vec<Expr>,
+        order: Vec<Expr>,
+        outputs: Vec<(Expr, Field)>,
+        functions: Vec<(WindowCall, Field)>,
+        options: Options,
+    ) -> Result<Window> {
+        let passed = outputs.len();
+        let mut fields: Vec<_> = outputs.iter().map(|(_, field)| field.clone()).collect();
+        fields.extend(functions.iter().map(|(_, field)| field.clone()));
+        let mut columns = Columns { schema: input.schema.clone(), list: outputs };
+        let partition = columns.add_all(&partition)?;
+        let order = columns.add_all(&order)?;
+        let functions = functions.into_iter().map(|(call, field)| Ok((columns.add_call(call)?, field)));
+        let functions = functions.collect::<Result<Vec<_>>>()?;
+        let select = Select::try_new(input, columns.list, options.clone())?;
+        let concat = Concat::try_new(select.schema().clone(), select.output_types().to_vec(), options.clone())?;
+        let types = concat.output_types();
+        let source = Source::try_new(Input { schema: select.schema().clone(), types: types.to_vec(), filter: None })?;
+        let mut kernels = bounds::kernels(types, &partition, &order, &options)?;
+        let mut calls = Vec::with_capacity(functions.len());
+        for (index, (WindowCall { function, frame }, field)) in functions.into_iter().enumerate() {
+            frame.check()?;
+            let name = index.to_string();
+            let of = match function {
+                WindowFunction::Aggregate(aggregate) => {
+                    let call = AggregateCall::try_new(&aggregate, frame, &field, &name, &source, &options, &mut kernels)?;
+                    calls.push(Call::Aggregate(call));
+                    continue;
+                }
+                WindowFunction::RowNumber => Of::RowNumber,
+                WindowFunction::Rank => Of::Rank,
+                WindowFunction::DenseRank => Of::DenseRank,
+                WindowFunction::PercentRank => Of::PercentRank,
+                WindowFunction::CumeDist => Of::CumeDist,
+                WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) has no device form".into())),
+                WindowFunction::Ntile(n) => Of::Ntile(n),
+                WindowFunction::Lag { value, offset, default } => Of::Lag { column: column(&value)?, offset, default },
+                WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame },
+            };
+            calls.push(Call::Value(ValueCall::try_new(of, &field, &name, types, &options, &mut kernels)?));
+        }
+        let mut result: Vec<_> = types.iter().take(passed).cloned().collect();
+        result.extend(calls.iter().map(|call| call.ty().clone()));
+        Ok(Window {
+            schema: Arc::new(Schema::new(fields)),
+            types: result,
+            passed,
+            program: Program::try_new("Window", &options, kernels)?,
+            primitives: Primitives::try_new(&options)?,
+            options,
+            select,
+            concat,
+            calls,
+        })
+    }
+
+    /// Names and types of the result.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Types and layouts of the result.
+    pub fn output_types(&self) -> &[ColumnType] {
+        &self.types
+    }
+
+    /// Names and texts of the kernels.
+    pub fn kernel_text(&self) -> Vec<(String, String)> {
+        self.select.kernel_text().into_iter().chain(self.program.kernel_text()).collect()
+    }
+
+    /// The programs as they are compiled, where an input needs them.
+    pub fn programs(&self) -> Vec<String> {
+        let before = self.select.programs().into_iter().chain(self.concat.programs());
+        before.chain([self.program.text().to_owned()]).collect()
+    }
+
+    /// Nothing pushed yet.
+    pub fn start(&self) -> WindowState {
+        WindowState::default()
+    }
+
+    /// Takes in the next rows.
+    ///
+    /// # Errors
+    /// `Row` with the lowest failing row; `Unsupported` for more than 2^31 - 1 rows in all.
+    pub async fn push(&self, queue: &Queue, state: &mut WindowState, batch: &DeviceBatch) -> Result<()> {
+        let batch = self.select.run(queue, batch).await?;
+        state.rows += batch.num_rows();
+        check_rows("Window", state.rows)?;
+        state.batches.push(batch);
+        Ok(())
+    }
+
+    /// The rows with their functions. No batch where there are no rows.
+    ///
+    /// # Errors
+    /// `AverageOverflow`; the device's.
+    pub async fn finish(&self, queue: &Queue, state: WindowState) -> Result<Vec<DeviceBatch>> {
+        let Some(all) = self.concat.run(queue, state.batches).await? else { return Ok(vec![]) };
+        let (options, program) = (&self.options, &self.program);
+        let loaded = program.load(queue).await?;
+        let primitives = self.primitives.load(queue).await?;
+        let places = bounds::find(queue, options, &loaded, &primitives, &all).await?;
+        let mut columns: Vec<_> = all.columns().iter().take(self.passed).cloned().collect();
+        for call in &self.calls {
+            columns.push(match call {
+                Call::Value(call) => call.run(queue, options, program, &loaded, &primitives, &all, &places).await?,
+                Call::Aggregate(call) => call.run(queue, options, program, &loaded, &primitives, &all, &places).await?,
+            });
+        }
+        Ok(vec![DeviceBatch::try_new(self.schema.clone(), columns, all.num_rows())?])
+    }
+}
+
+impl Call {
+    fn ty(&self) -> &ColumnType {
+        match self {
+            Call::Value(call) => call.ty(),
+            Call::Aggregate(call) => call.ty(),
+        }
+    }
+}
+
+/// The columns that are computed before anything else.
+struct Columns {
+    schema: SchemaRef,
+    list: Vec<(Expr, Field)>,
+}
+
+impl Columns {
+    /// The position of a column, a new one where no other is the same.
+    fn add(&mut self, expr: &Expr) -> Result<usize> {
+        let data_type = expr.data_type(&self.schema)?;
+        let known = self.list.iter().position(|(other, field)| other == expr && *field.data_type() == data_type);
+        if known.is_none() {
+            self.list.push((expr.clone(), Field::new(format!("argument {}", self.list.len()), data_type, true)));
+        }
+        Ok(known.unwrap_or(self.list.len() - 1))
+    }
+
+    fn add_all(&mut self, exprs: &[Expr]) -> Result<Vec<usize>> {
+        exprs.iter().map(|expr| self.add(expr)).collect()
+    }
+
+    /// The call with columns as arguments.
+    fn add_call(&mut self, call: WindowCall) -> Result<WindowCall> {
+        let mut add = |expr: Expr| self.add(&expr).map(Expr::Column);
+        let function = match call.function {
+            WindowFunction::Lag { value, offset, default } => WindowFunction::Lag { value: add(value)?, offset, default },
+            WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
+            WindowFunction::Aggregate(aggregate) => WindowFunction::Aggregate(Aggregate {
+                argument: aggregate.argument.map(&mut add).transpose()?,
+                filter: aggregate.filter.map(&mut add).transpose()?,
+                ..aggregate
+            }),
+            other => other,
+        };
+        Ok(WindowCall { function, ..call })
+    }
+}
+
+/// The column that an argument has become.
+fn column(expr: &Expr) -> Result<usize> {
+    match expr {
+        Expr::Column(index) => Ok(*index),
+        _ => Err(Error::Internal("an argument that is no column".into())),
+    }
+}
