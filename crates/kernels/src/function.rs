@@ -41,6 +41,15 @@ pub enum Function {
     Ascii,
     /// `date_part(part, moment)`, of which the part is here and the moment is the argument.
     DatePart(DatePart),
+    /// `date_trunc(granularity, moment)`, of which the granularity is here.
+    DateTrunc(Granularity),
+    /// `date_bin(stride, moment, origin)` as `(moment, stride, origin)`: these are nanoseconds, but for a stride in months.
+    DateBin {
+        /// Whether the stride is one of months.
+        months: bool,
+    },
+    /// `moment + interval` as `(moment, months, days, nanoseconds)`.
+    Shift,
 }
 
 impl Function {
@@ -63,6 +72,9 @@ impl Function {
             Function::Contains => "contains",
             Function::Ascii => "ascii",
             Function::DatePart(_) => "date_part",
+            Function::DateTrunc(_) => "date_trunc",
+            Function::DateBin { .. } => "date_bin",
+            Function::Shift => "+ interval",
         }
     }
 }
@@ -122,6 +134,41 @@ impl DatePart {
             "dow" => DatePart::DayOfWeek,
             "isodow" => DatePart::IsoDayOfWeek,
             "epoch" => DatePart::Epoch,
+            _ => return None,
+        })
+    }
+}
+
+/// What `date_trunc` rounds down to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Granularity {
+    Microsecond,
+    Millisecond,
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Quarter,
+    Year,
+}
+
+impl Granularity {
+    /// The granularity of that name; `None` where DataFusion knows none.
+    pub fn parse(name: &str) -> Option<Granularity> {
+        Some(match name.to_lowercase().as_str() {
+            "microsecond" => Granularity::Microsecond,
+            "millisecond" => Granularity::Millisecond,
+            "second" => Granularity::Second,
+            "minute" => Granularity::Minute,
+            "hour" => Granularity::Hour,
+            "day" => Granularity::Day,
+            "week" => Granularity::Week,
+            "month" => Granularity::Month,
+            "quarter" => Granularity::Quarter,
+            "year" => Granularity::Year,
             _ => return None,
         })
     }

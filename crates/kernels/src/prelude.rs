@@ -54,8 +54,14 @@ sections! {
     Date = "date" needs [Base];
     /// Parts of dates.
     DatePart = "date_part" needs [Date];
+    /// First days of weeks, months, quarters and years.
+    Truncate = "truncate" needs [DatePart];
+    /// Moments and intervals.
+    Interval = "interval" needs [Date];
     /// Time zones with rules.
     Zone = "zone" needs [Base];
+    /// Local times as instants.
+    ZoneLocal = "zone_local" needs [Zone];
     /// Integers and Booleans as text.
     Format = "format" needs [Str];
     /// Decimals as text.

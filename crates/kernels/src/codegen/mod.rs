@@ -32,6 +32,7 @@ mod column;
 mod compare;
 mod dates;
 mod decimal;
+mod intervals;
 mod letters;
 mod like;
 mod params;

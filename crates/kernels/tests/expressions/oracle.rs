@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What DataFusion's scalar functions make of one row's arguments, none of which is NULL.
 
-use arrow::array::ArrayRef;
+use arrow::array::timezone::Tz;
+use arrow::array::{ArrayRef, IntervalMonthDayNanoArray};
 use arrow::compute;
+use arrow::compute::kernels::numeric;
 use arrow::datatypes::*;
+use chrono::{DateTime, Datelike, MappedLocalTime, Months, Offset, TimeDelta, TimeZone, Timelike, Utc, Weekday};
 use kernels::expr::LiteralValue;
-use kernels::function::{DatePart, Function};
+use kernels::function::{DatePart, Function, Granularity};
 
 use crate::data;
 use crate::harness::values;
@@ -28,6 +31,13 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
     let characters = |at: usize| texts(at).chars().collect::<Vec<char>>();
     match (function, row.len()) {
         (Function::DatePart(part), _) => Some(date_part(part, &arguments[0])),
+        (Function::DateTrunc(granularity), _) => Some(array(LiteralValue::Int(date_trunc(granularity, &arguments[0])?.into()))),
+        (Function::DateBin { months }, _) => {
+            let [stride, origin] = [number(1), number(2)].map(|number| number as i64);
+            let bin = date_bin(months, &arguments[0], stride, origin);
+            Some(array(bin.map_or(LiteralValue::Null, |ticks| LiteralValue::Int(ticks.into()))))
+        }
+        (Function::Shift, _) => shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64),
         (Function::Substring, n) => {
             let (start, count) = (number(1), if n == 3 { number(2) } else { i64::MAX.into() });
             if start == i64::MIN.into() || count < 0 {
@@ -79,6 +89,108 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
         (Function::Contains, _) => truth(texts(0).contains(&texts(1))),
         (Function::Ascii, _) => count(characters(0).first().map_or(0, |c| *c as usize)),
     }
+}
+
+fn per_second(data_type: &DataType) -> i64 {
+    match data_type {
+        DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => match unit {
+            TimeUnit::Second => 1,
+            TimeUnit::Millisecond => 1_000,
+            TimeUnit::Microsecond => 1_000_000,
+            TimeUnit::Nanosecond => 1_000_000_000,
+        },
+        other => panic!("{other} has no unit"),
+    }
+}
+
+fn ticks(moment: &ArrayRef) -> i64 {
+    match values(moment).remove(0) {
+        LiteralValue::Int(ticks) => ticks as i64,
+        other => panic!("{other:?} is no moment"),
+    }
+}
+
+/// The ticks of the truncated moment, by chrono where clocks matter.
+fn date_trunc(granularity: Granularity, moment: &ArrayRef) -> Option<i64> {
+    let (ticks, per) = (ticks(moment), per_second(moment.data_type()));
+    let seconds = match granularity {
+        Granularity::Microsecond | Granularity::Millisecond => 0,
+        Granularity::Second => 1,
+        Granularity::Minute => 60,
+        Granularity::Hour => 3_600,
+        _ => 86_400,
+    };
+    let unit = match granularity {
+        Granularity::Microsecond => per / 1_000_000,
+        Granularity::Millisecond => per / 1_000,
+        _ => seconds * per,
+    };
+    let zone = match moment.data_type() {
+        DataType::Timestamp(_, zone) => zone.clone(),
+        _ => return Some(if unit > 1 { ticks - ticks % unit } else { ticks }),
+    };
+    if granularity < Granularity::Hour || (zone.is_none() && granularity <= Granularity::Day) {
+        return Some(if unit > 1 { ticks.wrapping_sub(ticks.rem_euclid(unit)) } else { ticks });
+    }
+    let nanos = ticks.checked_mul(1_000_000_000 / per)?;
+    let zone: Tz = zone.as_deref().unwrap_or("+00:00").parse().unwrap();
+    let instant = DateTime::from_timestamp_nanos(nanos).with_timezone(&zone);
+    let local = instant.naive_local();
+    let day = local.date();
+    let first = match granularity {
+        Granularity::Hour => day.and_hms_opt(local.hour(), 0, 0),
+        Granularity::Day => day.and_hms_opt(0, 0, 0),
+        Granularity::Week => day.week(Weekday::Mon).first_day().and_hms_opt(0, 0, 0),
+        Granularity::Month => day.with_day(1)?.and_hms_opt(0, 0, 0),
+        Granularity::Quarter => day.with_day(1)?.with_month0(day.month0() / 3 * 3)?.and_hms_opt(0, 0, 0),
+        _ => day.with_ordinal(1)?.and_hms_opt(0, 0, 0),
+    }?;
+    let truncated = match zone.from_local_datetime(&first) {
+        MappedLocalTime::Single(only) => only,
+        MappedLocalTime::Ambiguous(one, _) if one.offset().fix() == instant.offset().fix() => one,
+        MappedLocalTime::Ambiguous(_, other) => other,
+        MappedLocalTime::None => zone.from_local_datetime(&(first - TimeDelta::hours(3))).single()? + TimeDelta::hours(3),
+    };
+    Some(truncated.timestamp_nanos_opt()? / (1_000_000_000 / per))
+}
+
+/// The ticks of the bin.
+fn date_bin(months: bool, moment: &ArrayRef, stride: i64, origin: i64) -> Option<i64> {
+    let scale = 1_000_000_000 / per_second(moment.data_type());
+    let nanos = ticks(moment).checked_mul(scale)?;
+    let distance = |difference: i64| {
+        let floor = difference.checked_sub(difference.checked_rem(stride)?)?;
+        if difference < 0 && stride > 1 && floor != difference { floor.checked_sub(stride) } else { Some(floor) }
+    };
+    let bin = if months {
+        let (moment, origin) = (DateTime::from_timestamp_nanos(nanos), DateTime::from_timestamp_nanos(origin));
+        let number = |date: &DateTime<Utc>| i64::from(date.year()) * 12 + i64::from(date.month());
+        let shifted = |months: i64| match months < 0 {
+            true => origin.checked_sub_months(Months::new(months.unsigned_abs() as u32)),
+            false => origin.checked_add_months(Months::new(months as u32)),
+        };
+        let months = distance(number(&moment) - number(&origin))?;
+        let bin = shifted(months)?;
+        if bin > moment { shifted(months - stride)? } else { bin }.timestamp_nanos_opt()?
+    } else {
+        origin.checked_add(distance(nanos.checked_sub(origin)?)?)?
+    };
+    match moment.data_type() {
+        DataType::Timestamp(_, _) => Some(bin / scale),
+        _ => Some(bin % 86_400_000_000_000 / scale),
+    }
+}
+
+/// By arrow-rs' own arithmetic, but for times, of which it has none.
+fn shift(moment: &ArrayRef, months: i32, days: i32, nanos: i64) -> Option<ArrayRef> {
+    if let DataType::Time32(_) | DataType::Time64(_) = moment.data_type() {
+        let per = per_second(moment.data_type());
+        let delta = (nanos % 86_400_000_000_000).div_euclid(1_000_000_000 / per);
+        let ticks = (ticks(moment) + delta).rem_euclid(86_400 * per);
+        return Some(data::array(moment.data_type(), &[LiteralValue::Int(ticks.into())]));
+    }
+    let interval = IntervalMonthDayNanoArray::from(vec![IntervalMonthDayNanoType::make_value(months, days, nanos)]);
+    numeric::add(moment, &interval).ok()
 }
 
 /// By arrow-rs' own function, put together as DataFusion does.
