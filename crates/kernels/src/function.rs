@@ -50,6 +50,40 @@ pub enum Function {
     },
     /// `moment + interval` as `(moment, months, days, nanoseconds)`.
     Shift,
+    /// `abs(number)`.
+    Abs,
+    /// `floor(number)`.
+    Floor,
+    /// `ceil(number)`.
+    Ceil,
+    /// `round(number[, places])`, half away from zero; the places must be a constant.
+    Round,
+    /// `trunc(number[, places])`; the places must be a constant.
+    Trunc,
+    /// `sqrt(number)`.
+    Sqrt,
+    /// `signum(number)`.
+    Signum,
+    /// `degrees(number)`.
+    Degrees,
+    /// `radians(number)`.
+    Radians,
+    /// `gcd(integer, integer)`.
+    Gcd,
+    /// `lcm(integer, integer)`.
+    Lcm,
+    /// `factorial(integer)`.
+    Factorial,
+    /// `isnan(number)`.
+    IsNan,
+    /// `iszero(number)`.
+    IsZero,
+    /// `nanvl(number, number)`: the second where the first is a NaN.
+    Nanvl,
+    /// `greatest(value, …)`, NULLs left out.
+    Greatest,
+    /// `least(value, …)`, NULLs left out.
+    Least,
 }
 
 impl Function {
@@ -75,6 +109,23 @@ impl Function {
             Function::DateTrunc(_) => "date_trunc",
             Function::DateBin { .. } => "date_bin",
             Function::Shift => "+ interval",
+            Function::Abs => "abs",
+            Function::Floor => "floor",
+            Function::Ceil => "ceil",
+            Function::Round => "round",
+            Function::Trunc => "trunc",
+            Function::Sqrt => "sqrt",
+            Function::Signum => "signum",
+            Function::Degrees => "degrees",
+            Function::Radians => "radians",
+            Function::Gcd => "gcd",
+            Function::Lcm => "lcm",
+            Function::Factorial => "factorial",
+            Function::IsNan => "isnan",
+            Function::IsZero => "iszero",
+            Function::Nanvl => "nanvl",
+            Function::Greatest => "greatest",
+            Function::Least => "least",
         }
     }
 }

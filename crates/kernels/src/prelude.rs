@@ -42,6 +42,10 @@ sections! {
     Float = "float" needs [Base];
     /// Remainder of floats.
     FloatRem = "float_rem" needs [Float];
+    /// Functions of floats that are exact.
+    Math = "math" needs [Float];
+    /// Functions of integers.
+    Integers = "integers" needs [Base];
     /// 128-bit integers without division.
     I128 = "i128" needs [Base];
     /// 128-bit division.

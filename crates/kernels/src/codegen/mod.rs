@@ -35,6 +35,7 @@ mod decimal;
 mod intervals;
 mod letters;
 mod like;
+mod math;
 mod params;
 mod row;
 mod strings;
