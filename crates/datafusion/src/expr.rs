@@ -98,6 +98,17 @@ pub(crate) fn awaits_subquery(expr: &Arc<dyn PhysicalExpr>) -> bool {
 }
 
 fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    let shifted = match binary.op() {
+        Operator::Plus | Operator::Minus if let Some(interval) = functions::interval(binary.right()) => {
+            Some((binary.left(), interval))
+        }
+        Operator::Plus => functions::interval(binary.left()).map(|interval| (binary.right(), interval)),
+        _ => None,
+    };
+    if let Some((moment, interval)) = shifted {
+        let subtract = *binary.op() == Operator::Minus;
+        return functions::shift(translate(moment, schema)?, interval, subtract, type_of(expr, schema)?);
+    }
     let left = translate(binary.left(), schema)?;
     let right = translate(binary.right(), schema)?;
     let compare = |op| {
@@ -158,8 +169,11 @@ fn flatten(left: Expr, right: Expr, split: impl Fn(Expr) -> Result<Vec<Expr>, Ex
 }
 
 fn translate_cast(inner: &Arc<dyn PhysicalExpr>, to: &DataType, checked: bool, schema: &Schema) -> Result<Expr, Reason> {
-    let expr = translate(inner, schema)?;
-    expr.cast(&type_of(inner, schema)?, to, checked).map_err(|error| match error {
+    cast(translate(inner, schema)?, &type_of(inner, schema)?, to, checked)
+}
+
+fn cast(expr: Expr, from: &DataType, to: &DataType, checked: bool) -> Result<Expr, Reason> {
+    expr.cast(from, to, checked).map_err(|error| match error {
         kernels::Error::Unsupported(reason) => reason,
         other => other.to_string(),
     })
@@ -229,9 +243,24 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             Ok(Expr::Coalesce(operands))
         }
         (name, _) => {
-            let (kind, arguments) = functions::find(name, arguments)?;
-            let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
-            Ok(Expr::Call { function: kind, arguments, data_type: value_type(function.return_type()).clone() })
+            let types = arguments.iter().map(|argument| type_of(argument, schema)).collect::<Result<Vec<_>, _>>()?;
+            let data_type = value_type(function.return_type()).clone();
+            if let ([argument], [from]) = (arguments, &types[..])
+                && let Some(steps) = functions::casts(name, from, &data_type)
+            {
+                let mut from = from.clone();
+                let mut expr = translate(argument, schema)?;
+                for step in steps {
+                    expr = cast(expr, &from, &step, true)?;
+                    from = step;
+                }
+                return Ok(expr);
+            }
+            let found = functions::find(name, arguments, &types)?;
+            let arguments = found.arguments.iter().map(|argument| translate(argument, schema));
+            let numbers = found.numbers.into_iter().map(|number| Ok(functions::number(number)));
+            let arguments = arguments.chain(numbers).collect::<Result<_, Reason>>()?;
+            Ok(Expr::Call { function: found.function, arguments, data_type })
         }
     }
 }

@@ -3,17 +3,33 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Literal;
-use kernels::function::{DatePart, Function};
+use datafusion::physical_expr::expressions::Literal as Constant;
+use kernels::expr::{Expr, Literal, LiteralValue, value_type};
+use kernels::function::{DatePart, Function, Granularity};
 
 use crate::expr::Reason;
 
-/// A function of the kernels, and those of the arguments that it takes.
-pub(crate) type Found<'a> = (Function, &'a [Arc<dyn PhysicalExpr>]);
+const DAY_NANOS: i64 = 86_400_000_000_000;
 
-/// The function that has a name.
-pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>]) -> Result<Found<'a>, Reason> {
+/// Functions that each library rounds in its own way.
+const INEXACT: [&str; 22] = [
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "cot", "exp", "ln", "log", "log10",
+    "log2", "power", "sin", "sinh", "tan", "tanh", "pow",
+];
+
+/// A function of the kernels, and those of the arguments that it takes, with numbers behind them.
+pub(crate) struct Found<'a> {
+    pub function: Function,
+    pub arguments: &'a [Arc<dyn PhysicalExpr>],
+    pub numbers: Vec<i64>,
+}
+
+/// The function that has a name. `types` are those of the arguments.
+pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types: &[DataType]) -> Result<Found<'a>, Reason> {
+    let found = |function, arguments| Ok(Found { function, arguments, numbers: vec![] });
     let function = match name {
         "substr" => Function::Substring,
         "left" => Function::Left,
@@ -30,14 +46,93 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>]) -> Re
         "ends_with" => Function::EndsWith,
         "contains" => Function::Contains,
         "ascii" => Function::Ascii,
+        "abs" => Function::Abs,
+        "floor" => Function::Floor,
+        "ceil" => Function::Ceil,
+        "round" => Function::Round,
+        "trunc" => Function::Trunc,
+        "sqrt" => Function::Sqrt,
+        "signum" => Function::Signum,
+        "degrees" => Function::Degrees,
+        "radians" => Function::Radians,
+        "gcd" => Function::Gcd,
+        "lcm" => Function::Lcm,
+        "factorial" => Function::Factorial,
+        "isnan" => Function::IsNan,
+        "iszero" => Function::IsZero,
+        "nanvl" => Function::Nanvl,
+        "greatest" => Function::Greatest,
+        "least" => Function::Least,
         "date_part" => {
             let (part, moment) = constant_text(name, arguments)?;
             let part = DatePart::parse(part).ok_or_else(|| format!("date_part of {part} does not exist"))?;
-            return Ok((Function::DatePart(part), moment));
+            return found(Function::DatePart(part), moment);
+        }
+        "date_trunc" => {
+            let (granularity, moment) = constant_text(name, arguments)?;
+            let granularity =
+                Granularity::parse(granularity).ok_or_else(|| format!("date_trunc to {granularity} does not exist"))?;
+            return found(Function::DateTrunc(granularity), moment);
+        }
+        "date_bin" => return date_bin(arguments, types),
+        _ if INEXACT.contains(&name) => {
+            return Err(format!("the function {name} has no device form: its last bits differ between the host and devices"));
         }
         _ => return Err(format!("the function {name} has no device form")),
     };
-    Ok((function, arguments))
+    found(function, arguments)
+}
+
+/// The casts that a function of one argument stands for, one after the other; `None` where it stands for none.
+pub(crate) fn casts(name: &str, from: &DataType, to: &DataType) -> Option<Vec<DataType>> {
+    let from = value_type(from);
+    let integer = from.is_integer();
+    let steps = match name {
+        "to_date" if matches!(from, DataType::Int8 | DataType::Int16) || from.is_unsigned_integer() => vec![DataType::Int32],
+        "to_date" if from.is_floating() || from.is_decimal() => vec![DataType::Int64],
+        "to_date" if integer || matches!(from, DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _)) => vec![],
+        "to_timestamp" if integer => vec![DataType::Timestamp(TimeUnit::Second, None)],
+        "to_timestamp" if matches!(from, DataType::Timestamp(_, _)) => vec![],
+        "to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos" => match from {
+            _ if from.is_floating() => vec![DataType::Int64],
+            DataType::Timestamp(_, _) => vec![],
+            _ if integer || from.is_decimal() => vec![],
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(steps.into_iter().chain([to.clone()]).collect())
+}
+
+/// `moment + interval`, or `-`, where the interval is a constant.
+pub(crate) fn shift(moment: Expr, interval: &ScalarValue, subtract: bool, data_type: DataType) -> Result<Expr, Reason> {
+    let (months, days, nanos) = match interval {
+        ScalarValue::IntervalYearMonth(Some(months)) => (*months, 0, 0),
+        ScalarValue::IntervalDayTime(Some(interval)) => (0, interval.days, i64::from(interval.milliseconds) * 1_000_000),
+        ScalarValue::IntervalMonthDayNano(Some(interval)) => (interval.months, interval.days, interval.nanoseconds),
+        _ => return Ok(Expr::Literal(Literal { data_type, value: LiteralValue::Null })),
+    };
+    let (months, days) = (i64::from(months), i64::from(days));
+    let parts = if subtract {
+        let negated = months.checked_neg().zip(days.checked_neg()).zip(nanos.checked_neg());
+        let ((months, days), nanos) = negated.ok_or("an interval without a negative has no device form")?;
+        [months, days, nanos]
+    } else {
+        [months, days, nanos]
+    };
+    let arguments = [moment].into_iter().chain(parts.map(number)).collect();
+    Ok(Expr::Call { function: Function::Shift, arguments, data_type })
+}
+
+/// A constant interval.
+pub(crate) fn interval(expr: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
+    let value = expr.downcast_ref::<Constant>()?.value();
+    matches!(value.data_type(), DataType::Interval(_)).then_some(value)
+}
+
+/// An integer as a constant of a kernel.
+pub(crate) fn number(value: i64) -> Expr {
+    Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(value.into()) })
 }
 
 /// The first argument, which is part of the kernel and must be a constant, and the others.
@@ -46,8 +141,46 @@ fn constant_text<'a>(
     arguments: &'a [Arc<dyn PhysicalExpr>],
 ) -> Result<(&'a str, &'a [Arc<dyn PhysicalExpr>]), Reason> {
     let constant = arguments.split_first().and_then(|(first, others)| {
-        let text = first.downcast_ref::<Literal>()?.value().try_as_str().flatten()?;
+        let text = first.downcast_ref::<Constant>()?.value().try_as_str().flatten()?;
         Some((text, others))
     });
     constant.ok_or_else(|| format!("{name} whose first argument is no constant has no device form"))
+}
+
+/// `date_bin(stride, moment[, origin])`; stride and origin must be constants.
+fn date_bin<'a>(arguments: &'a [Arc<dyn PhysicalExpr>], types: &[DataType]) -> Result<Found<'a>, Reason> {
+    let refused = || "date_bin has no device form for this stride and origin".to_string();
+    let [stride, _, origin @ ..] = arguments else { return Err(refused()) };
+    let is_time = matches!(types.get(1), Some(DataType::Time32(_) | DataType::Time64(_)));
+    let (months, stride) = match interval(stride) {
+        Some(ScalarValue::IntervalDayTime(Some(stride))) => {
+            let days = i64::from(stride.days).checked_mul(DAY_NANOS);
+            let nanos = i64::from(stride.milliseconds) * 1_000_000;
+            (false, days.and_then(|days| days.checked_add(nanos)).ok_or_else(refused)?)
+        }
+        Some(ScalarValue::IntervalMonthDayNano(Some(stride))) if stride.months == 0 => {
+            let days = i64::from(stride.days).checked_mul(DAY_NANOS);
+            (false, days.and_then(|days| days.checked_add(stride.nanoseconds)).ok_or_else(refused)?)
+        }
+        Some(ScalarValue::IntervalMonthDayNano(Some(stride))) if stride.days == 0 && stride.nanoseconds == 0 => {
+            (true, i64::from(stride.months))
+        }
+        _ => return Err(refused()),
+    };
+    let origin = match origin {
+        [] => Some(0),
+        [origin] => match (origin.downcast_ref::<Constant>().map(|origin| origin.value()), is_time) {
+            (Some(ScalarValue::TimestampNanosecond(Some(origin), _)), false) => Some(*origin),
+            (Some(ScalarValue::Time32Second(Some(origin))), true) => i64::from(*origin).checked_mul(1_000_000_000),
+            (Some(ScalarValue::Time32Millisecond(Some(origin))), true) => i64::from(*origin).checked_mul(1_000_000),
+            (Some(ScalarValue::Time64Microsecond(Some(origin))), true) => origin.checked_mul(1_000),
+            (Some(ScalarValue::Time64Nanosecond(Some(origin))), true) => Some(*origin),
+            _ => None,
+        },
+        _ => None,
+    };
+    // What is left DataFusion fails for.
+    let valid = stride != 0 && !(is_time && (months || stride >= DAY_NANOS));
+    let origin = origin.filter(|_| valid).ok_or_else(refused)?;
+    Ok(Found { function: Function::DateBin { months }, arguments: &arguments[1..2], numbers: vec![stride, origin] })
 }

@@ -21,8 +21,10 @@ FN i64 days_of_civil(i64 year, u32 month, u32 day) {
   u32 doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
   return era * 146097 + (i64)doe - 719468;
 }
-FN i32 is_civil(i64 year, u32 month, u32 day) {
+FN u32 last_of_month(i64 year, u32 month) {
   u32 leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0));
-  u32 last = month == 2 ? 28 + leap : 30 + ((month + (month >> 3)) & 1);
-  return (month >= 1) & (month <= 12) & (day >= 1) & (day <= last);
+  return month == 2 ? 28 + leap : 30 + ((month + (month >> 3)) & 1);
+}
+FN i32 is_civil(i64 year, u32 month, u32 day) {
+  return (month >= 1) & (month <= 12) & (day >= 1) & (day <= last_of_month(year, month));
 }

@@ -41,6 +41,49 @@ pub enum Function {
     Ascii,
     /// `date_part(part, moment)`, of which the part is here and the moment is the argument.
     DatePart(DatePart),
+    /// `date_trunc(granularity, moment)`, of which the granularity is here.
+    DateTrunc(Granularity),
+    /// `date_bin(stride, moment, origin)` as `(moment, stride, origin)`: these are nanoseconds, but for a stride in months.
+    DateBin {
+        /// Whether the stride is one of months.
+        months: bool,
+    },
+    /// `moment + interval` as `(moment, months, days, nanoseconds)`.
+    Shift,
+    /// `abs(number)`.
+    Abs,
+    /// `floor(number)`.
+    Floor,
+    /// `ceil(number)`.
+    Ceil,
+    /// `round(number[, places])`, half away from zero; the places must be a constant.
+    Round,
+    /// `trunc(number[, places])`; the places must be a constant.
+    Trunc,
+    /// `sqrt(number)`.
+    Sqrt,
+    /// `signum(number)`.
+    Signum,
+    /// `degrees(number)`.
+    Degrees,
+    /// `radians(number)`.
+    Radians,
+    /// `gcd(integer, integer)`.
+    Gcd,
+    /// `lcm(integer, integer)`.
+    Lcm,
+    /// `factorial(integer)`.
+    Factorial,
+    /// `isnan(number)`.
+    IsNan,
+    /// `iszero(number)`.
+    IsZero,
+    /// `nanvl(number, number)`: the second where the first is a NaN.
+    Nanvl,
+    /// `greatest(value, …)`, NULLs left out.
+    Greatest,
+    /// `least(value, …)`, NULLs left out.
+    Least,
 }
 
 impl Function {
@@ -63,6 +106,26 @@ impl Function {
             Function::Contains => "contains",
             Function::Ascii => "ascii",
             Function::DatePart(_) => "date_part",
+            Function::DateTrunc(_) => "date_trunc",
+            Function::DateBin { .. } => "date_bin",
+            Function::Shift => "+ interval",
+            Function::Abs => "abs",
+            Function::Floor => "floor",
+            Function::Ceil => "ceil",
+            Function::Round => "round",
+            Function::Trunc => "trunc",
+            Function::Sqrt => "sqrt",
+            Function::Signum => "signum",
+            Function::Degrees => "degrees",
+            Function::Radians => "radians",
+            Function::Gcd => "gcd",
+            Function::Lcm => "lcm",
+            Function::Factorial => "factorial",
+            Function::IsNan => "isnan",
+            Function::IsZero => "iszero",
+            Function::Nanvl => "nanvl",
+            Function::Greatest => "greatest",
+            Function::Least => "least",
         }
     }
 }
@@ -122,6 +185,41 @@ impl DatePart {
             "dow" => DatePart::DayOfWeek,
             "isodow" => DatePart::IsoDayOfWeek,
             "epoch" => DatePart::Epoch,
+            _ => return None,
+        })
+    }
+}
+
+/// What `date_trunc` rounds down to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Granularity {
+    Microsecond,
+    Millisecond,
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Quarter,
+    Year,
+}
+
+impl Granularity {
+    /// The granularity of that name; `None` where DataFusion knows none.
+    pub fn parse(name: &str) -> Option<Granularity> {
+        Some(match name.to_lowercase().as_str() {
+            "microsecond" => Granularity::Microsecond,
+            "millisecond" => Granularity::Millisecond,
+            "second" => Granularity::Second,
+            "minute" => Granularity::Minute,
+            "hour" => Granularity::Hour,
+            "day" => Granularity::Day,
+            "week" => Granularity::Week,
+            "month" => Granularity::Month,
+            "quarter" => Granularity::Quarter,
+            "year" => Granularity::Year,
             _ => return None,
         })
     }

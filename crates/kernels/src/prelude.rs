@@ -42,6 +42,10 @@ sections! {
     Float = "float" needs [Base];
     /// Remainder of floats.
     FloatRem = "float_rem" needs [Float];
+    /// Functions of floats that are exact.
+    Math = "math" needs [Float];
+    /// Functions of integers.
+    Integers = "integers" needs [Base];
     /// 128-bit integers without division.
     I128 = "i128" needs [Base];
     /// 128-bit division.
@@ -54,8 +58,14 @@ sections! {
     Date = "date" needs [Base];
     /// Parts of dates.
     DatePart = "date_part" needs [Date];
+    /// First days of weeks, months, quarters and years.
+    Truncate = "truncate" needs [DatePart];
+    /// Moments and intervals.
+    Interval = "interval" needs [Date];
     /// Time zones with rules.
     Zone = "zone" needs [Base];
+    /// Local times as instants.
+    ZoneLocal = "zone_local" needs [Zone];
     /// Integers and Booleans as text.
     Format = "format" needs [Str];
     /// Decimals as text.

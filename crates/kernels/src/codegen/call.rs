@@ -15,14 +15,31 @@ impl RowWriter<'_> {
         let Some(ctype) = CType::native(data_type) else {
             return unsupported(format!("type {data_type} has no device form"));
         };
+        // Places are part of the kernel, or of a factor that is its argument.
+        if let (Function::Round | Function::Trunc, [value, places @ ..]) = (function, arguments) {
+            let value = self.eval(value)?;
+            return match value.is_null() {
+                true => Ok(Value::null(data_type.clone(), ctype)),
+                false => self.rounded(function, &value, places.first(), data_type),
+            };
+        }
         let values = arguments.iter().map(|argument| self.eval(argument)).collect::<Result<Vec<_>>>()?;
+        match (function, &values[..]) {
+            (Function::Nanvl, [left, right]) => return self.nanvl(left, right, data_type),
+            (Function::Greatest | Function::Least, _) => return self.extreme(function, &values, data_type),
+            _ => {}
+        }
         // NULL where any argument is.
         if values.iter().any(Value::is_null) {
             return Ok(Value::null(data_type.clone(), ctype));
         }
         match (function, &values[..]) {
             (Function::DatePart(part), [moment]) => self.date_part(part, moment, data_type),
-            _ => self.text_function(function, &values, data_type),
+            (Function::DateTrunc(granularity), [moment]) => self.date_trunc(granularity, moment, data_type),
+            (Function::DateBin { months }, [moment, stride, origin]) => self.date_bin(months, moment, stride, origin, data_type),
+            (Function::Shift, [moment, months, days, nanos]) => self.shift(moment, [months, days, nanos], data_type),
+            (_, [text, ..]) if text.ctype == CType::Str => self.text_function(function, &values, data_type),
+            _ => self.math_function(function, &values, data_type),
         }
     }
 

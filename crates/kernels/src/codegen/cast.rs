@@ -237,7 +237,15 @@ impl RowWriter<'_> {
         self.rescale_in(value, up, checked, rounding, native)
     }
 
-    fn rescale_in(&mut self, value: Value, up: i32, checked: bool, rounding: Rounding, native: CType) -> Result<Value> {
+    /// As a decimal of another scale, `up` digits more, checked in an integer type.
+    pub(super) fn rescale_in(
+        &mut self,
+        value: Value,
+        up: i32,
+        checked: bool,
+        rounding: Rounding,
+        native: CType,
+    ) -> Result<Value> {
         if up == 0 {
             return Ok(value);
         }
@@ -551,8 +559,9 @@ impl Overflow {
     }
 }
 
+/// What becomes of digits that are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rounding {
+pub(super) enum Rounding {
     Truncate,
     HalfUp,
 }

@@ -99,6 +99,24 @@ impl RowWriter<'_> {
         }
     }
 
+    /// C for the second at which a zone shows a local time, as `date_trunc` looks for it from an instant of an offset;
+    /// and for whether there is none.
+    pub(super) fn instant_of_local(&mut self, zone: &Zone, local: &str, offset: &str) -> Result<(String, Option<String>)> {
+        match zone {
+            Zone::Fixed(offset) => Ok((self.local(CType::I64, &format!("{local} - ({offset})")), None)),
+            Zone::Rules(rules) => {
+                self.params.need(Section::ZoneLocal);
+                self.costly();
+                let (instants, count) = self.params.table(&rules.instants)?;
+                let (locals, local_count) = self.params.table(&rules.locals)?;
+                let call = format!("zone_instant({instants}, {count}, {locals}, {local_count}, {local}, {offset})");
+                let instant = self.local(CType::I64, &call);
+                let none = format!("({instant} == NO_INSTANT)");
+                Ok((instant, Some(none)))
+            }
+        }
+    }
+
     fn offset_in(&mut self, table: &Arc<[i64]>, second: &str) -> Result<String> {
         self.params.need(Section::Zone);
         self.costly();

@@ -5,13 +5,13 @@ use arrow::datatypes::{DataType, TimeUnit};
 use columnar::ColumnType;
 use kernels::codegen::{Params, Profile, RowWriter};
 use kernels::expr::{Expr, LiteralValue};
-use kernels::function::{DatePart, Function};
+use kernels::function::{DatePart, Function, Granularity};
 use kernels::support::supports;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{self, UNITS, array};
-use crate::harness::{PROFILES, batch, check, check_in, natural};
+use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
 
 const PARTS: [DatePart; 16] = [
     DatePart::Year,
@@ -132,4 +132,176 @@ fn times_have_no_date() {
     let rows = batch(vec![array(&DataType::Time32(TimeUnit::Second), &[])]);
     let reason = supports(&part(DatePart::Year), &rows.schema()).unwrap_err();
     assert_eq!(reason, "date_part(Time32(s)) has no device form");
+}
+
+const GRANULARITIES: [Granularity; 10] = [
+    Granularity::Microsecond,
+    Granularity::Millisecond,
+    Granularity::Second,
+    Granularity::Minute,
+    Granularity::Hour,
+    Granularity::Day,
+    Granularity::Week,
+    Granularity::Month,
+    Granularity::Quarter,
+    Granularity::Year,
+];
+
+fn call(function: Function, data_type: &DataType, numbers: &[i64]) -> Expr {
+    let numbers = numbers.iter().map(|number| lit(&DataType::Int64, LiteralValue::Int((*number).into())));
+    let arguments = [Expr::Column(0)].into_iter().chain(numbers).collect();
+    Expr::Call { function, arguments, data_type: data_type.clone() }
+}
+
+/// Moments of years that 64 bits of nanoseconds reach, and some at the ends: the failing ones last.
+fn some_moments(data_type: &DataType, random: &mut StdRng) -> Vec<LiteralValue> {
+    let seconds: Vec<i64> = match data_type {
+        DataType::Time32(_) | DataType::Time64(_) => (0..300).map(|_| random.random_range(0..86_400)).collect(),
+        _ => (0..400).map(|_| random.random_range(-5_364_662_400..5_364_662_400)).collect(),
+    };
+    let per = match data_type {
+        DataType::Date32 => return seconds.into_iter().map(|second| LiteralValue::Int((second / 86_400).into())).collect(),
+        DataType::Date64 => 1_000,
+        DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => {
+            [1, 1_000, 1_000_000, 1_000_000_000][UNITS.iter().position(|known| known == unit).unwrap()]
+        }
+        other => panic!("{other} is no moment"),
+    };
+    seconds.into_iter().map(|second| LiteralValue::Int((second * per + random.random_range(0..per)).into())).collect()
+}
+
+fn seeded() -> StdRng {
+    let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    println!("DEVICEFUSION_SEED={seed}");
+    StdRng::seed_from_u64(seed)
+}
+
+#[test]
+fn moments_are_truncated() {
+    let mut random = seeded();
+    for data_type in moments().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
+        let rows = batch(vec![array(&data_type, &[some_moments(&data_type, &mut random), vec![LiteralValue::Null]].concat())]);
+        let all = GRANULARITIES.map(|granularity| call(Function::DateTrunc(granularity), &data_type, &[]));
+        let exprs: Vec<Expr> = all.into_iter().filter(|expr| supports(expr, &rows.schema()).is_ok()).collect();
+        assert_eq!(exprs.len(), if matches!(data_type, DataType::Timestamp(..)) { 10 } else { 5 });
+        check_in(&rows, &natural(&rows), &exprs, &PROFILES);
+        // What nanoseconds do not reach fails, row by row.
+        let special = data::special(&data_type);
+        for value in special {
+            check(&batch(vec![array(&data_type, &[value])]), &exprs);
+        }
+    }
+}
+
+/// Every change of some zones' clocks, where midnights and hours are missing or come twice.
+#[test]
+fn moments_around_changes_of_clocks_are_truncated_and_moved() {
+    use arrow::array::timezone::Tz;
+    use chrono::{DateTime, Offset, TimeZone};
+    for name in ["America/Sao_Paulo", "America/Juneau", "Asia/Beirut", "Africa/Monrovia", "Pacific/Apia", "Australia/Lord_Howe"] {
+        let zone: Tz = name.parse().unwrap();
+        let offset = |second: i64| {
+            zone.offset_from_utc_datetime(&DateTime::from_timestamp(second, 0).unwrap().naive_utc()).fix().local_minus_utc()
+        };
+        let mut seconds = Vec::new();
+        for day in -47_000..25_000i64 {
+            let (from, to) = (day * 86_400, (day + 1) * 86_400);
+            if offset(from) != offset(to) {
+                seconds.extend((-36..60).map(|quarter| from + quarter * 1_800 + 7));
+            }
+        }
+        let values: Vec<LiteralValue> = seconds.into_iter().map(|second| LiteralValue::Int(second.into())).collect();
+        let data_type = DataType::Timestamp(TimeUnit::Second, Some(name.into()));
+        let truncated: Vec<Expr> =
+            GRANULARITIES[4..].iter().map(|granularity| call(Function::DateTrunc(*granularity), &data_type, &[])).collect();
+        check(&batch(vec![array(&data_type, &values)]), &truncated);
+        // Those that fail hide the rows behind them.
+        for chunk in values.chunks(12) {
+            let rows = batch(vec![array(&data_type, chunk)]);
+            check(
+                &rows,
+                &[call(Function::Shift, &data_type, &[0, 1, 0]), call(Function::Shift, &data_type, &[-1, 0, 3_600_000_000_000])],
+            );
+        }
+    }
+}
+
+#[test]
+fn moments_are_binned() {
+    let mut random = seeded();
+    const HOUR: i64 = 3_600_000_000_000;
+    for data_type in moments().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
+        let values = [some_moments(&data_type, &mut random), data::special(&data_type), vec![LiteralValue::Null]].concat();
+        let rows = batch(vec![array(&data_type, &values)]);
+        let strides = [
+            (HOUR, 0),
+            (7 * 24 * HOUR, 3 * HOUR + 5),
+            (900_000_000_000, -1),
+            (1, 0),
+            (-HOUR, 17),
+            (HOUR, i64::MAX - 3),
+            (i64::MAX, 5),
+        ];
+        let bins = strides.map(|(stride, origin)| call(Function::DateBin { months: false }, &data_type, &[stride, origin]));
+        check_in(&rows, &natural(&rows), &bins, &PROFILES);
+        if let DataType::Timestamp(..) = data_type {
+            let strides = [
+                (1, 0),
+                (3, 30 * 24 * HOUR + 5),
+                (12, -400 * 24 * HOUR),
+                (7, 59 * 24 * HOUR),
+                (-2, 0),
+                (5_000_000, 0),
+                (12, i64::MIN),
+            ];
+            let bins = strides.map(|(stride, origin)| call(Function::DateBin { months: true }, &data_type, &[stride, origin]));
+            check_in(&rows, &natural(&rows), &bins, &PROFILES);
+        }
+    }
+}
+
+#[test]
+fn moments_are_moved_by_intervals() {
+    let mut random = seeded();
+    const DAY: i64 = 86_400_000_000_000;
+    let intervals = [
+        [0, 0, 0],
+        [1, 0, 0],
+        [-1, 0, 0],
+        [12, 0, 0],
+        [-25, 40, 0],
+        [0, 1, 0],
+        [0, -31, 0],
+        [0, 0, 1],
+        [0, 0, -1],
+        [0, 0, 3 * DAY / 2],
+        [0, 0, -3 * DAY / 2],
+        [5, -3, DAY - 1],
+    ];
+    for data_type in moments() {
+        let values = some_moments(&data_type, &mut random);
+        // Rows where a zone's clocks skip the time fail: few rows at a time.
+        let named = matches!(&data_type, DataType::Timestamp(_, Some(zone)) if zone.contains('/'));
+        let exprs = intervals.map(|interval| call(Function::Shift, &data_type, &interval));
+        for chunk in values.chunks(if named { 50 } else { 400 }) {
+            let rows = batch(vec![array(&data_type, &[chunk, &[LiteralValue::Null]].concat())]);
+            check(&rows, &exprs);
+        }
+        if matches!(data_type, DataType::Time32(_) | DataType::Time64(_)) {
+            continue;
+        }
+        let far = [
+            [i64::from(i32::MAX), 0, 0],
+            [-3_000_000, 0, 0],
+            [0, i64::from(i32::MAX), 0],
+            [0, i64::from(i32::MIN), 5],
+            [0, 0, i64::MAX],
+            [0, 0, -i64::MAX],
+        ];
+        let exprs: Vec<Expr> =
+            intervals.into_iter().chain(far).map(|interval| call(Function::Shift, &data_type, &interval)).collect();
+        for value in data::special(&data_type) {
+            check(&batch(vec![array(&data_type, &[value])]), &exprs);
+        }
+    }
 }

@@ -165,7 +165,7 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
                 row.push(argument?);
             }
             match row.iter().any(|argument| values(argument) == [LiteralValue::Null]) {
-                true => data::array(data_type, &[LiteralValue::Null]),
+                true => oracle::call_with_null(*function, &row, data_type),
                 false => oracle::call(*function, &row, data_type).ok_or(Failure::Must)?,
             }
         }

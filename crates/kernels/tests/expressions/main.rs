@@ -11,6 +11,7 @@ mod harness;
 mod host;
 mod like;
 mod lint;
+mod math;
 mod operators;
 mod oracle;
 mod random;

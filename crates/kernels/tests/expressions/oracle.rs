@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What DataFusion's scalar functions make of one row's arguments, none of which is NULL.
 
-use arrow::array::ArrayRef;
-use arrow::compute;
-use arrow::datatypes::*;
-use kernels::expr::LiteralValue;
-use kernels::function::{DatePart, Function};
+use std::sync::Arc;
 
-use crate::data;
+use arrow::array::timezone::Tz;
+use arrow::array::{ArrayRef, IntervalMonthDayNanoArray};
+use arrow::compute;
+use arrow::compute::kernels::{cmp, numeric};
+use arrow::datatypes::*;
+use chrono::{DateTime, Datelike, MappedLocalTime, Months, Offset, TimeDelta, TimeZone, Timelike, Utc, Weekday};
+use kernels::codegen::CType;
+use kernels::expr::LiteralValue;
+use kernels::function::{DatePart, Function, Granularity};
+
+use crate::data::{self, precision_scale};
 use crate::harness::values;
 
 /// The result, `None` where the function fails.
@@ -28,6 +34,13 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
     let characters = |at: usize| texts(at).chars().collect::<Vec<char>>();
     match (function, row.len()) {
         (Function::DatePart(part), _) => Some(date_part(part, &arguments[0])),
+        (Function::DateTrunc(granularity), _) => Some(array(LiteralValue::Int(date_trunc(granularity, &arguments[0])?.into()))),
+        (Function::DateBin { months }, _) => {
+            let [stride, origin] = [number(1), number(2)].map(|number| number as i64);
+            let bin = date_bin(months, &arguments[0], stride, origin);
+            Some(array(bin.map_or(LiteralValue::Null, |ticks| LiteralValue::Int(ticks.into()))))
+        }
+        (Function::Shift, _) => shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64),
         (Function::Substring, n) => {
             let (start, count) = (number(1), if n == 3 { number(2) } else { i64::MAX.into() });
             if start == i64::MIN.into() || count < 0 {
@@ -67,6 +80,8 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             };
             text(part.unwrap_or_default().into())
         }
+        (Function::Greatest | Function::Least, _) => Some(extreme(function, arguments)),
+        (function, _) if arguments[0].data_type().is_numeric() => Some(array(number_function(function, arguments, data_type)?)),
         (Function::CharacterLength, _) => count(characters(0).len()),
         (Function::OctetLength, _) => count(texts(0).len()),
         (Function::BitLength, _) => count(texts(0).len() * 8),
@@ -78,6 +93,296 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
         (Function::EndsWith, _) => truth(texts(0).ends_with(&texts(1))),
         (Function::Contains, _) => truth(texts(0).contains(&texts(1))),
         (Function::Ascii, _) => count(characters(0).first().map_or(0, |c| *c as usize)),
+        (function, _) => panic!("{function:?} of {}", arguments[0].data_type()),
+    }
+}
+
+fn per_second(data_type: &DataType) -> i64 {
+    match data_type {
+        DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => match unit {
+            TimeUnit::Second => 1,
+            TimeUnit::Millisecond => 1_000,
+            TimeUnit::Microsecond => 1_000_000,
+            TimeUnit::Nanosecond => 1_000_000_000,
+        },
+        other => panic!("{other} has no unit"),
+    }
+}
+
+fn ticks(moment: &ArrayRef) -> i64 {
+    match values(moment).remove(0) {
+        LiteralValue::Int(ticks) => ticks as i64,
+        other => panic!("{other:?} is no moment"),
+    }
+}
+
+/// The ticks of the truncated moment, by chrono where clocks matter.
+fn date_trunc(granularity: Granularity, moment: &ArrayRef) -> Option<i64> {
+    let (ticks, per) = (ticks(moment), per_second(moment.data_type()));
+    let seconds = match granularity {
+        Granularity::Microsecond | Granularity::Millisecond => 0,
+        Granularity::Second => 1,
+        Granularity::Minute => 60,
+        Granularity::Hour => 3_600,
+        _ => 86_400,
+    };
+    let unit = match granularity {
+        Granularity::Microsecond => per / 1_000_000,
+        Granularity::Millisecond => per / 1_000,
+        _ => seconds * per,
+    };
+    let zone = match moment.data_type() {
+        DataType::Timestamp(_, zone) => zone.clone(),
+        _ => return Some(if unit > 1 { ticks - ticks % unit } else { ticks }),
+    };
+    if granularity < Granularity::Hour || (zone.is_none() && granularity <= Granularity::Day) {
+        return Some(if unit > 1 { ticks.wrapping_sub(ticks.rem_euclid(unit)) } else { ticks });
+    }
+    let nanos = ticks.checked_mul(1_000_000_000 / per)?;
+    let zone: Tz = zone.as_deref().unwrap_or("+00:00").parse().unwrap();
+    let instant = DateTime::from_timestamp_nanos(nanos).with_timezone(&zone);
+    let local = instant.naive_local();
+    let day = local.date();
+    let first = match granularity {
+        Granularity::Hour => day.and_hms_opt(local.hour(), 0, 0),
+        Granularity::Day => day.and_hms_opt(0, 0, 0),
+        Granularity::Week => day.week(Weekday::Mon).first_day().and_hms_opt(0, 0, 0),
+        Granularity::Month => day.with_day(1)?.and_hms_opt(0, 0, 0),
+        Granularity::Quarter => day.with_day(1)?.with_month0(day.month0() / 3 * 3)?.and_hms_opt(0, 0, 0),
+        _ => day.with_ordinal(1)?.and_hms_opt(0, 0, 0),
+    }?;
+    let truncated = match zone.from_local_datetime(&first) {
+        MappedLocalTime::Single(only) => only,
+        MappedLocalTime::Ambiguous(one, _) if one.offset().fix() == instant.offset().fix() => one,
+        MappedLocalTime::Ambiguous(_, other) => other,
+        MappedLocalTime::None => zone.from_local_datetime(&(first - TimeDelta::hours(3))).single()? + TimeDelta::hours(3),
+    };
+    Some(truncated.timestamp_nanos_opt()? / (1_000_000_000 / per))
+}
+
+/// The ticks of the bin.
+fn date_bin(months: bool, moment: &ArrayRef, stride: i64, origin: i64) -> Option<i64> {
+    let scale = 1_000_000_000 / per_second(moment.data_type());
+    let nanos = ticks(moment).checked_mul(scale)?;
+    let distance = |difference: i64| {
+        let floor = difference.checked_sub(difference.checked_rem(stride)?)?;
+        if difference < 0 && stride > 1 && floor != difference { floor.checked_sub(stride) } else { Some(floor) }
+    };
+    let bin = if months {
+        let (moment, origin) = (DateTime::from_timestamp_nanos(nanos), DateTime::from_timestamp_nanos(origin));
+        let number = |date: &DateTime<Utc>| i64::from(date.year()) * 12 + i64::from(date.month());
+        let shifted = |months: i64| match months < 0 {
+            true => origin.checked_sub_months(Months::new(months.unsigned_abs() as u32)),
+            false => origin.checked_add_months(Months::new(months as u32)),
+        };
+        let months = distance(number(&moment) - number(&origin))?;
+        let bin = shifted(months)?;
+        if bin > moment { shifted(months - stride)? } else { bin }.timestamp_nanos_opt()?
+    } else {
+        origin.checked_add(distance(nanos.checked_sub(origin)?)?)?
+    };
+    match moment.data_type() {
+        DataType::Timestamp(_, _) => Some(bin / scale),
+        _ => Some(bin % 86_400_000_000_000 / scale),
+    }
+}
+
+/// By arrow-rs' own arithmetic, but for times, of which it has none.
+fn shift(moment: &ArrayRef, months: i32, days: i32, nanos: i64) -> Option<ArrayRef> {
+    if let DataType::Time32(_) | DataType::Time64(_) = moment.data_type() {
+        let per = per_second(moment.data_type());
+        let delta = (nanos % 86_400_000_000_000).div_euclid(1_000_000_000 / per);
+        let ticks = (ticks(moment) + delta).rem_euclid(86_400 * per);
+        return Some(data::array(moment.data_type(), &[LiteralValue::Int(ticks.into())]));
+    }
+    let interval = IntervalMonthDayNanoArray::from(vec![IntervalMonthDayNanoType::make_value(months, days, nanos)]);
+    numeric::add(moment, &interval).ok()
+}
+
+/// As `call`, where an argument is NULL.
+pub fn call_with_null(function: Function, arguments: &[ArrayRef], data_type: &DataType) -> ArrayRef {
+    let is_null = |argument: &ArrayRef| values(argument) == [LiteralValue::Null];
+    let nan = |argument: &ArrayRef| matches!(values(argument)[..], [LiteralValue::Float(value)] if value.is_nan());
+    match function {
+        Function::Greatest | Function::Least => {
+            let some: Vec<ArrayRef> = arguments.iter().filter(|argument| !is_null(argument)).cloned().collect();
+            if some.is_empty() { Arc::clone(&arguments[0]) } else { extreme(function, &some) }
+        }
+        Function::Nanvl if !nan(&arguments[0]) => Arc::clone(&arguments[0]),
+        _ => data::array(data_type, &[LiteralValue::Null]),
+    }
+}
+
+/// By the order that arrow-rs sorts in.
+fn extreme(function: Function, arguments: &[ArrayRef]) -> ArrayRef {
+    let mut kept = Arc::clone(&arguments[0]);
+    for other in &arguments[1..] {
+        let keeps = if function == Function::Greatest { cmp::gt_eq(&kept, other) } else { cmp::lt_eq(&kept, other) };
+        if !keeps.unwrap().value(0) {
+            kept = Arc::clone(other);
+        }
+    }
+    kept
+}
+
+/// Functions of numbers, on integers of any width by those of 128 bits.
+fn number_function(function: Function, arguments: &[ArrayRef], data_type: &DataType) -> Option<LiteralValue> {
+    let row: Vec<LiteralValue> = arguments.iter().map(|argument| values(argument).remove(0)).collect();
+    let places = match row.get(1) {
+        Some(LiteralValue::Int(places)) => Some(*places as i64),
+        _ => None,
+    };
+    let to = places.unwrap_or(0);
+    match (&row[0], arguments[0].data_type()) {
+        (LiteralValue::Float(value), DataType::Float32) => {
+            let value = *value as f32;
+            let result = match (function, places) {
+                (Function::Abs, _) => value.abs(),
+                (Function::Floor, _) => value.floor(),
+                (Function::Ceil, _) => value.ceil(),
+                (Function::Trunc, None) => {
+                    if value == 0.0 {
+                        0.0
+                    } else {
+                        value.trunc()
+                    }
+                }
+                (Function::Trunc, Some(_)) => (value * 10f32.powi(to as i32)).trunc() / 10f32.powi(to as i32),
+                (Function::Round, _) => (value * 10f64.powi(to as i32) as f32).round() / 10f64.powi(to as i32) as f32,
+                (Function::Sqrt, _) if value < 0.0 => return None,
+                (Function::Sqrt, _) => value.sqrt(),
+                (Function::Signum, _) => {
+                    if value == 0.0 {
+                        0.0
+                    } else {
+                        value.signum()
+                    }
+                }
+                (Function::Degrees, _) => value.to_degrees(),
+                (Function::Radians, _) => value.to_radians(),
+                (Function::IsNan, _) => return Some(LiteralValue::Bool(value.is_nan())),
+                (Function::IsZero, _) => return Some(LiteralValue::Bool(value == 0.0)),
+                (Function::Nanvl, _) => return Some(row[usize::from(value.is_nan())].clone()),
+                other => panic!("{other:?} of a float"),
+            };
+            Some(LiteralValue::Float(result.into()))
+        }
+        (LiteralValue::Float(value), _) => {
+            let value = *value;
+            let result = match (function, places) {
+                (Function::Abs, _) => value.abs(),
+                (Function::Floor, _) => value.floor(),
+                (Function::Ceil, _) => value.ceil(),
+                (Function::Trunc, None) => {
+                    if value == 0.0 {
+                        0.0
+                    } else {
+                        value.trunc()
+                    }
+                }
+                (Function::Trunc, Some(_)) => (value * 10f64.powi(to as i32)).trunc() / 10f64.powi(to as i32),
+                (Function::Round, _) => (value * 10f64.powi(to as i32)).round() / 10f64.powi(to as i32),
+                (Function::Sqrt, _) if value < 0.0 => return None,
+                (Function::Sqrt, _) => value.sqrt(),
+                (Function::Signum, _) => {
+                    if value == 0.0 {
+                        0.0
+                    } else {
+                        value.signum()
+                    }
+                }
+                (Function::Degrees, _) => value.to_degrees(),
+                (Function::Radians, _) => value.to_radians(),
+                (Function::IsNan, _) => return Some(LiteralValue::Bool(value.is_nan())),
+                (Function::IsZero, _) => return Some(LiteralValue::Bool(value == 0.0)),
+                (Function::Nanvl, _) => return Some(row[usize::from(value.is_nan())].clone()),
+                other => panic!("{other:?} of a float"),
+            };
+            Some(LiteralValue::Float(result))
+        }
+        (LiteralValue::Int(value), from) => integer_function(function, *value, row.get(1), from, data_type),
+        other => panic!("{other:?} is no number"),
+    }
+}
+
+fn integer_function(
+    function: Function,
+    value: i128,
+    other: Option<&LiteralValue>,
+    from: &DataType,
+    data_type: &DataType,
+) -> Option<LiteralValue> {
+    let native = CType::native(data_type)?.range().filter(|_| *data_type != DataType::Boolean);
+    let held =
+        |result: i128| native.is_none_or(|(least, most)| least <= result && result <= most).then_some(LiteralValue::Int(result));
+    let other = match other {
+        Some(LiteralValue::Int(other)) => *other,
+        _ => 0,
+    };
+    let ten = |power: i64| 10i128.checked_pow(u32::try_from(power).unwrap());
+    let gcd = |mut a: i128, mut b: i128| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a.abs()
+    };
+    // Half away from zero.
+    let round = |value: i128, factor: i128| {
+        let (quotient, rest) = (value / factor, value % factor);
+        quotient + i128::from(rest >= factor / 2) - i128::from(rest <= -(factor / 2))
+    };
+    if !from.is_decimal() {
+        return match function {
+            Function::Abs => held(value.abs()),
+            Function::Round if other >= 0 => Some(LiteralValue::Int(value)),
+            Function::Round => match ten(-other as i64).filter(|factor| held(*factor).is_some()) {
+                Some(factor) => held(round(value, factor) * factor),
+                None => Some(LiteralValue::Int(0)),
+            },
+            Function::Gcd => held(gcd(value, other)),
+            Function::Lcm if value == 0 || other == 0 => held(0),
+            Function::Lcm => held((value / gcd(value, other)).checked_mul(other)?.abs()),
+            Function::Factorial => (0..=20).contains(&value).then(|| LiteralValue::Int((1..=value).product())),
+            Function::IsNan => Some(LiteralValue::Bool(false)),
+            Function::IsZero => Some(LiteralValue::Bool(value == 0)),
+            other => panic!("{other:?} of an integer"),
+        };
+    }
+    let (precision, scale) = precision_scale(from);
+    let (out_precision, out_scale) = if data_type.is_decimal() { precision_scale(data_type) } else { (precision, scale) };
+    let most = if CType::native(from) == Some(CType::I128) {
+        38
+    } else if CType::native(from) == Some(CType::I64) {
+        18
+    } else {
+        9
+    };
+    let valid =
+        |result: i128, precision: u8| (result.unsigned_abs() < 10u128.pow(precision.into())).then_some(LiteralValue::Int(result));
+    let dropped = i64::from(scale) - other as i64;
+    match function {
+        Function::Abs => Some(LiteralValue::Int(if held(value.wrapping_abs()).is_some() { value.wrapping_abs() } else { value })),
+        Function::IsNan => Some(LiteralValue::Bool(false)),
+        Function::IsZero => Some(LiteralValue::Bool(value == 0)),
+        Function::Floor | Function::Ceil if scale <= 0 => Some(LiteralValue::Int(value)),
+        Function::Floor => valid(value.div_euclid(ten(scale.into())?).checked_mul(ten(scale.into())?)?, precision),
+        Function::Ceil => {
+            let factor = ten(scale.into())?;
+            let rest = value % factor;
+            valid(if rest > 0 { (value - rest).checked_add(factor)? } else { value - rest }, precision)
+        }
+        Function::Trunc if dropped <= 0 => Some(LiteralValue::Int(value)),
+        Function::Trunc if dropped >= most => Some(LiteralValue::Int(0)),
+        Function::Trunc => Some(LiteralValue::Int(value / ten(dropped)? * ten(dropped)?)),
+        Function::Round if dropped <= 0 => Some(LiteralValue::Int(value)),
+        Function::Round if other < 0 && -other > i128::from(precision) - i128::from(scale) => Some(LiteralValue::Int(0)),
+        Function::Round => {
+            let rounded = round(value, ten(dropped)?).checked_mul(ten(i64::from(out_scale) - other as i64)?)?;
+            held(rounded)?;
+            let checks = i64::from(out_precision) == most && scale == 0 && other < 0;
+            if checks { valid(rounded, out_precision) } else { Some(LiteralValue::Int(rounded)) }
+        }
+        other => panic!("{other:?} of a decimal"),
     }
 }
 
