@@ -16,18 +16,19 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use kernels::codegen::Profile;
+use kernels::expr::Expr as KernelExpr;
 use kernels::ops::{
-    Concat, Decode, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options, Reduce, Select, Sort, SortKey,
+    Concat, Decode, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options, Reduce, Select, Sort, SortKey, Window,
 };
 
 use crate::aggregate::lower_aggregate;
 use crate::exchange::Source;
 use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceSortExec,
-    DeviceStreamExec, DeviceUploadExec,
+    DeviceStreamExec, DeviceUploadExec, DeviceWindowExec,
 };
 use crate::expr::lower as lower_expr;
-use crate::planner::reads_files;
+use crate::planner::{lower_window, reads_files};
 use crate::table::Snapshot;
 
 /// A step of an island that produces device batches.
@@ -64,6 +65,8 @@ pub(crate) enum StageKind {
     GroupBy { input: Arc<Stage>, op: GroupBy, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// All rows in an order, or the first of them.
     Sort { input: Arc<Stage>, op: Box<Sort>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    /// Window functions over rows in their order.
+    Window { input: Arc<Stage>, op: Box<Window>, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Rows looked up in tables of other stages.
     Join(Box<Joins>),
     /// The rows of a table, marked where another stage's rows match them.
@@ -90,7 +93,7 @@ pub(crate) struct Joins {
     pub joins: Vec<Join>,
     /// Its filter is over the columns of all sides.
     pub input: Input,
-    pub outputs: Vec<(kernels::expr::Expr, Field)>,
+    pub outputs: Vec<(KernelExpr, Field)>,
     pub options: Options,
     pub chain: JoinChain,
 }
@@ -129,6 +132,7 @@ impl Stage {
             | StageKind::Select { input, .. }
             | StageKind::Reduce { input, .. }
             | StageKind::Sort { input, .. }
+            | StageKind::Window { input, .. }
             | StageKind::GroupBy { input, .. } => input.uploads(),
             StageKind::Join(join) => join.probe.uploads() || join.builds.iter().any(|build| build.stage.uploads()),
             StageKind::Mark(mark) => mark.probe.uploads() || mark.build.stage.uploads(),
@@ -148,6 +152,7 @@ impl Stage {
             StageKind::Select { input, .. }
             | StageKind::Reduce { input, .. }
             | StageKind::Sort { input, .. }
+            | StageKind::Window { input, .. }
             | StageKind::GroupBy { input, .. } => input.pipelines() + 1,
             StageKind::Join(join) => {
                 let builds = join.builds.iter().map(|build| build.stage.pipelines() + 1);
@@ -166,6 +171,7 @@ impl Stage {
             StageKind::Reduce { input, op, .. } => (input, op.kernel_text()),
             StageKind::GroupBy { input, op, .. } => (input, op.kernel_text()),
             StageKind::Sort { input, op, .. } => (input, op.kernel_text()),
+            StageKind::Window { input, op, .. } => (input, op.kernel_text()),
             StageKind::Join(join) => {
                 let mut texts: Vec<_> = join.builds.iter().flat_map(BuildSide::kernel_texts).collect();
                 texts.extend(join.probe.kernel_texts());
@@ -279,10 +285,45 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
     } else if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
         let schema = child(plan)?.schema();
         pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.sort(sort, schema, profile)?
+    } else if let Some(window) = plan.downcast_ref::<DeviceWindowExec>() {
+        let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
+        windowed(window, input, plan.schema(), profile)?
     } else {
         return internal_err!("{} is not a device operator", plan.name());
     };
     Ok(Pipeline::of(source))
+}
+
+/// Window functions over the rows of `input`.
+fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+    let source = Arc::clone(&input.schema);
+    let Some(first) = window.functions().first() else { return internal_err!("a window without functions") };
+    let mut checks = Vec::new();
+    let mut keys = |exprs: Vec<Arc<dyn PhysicalExpr>>| {
+        checks.extend(exprs.iter().cloned());
+        exprs.iter().map(|expr| lowered(expr, &source)).collect::<Result<Vec<_>>>()
+    };
+    let partition = keys(first.partition_by().to_vec())?;
+    let order = keys(first.order_by().iter().map(|key| Arc::clone(&key.expr)).collect())?;
+    let passed = source.fields().len();
+    let outputs = source.fields().iter().enumerate().map(|(index, field)| (KernelExpr::Column(index), field.as_ref().clone()));
+    let mut functions = Vec::new();
+    for (function, field) in window.functions().iter().zip(schema.fields().iter().skip(passed)) {
+        let call = lower_window(function, &source).map_err(|reason| internal_datafusion_err!("{}: {reason}", function.name()))?;
+        functions.push((call, field.as_ref().clone()));
+        checks.extend(function.expressions());
+    }
+    let from = Input { schema: Arc::clone(&source), types: input.types.clone(), filter: None };
+    let op =
+        Window::try_new(from, partition, order, outputs.collect(), functions, Options::new(profile)).map_err(kernel_error)?;
+    Ok(Stage {
+        schema,
+        types: op.output_types().to_vec(),
+        partitions: 1,
+        kind: StageKind::Window { input: Arc::new(input), op: Box::new(op), checks },
+        operator: window.name().to_string(),
+        metrics: window.metrics.clone(),
+    })
 }
 
 /// The rows of a join: of its probe side's pipeline where a row-wise step is enough, else of a stage of its own.

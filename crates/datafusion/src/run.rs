@@ -169,9 +169,10 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             limit(merge(input, run)?, *skip, *fetch)
         }
         StageKind::Limit { input, skip, fetch } => limit(open(input, partition, run)?, *skip, *fetch),
-        StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } | StageKind::Sort { input, .. } => {
-            aggregate(merge(input, run)?, Arc::clone(stage), queue)
-        }
+        StageKind::Reduce { input, .. }
+        | StageKind::GroupBy { input, .. }
+        | StageKind::Sort { input, .. }
+        | StageKind::Window { input, .. } => aggregate(merge(input, run)?, Arc::clone(stage), queue),
         StageKind::Join(_) => joins::join(Arc::clone(stage), Arc::clone(run), queue),
         StageKind::Mark(_) => joins::mark(Arc::clone(stage), Arc::clone(run), queue),
     };
@@ -362,6 +363,18 @@ fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> Devic
                 op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?
             }
             StageKind::Sort { op, checks, .. } => {
+                let mut state = op.start();
+                let mut input = input;
+                while let Some(batch) = input.next().await {
+                    let batch = batch?;
+                    if let Err(error) = op.push(&queue, &mut state, &batch).await {
+                        return Err(explain(error, &stage.operator, &queue, &batch, checks).await);
+                    }
+                }
+                drop(input);
+                op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?
+            }
+            StageKind::Window { op, checks, .. } => {
                 let mut state = op.start();
                 let mut input = input;
                 while let Some(batch) = input.next().await {

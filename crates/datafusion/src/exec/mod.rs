@@ -17,6 +17,7 @@ mod scan;
 mod sort;
 mod stream;
 mod upload;
+mod window;
 
 pub use aggregate::DeviceAggregateExec;
 pub use filter::DeviceFilterExec;
@@ -30,6 +31,7 @@ pub use scan::DeviceScanExec;
 pub use sort::DeviceSortExec;
 pub use stream::DeviceStreamExec;
 pub use upload::DeviceUploadExec;
+pub use window::DeviceWindowExec;
 
 use std::sync::Arc;
 
@@ -51,6 +53,7 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<DeviceSortExec>()
         || plan.is::<DeviceStreamExec>()
         || plan.is::<DeviceUploadExec>()
+        || plan.is::<DeviceWindowExec>()
 }
 
 /// Names of the row-wise operators that run inside the kernels of the operator above them.

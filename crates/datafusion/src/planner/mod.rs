@@ -8,9 +8,11 @@ mod placement;
 mod reasons;
 mod rule;
 mod support;
+mod windows;
 
 pub use lift::ProjectionKeeper;
 pub use placement::{HostOperator, Placement, PlacementKind, placement};
 pub use reasons::HostReasons;
 pub use rule::DevicePlanner;
 pub(crate) use support::reads_files;
+pub(crate) use windows::{lower_window, window_exprs};

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -22,12 +23,13 @@ use kernels::codegen::Profile;
 
 use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceSortExec, DeviceUploadExec, is_device,
+    DeviceSortExec, DeviceUploadExec, DeviceWindowExec, is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::placement::origin;
 use crate::planner::support::{aggregate_form, computes, device_form, host_form, is_tiny, is_trivial, island_input};
+use crate::planner::windows::window_exprs;
 
 pub(crate) struct Placer<'a> {
     pub options: &'a DeviceOptions,
@@ -60,7 +62,7 @@ impl Placer<'_> {
             }
         }
         if self.options.enabled
-            && let Some(placed) = self.join(plan)?.or(self.sort(plan)?)
+            && let Some(placed) = self.join(plan)?.or(self.sort(plan)?).or(self.window(plan)?)
         {
             return Ok(placed);
         }
@@ -130,6 +132,26 @@ impl Placer<'_> {
         let Some(input) = self.device_input(input)? else { return Ok(None) };
         let host = SortExec::new(sort.expr().clone(), input).with_fetch(sort.fetch());
         Ok(Some(Arc::new(DeviceSortExec::try_new(Arc::new(host))?)))
+    }
+
+    /// The device form of window functions; their input is sorted anew where it comes in several partitions.
+    fn window(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let (Some([first, ..]), true) = (window_exprs(plan), device_form(plan).is_ok()) else { return Ok(None) };
+        let Some(child) = plan.children().first().copied().cloned() else { return Ok(None) };
+        let placed = self.place_subtree(&without_exchanges(&child))?;
+        let Some(mut input) = self.device_input(placed)? else { return Ok(None) };
+        let partitioned = first.partition_by().iter().map(|key| PhysicalSortExpr::new_default(Arc::clone(key)));
+        let required = match child.output_ordering() {
+            Some(ordering) => Some(ordering.clone()),
+            None => LexOrdering::new(partitioned.chain(first.order_by().iter().cloned())),
+        };
+        if let Some(required) = required
+            && (input.output_partitioning().partition_count() != 1
+                || !input.equivalence_properties().ordering_satisfy(required.clone())?)
+        {
+            input = Arc::new(DeviceSortExec::try_new(Arc::new(SortExec::new(required, input)))?);
+        }
+        Ok(Some(Arc::new(DeviceWindowExec::try_new(with_child(plan, input)?)?)))
     }
 
     /// The device form of a row-wise operator or limit over a placed child, if it pays.

@@ -24,6 +24,7 @@ use crate::exec::{DeviceIslandExec, HostExec, is_device};
 use crate::expr::{Reason, lower};
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
+use crate::planner::windows::{window_exprs, window_form};
 
 /// Whether an operator computes: moves of rows between partitions, scans, sinks and EXPLAIN do not.
 pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -109,6 +110,9 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     if is_join(plan) {
         return join_form(plan).map(|_| ());
     }
+    if window_exprs(plan).is_some() {
+        return window_form(plan);
+    }
     if let Some(sort) = plan.downcast_ref::<SortExec>() {
         columns_have_device_form(sort.input())?;
         let schema = sort.input().schema();
@@ -124,9 +128,7 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         return Err("its expressions were merged into the file scan".to_string());
     }
     Err(match plan.name() {
-        "WindowAggExec" | "BoundedWindowAggExec" | "PartitionedTopKExec" => {
-            "window functions have no device form yet".to_string()
-        }
+        "PartitionedTopKExec" => "the first rows of each partition have no device form yet".to_string(),
         "UnnestExec" => "UNNEST has no device form yet".to_string(),
         "RecursiveQueryExec" => "recursive queries have no device form yet".to_string(),
         "InterleaveExec" => "UNION of partitioned inputs has no device form yet".to_string(),

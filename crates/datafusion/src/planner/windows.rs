@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Window functions of the host: what they compute, or why they have no device form.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
+use kernels::ops::{Frame, FrameBound, FrameUnits, WindowCall, WindowFunction};
+
+use crate::aggregate::lower_aggregate;
+use crate::expr::{Reason, lower, scalar};
+use crate::planner::support::columns_have_device_form;
+
+/// The functions of a window operator, all of one partitioning and order.
+pub(crate) fn window_exprs(plan: &Arc<dyn ExecutionPlan>) -> Option<&[Arc<dyn WindowExpr>]> {
+    let exact = plan.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr);
+    exact.or_else(|| plan.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr))
+}
+
+/// Whether a window operator has a device form.
+pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+    let children = plan.children();
+    let (Some(exprs), [input]) = (window_exprs(plan), children.as_slice()) else {
+        return Err(format!("{} has no device form", plan.name()));
+    };
+    if let Some(bounded) = plan.downcast_ref::<BoundedWindowAggExec>()
+        && bounded.input_order_mode != InputOrderMode::Sorted
+    {
+        return Err("windows over an input that is sorted in part only have no device form".to_string());
+    }
+    columns_have_device_form(input)?;
+    let schema = input.schema();
+    for expr in exprs {
+        for key in expr.partition_by().iter().chain(expr.order_by().iter().map(|key| &key.expr)) {
+            lower(key, &schema)?;
+        }
+        lower_window(expr, &schema)?;
+    }
+    columns_have_device_form(plan)
+}
+
+/// A window function over the columns of `schema`.
+pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Result<WindowCall, Reason> {
+    let of = expr.as_any();
+    let aggregate = of
+        .downcast_ref::<PlainAggregateWindowExpr>()
+        .map(PlainAggregateWindowExpr::get_aggregate_expr)
+        .or_else(|| of.downcast_ref::<SlidingAggregateWindowExpr>().map(SlidingAggregateWindowExpr::get_aggregate_expr));
+    let function = if let Some(aggregate) = aggregate {
+        if aggregate.ignore_nulls() || !aggregate.order_bys().is_empty() {
+            return Err(format!("{} has no device form", expr.name()));
+        }
+        // A filter is told to nobody, but for those who print.
+        if !format!("{expr:?}").ends_with("filter: None }") {
+            return Err("a window with FILTER has no device form yet".to_string());
+        }
+        WindowFunction::Aggregate(lower_aggregate(aggregate, &aggregate.expressions(), None, schema)?)
+    } else {
+        let standard = of.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
+        let Some(udf) = standard.and_then(|standard| standard.as_any().downcast_ref::<WindowUDFExpr>()) else {
+            return Err(format!("the window function {} has no device form", expr.name()));
+        };
+        ranking(udf, schema)?
+    };
+    Ok(WindowCall { function, frame: frame(expr.get_window_frame())? })
+}
+
+fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reason> {
+    let name = udf.fun().name().to_string();
+    // It tells nobody else.
+    let described = format!("{udf:?}");
+    for (field, what) in [("ignore_nulls: true", "IGNORE NULLS"), ("is_reversed: true", "a reversed order")] {
+        if described.contains(field) {
+            return Err(format!("{name} with {what} has no device form yet"));
+        }
+    }
+    let value = |index: usize| match udf.args().get(index) {
+        Some(argument) => lower(argument, schema),
+        None => Err(format!("{name} without its argument")),
+    };
+    let number = |index: usize, otherwise: i64| match udf.args().get(index) {
+        None => Ok(otherwise),
+        Some(argument) => constant(argument)
+            .and_then(|value| value.cast_to(&arrow::datatypes::DataType::Int64).ok())
+            .and_then(|value| match value {
+                ScalarValue::Int64(value) => value,
+                _ => None,
+            })
+            .ok_or_else(|| format!("{name} of a number that is not constant has no device form")),
+    };
+    let lag = |sign: i64| -> Result<WindowFunction, Reason> {
+        let default = match udf.args().get(2) {
+            None => None,
+            Some(argument) => {
+                let data_type = udf.args()[0].data_type(schema).map_err(|error| error.to_string())?;
+                let value = constant(argument).and_then(|value| value.cast_to(&data_type).ok());
+                let value = value.ok_or_else(|| format!("{name} with a default that is not constant has no device form"))?;
+                Some(scalar(&value)?)
+            }
+        };
+        Ok(WindowFunction::Lag { value: value(0)?, offset: sign * number(1, 1)?, default })
+    };
+    Ok(match name.as_str() {
+        "row_number" => WindowFunction::RowNumber,
+        "rank" => WindowFunction::Rank,
+        "dense_rank" => WindowFunction::DenseRank,
+        "percent_rank" => WindowFunction::PercentRank,
+        "cume_dist" => WindowFunction::CumeDist,
+        "ntile" => match u64::try_from(number(0, 0)?) {
+            Ok(buckets) if buckets > 0 => WindowFunction::Ntile(buckets),
+            _ => return Err("ntile of no buckets has no device form".to_string()),
+        },
+        "lag" => lag(1)?,
+        "lead" => lag(-1)?,
+        "first_value" => WindowFunction::NthValue(value(0)?, 1),
+        "last_value" => WindowFunction::NthValue(value(0)?, -1),
+        "nth_value" => match number(1, 0)? {
+            0 => return Err("nth_value of row 0 has no device form".to_string()),
+            n => WindowFunction::NthValue(value(0)?, n),
+        },
+        _ => return Err(format!("the window function {name} has no device form")),
+    })
+}
+
+fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
+    expr.downcast_ref::<Literal>().map(|literal| literal.value().clone()).filter(|value| !value.is_null())
+}
+
+fn frame(frame: &WindowFrame) -> Result<Frame, Reason> {
+    let units = match frame.units {
+        WindowFrameUnits::Rows => FrameUnits::Rows,
+        WindowFrameUnits::Range => FrameUnits::Range,
+        WindowFrameUnits::Groups => FrameUnits::Groups,
+    };
+    let offset = |value: &ScalarValue| match value {
+        ScalarValue::UInt64(Some(offset)) => Ok(*offset),
+        _ if frame.units == WindowFrameUnits::Range => Err("RANGE with an offset has no device form yet".to_string()),
+        other => Err(format!("a frame of {other} rows has no device form")),
+    };
+    let bound = |bound: &WindowFrameBound, start: bool| {
+        Ok::<_, Reason>(match bound {
+            WindowFrameBound::Preceding(value) if value.is_null() => FrameBound::UnboundedPreceding,
+            WindowFrameBound::Following(value) if value.is_null() => FrameBound::UnboundedFollowing,
+            WindowFrameBound::CurrentRow => FrameBound::CurrentRow,
+            WindowFrameBound::Preceding(value) => FrameBound::Preceding(offset(value)?),
+            WindowFrameBound::Following(value) => FrameBound::Following(offset(value)?),
+        })
+        .map(|bound| match (bound, start) {
+            // Nothing lies before the first row or behind the last.
+            (FrameBound::UnboundedFollowing, true) => FrameBound::Following(u64::MAX >> 1),
+            (FrameBound::UnboundedPreceding, false) => FrameBound::Preceding(u64::MAX >> 1),
+            (bound, _) => bound,
+        })
+    };
+    Ok(Frame { units, start: bound(&frame.start_bound, true)?, end: bound(&frame.end_bound, false)? })
+}
