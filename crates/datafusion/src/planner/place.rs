@@ -58,7 +58,7 @@ impl Placer<'_> {
             let input = self.place_subtree(&without_exchanges(raw.input()))?;
             if let Some(input) = self.device_input(input)? {
                 let spec = DeviceAggregateExec::spec_of(raw, plan.schema());
-                return Ok(Arc::new(DeviceAggregateExec::new(spec, input)));
+                return in_order_of(plan, Arc::new(DeviceAggregateExec::new(spec, input)));
             }
         }
         if self.options.enabled
@@ -258,6 +258,16 @@ fn restore(
         _ => {}
     }
     Ok(restored)
+}
+
+/// An operator's device form, sorted where the operator itself gives its rows in an order that is not that of its device form.
+fn in_order_of(plan: &Arc<dyn ExecutionPlan>, placed: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    match plan.output_ordering() {
+        Some(ordering) if !placed.equivalence_properties().ordering_satisfy(ordering.clone())? => {
+            Ok(Arc::new(DeviceSortExec::try_new(Arc::new(SortExec::new(ordering.clone(), placed)))?))
+        }
+        _ => Ok(placed),
+    }
 }
 
 /// What a merge of sorted partitions becomes above a device operator that has one partition in that order.

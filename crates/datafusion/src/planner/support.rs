@@ -17,7 +17,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
+use datafusion::physical_plan::ExecutionPlan;
 
 use crate::aggregate::lower_aggregate;
 use crate::exec::{DeviceIslandExec, HostExec, is_device};
@@ -144,7 +144,7 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
         AggregateMode::Partial => return Err("a partial aggregate stays with its final one".to_string()),
         AggregateMode::PartialReduce => return Err("a reduction of partial aggregates has no device form".to_string()),
     };
-    raw_form(raw, aggregate)?;
+    raw_form(raw)?;
     for field in aggregate.schema().fields() {
         if columnar::ColumnType::of(field.data_type(), true).is_none() {
             return Err(format!("column {} has type {}, which has no device form", field.name(), field.data_type()));
@@ -153,13 +153,10 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
     Ok(raw)
 }
 
-/// What the aggregation of raw rows has no device form for; `whole` is the operator that ends it.
-fn raw_form(raw: &AggregateExec, whole: &AggregateExec) -> Result<(), Reason> {
+/// What the aggregation of raw rows has no device form for.
+fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     if raw.group_expr().has_grouping_set() || !(raw.group_expr().is_single() || raw.group_expr().is_empty()) {
         return Err("GROUPING SETS have no device form yet".to_string());
-    }
-    if raw.input_order_mode() != &InputOrderMode::Linear && whole.cache().output_ordering().is_some() {
-        return Err("its groups are needed in the order of its input, and sorting has no device form yet".to_string());
     }
     columns_have_device_form(raw.input())?;
     let schema = raw.input().schema();
@@ -175,7 +172,7 @@ fn raw_form(raw: &AggregateExec, whole: &AggregateExec) -> Result<(), Reason> {
 /// As [`device_form`], for a reader of the plan: partial and final aggregate have the same reason.
 pub(crate) fn host_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     match plan.downcast_ref::<AggregateExec>() {
-        Some(partial) if partial.mode() == &AggregateMode::Partial => raw_form(partial, partial),
+        Some(partial) if partial.mode() == &AggregateMode::Partial => raw_form(partial),
         _ => device_form(plan),
     }
 }

@@ -15,3 +15,4 @@ mod harness;
 mod observe;
 mod reuse;
 mod streams;
+mod tpch;
