@@ -18,14 +18,15 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use kernels::codegen::Profile;
 use kernels::expr::Expr as KernelExpr;
 use kernels::ops::{
-    Concat, Decode, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options, Reduce, Select, Sort, SortKey, Window,
+    Concat, Conform, Decode, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options, Reduce, Select, Sort, SortKey,
+    Window,
 };
 
 use crate::aggregate::lower_aggregate;
 use crate::exchange::Source;
 use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceSortExec,
-    DeviceStreamExec, DeviceUploadExec, DeviceWindowExec,
+    DeviceStreamExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec,
 };
 use crate::expr::lower as lower_expr;
 use crate::planner::{lower_window, reads_files};
@@ -65,6 +66,8 @@ pub(crate) enum StageKind {
     GroupBy { input: Arc<Stage>, op: GroupBy, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// All rows in an order, or the first of them.
     Sort { input: Arc<Stage>, op: Box<Sort>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    /// The partitions of several stages, each in the union's layouts.
+    Union { inputs: Vec<(Arc<Stage>, Conform)> },
     /// Window functions over rows in their order.
     Window { input: Arc<Stage>, op: Box<Window>, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Rows looked up in tables of other stages.
@@ -134,6 +137,7 @@ impl Stage {
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
             | StageKind::GroupBy { input, .. } => input.uploads(),
+            StageKind::Union { inputs } => inputs.iter().any(|(input, _)| input.uploads()),
             StageKind::Join(join) => join.probe.uploads() || join.builds.iter().any(|build| build.stage.uploads()),
             StageKind::Mark(mark) => mark.probe.uploads() || mark.build.stage.uploads(),
         }
@@ -154,6 +158,10 @@ impl Stage {
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
             | StageKind::GroupBy { input, .. } => input.pipelines() + 1,
+            StageKind::Union { inputs } => {
+                let own = |conform: &Conform| usize::from(!conform.kernel_text().is_empty());
+                inputs.iter().map(|(input, conform)| input.pipelines() + own(conform)).sum()
+            }
             StageKind::Join(join) => {
                 let builds = join.builds.iter().map(|build| build.stage.pipelines() + 1);
                 join.probe.pipelines() + join.chain.pipelines() + builds.sum::<usize>()
@@ -172,6 +180,10 @@ impl Stage {
             StageKind::GroupBy { input, op, .. } => (input, op.kernel_text()),
             StageKind::Sort { input, op, .. } => (input, op.kernel_text()),
             StageKind::Window { input, op, .. } => (input, op.kernel_text()),
+            StageKind::Union { inputs } => {
+                let of = |(input, conform): &(Arc<Stage>, Conform)| [input.kernel_texts(), conform.kernel_text()].concat();
+                return inputs.iter().flat_map(of).collect();
+            }
             StageKind::Join(join) => {
                 let mut texts: Vec<_> = join.builds.iter().flat_map(BuildSide::kernel_texts).collect();
                 texts.extend(join.probe.kernel_texts());
@@ -285,6 +297,8 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
     } else if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
         let schema = child(plan)?.schema();
         pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.sort(sort, schema, profile)?
+    } else if let Some(union) = plan.downcast_ref::<DeviceUnionExec>() {
+        unioned(union, profile)?
     } else if let Some(window) = plan.downcast_ref::<DeviceWindowExec>() {
         let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
         windowed(window, input, plan.schema(), profile)?
@@ -292,6 +306,30 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         return internal_err!("{} is not a device operator", plan.name());
     };
     Ok(Pipeline::of(source))
+}
+
+/// The rows of several stages.
+fn unioned(union: &DeviceUnionExec, profile: Profile) -> Result<Stage> {
+    let schema = union.schema();
+    let inputs = union.children().into_iter().map(|child| pipeline(child, profile)?.materialise(child.schema(), profile));
+    let inputs = inputs.collect::<Result<Vec<_>>>()?;
+    let sources: Vec<&[ColumnType]> = inputs.iter().map(|input| input.types.as_slice()).collect();
+    let types = Conform::common(&sources).map_err(kernel_error)?;
+    let partitions = inputs.iter().map(|input| input.partitions).sum();
+    let conformed = inputs.into_iter().map(|input| {
+        let (from, to, result) = (input.types.clone(), types.clone(), Arc::clone(&schema));
+        let conform =
+            Conform::try_new(Arc::clone(&input.schema), from, to, result, Options::new(profile)).map_err(kernel_error)?;
+        Ok((Arc::new(input), conform))
+    });
+    Ok(Stage {
+        kind: StageKind::Union { inputs: conformed.collect::<Result<_>>()? },
+        schema,
+        types,
+        partitions,
+        operator: union.name().to_string(),
+        metrics: union.metrics.clone(),
+    })
 }
 
 /// Window functions over the rows of `input`.

@@ -164,6 +164,21 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             open(input, partition, run)?.map(move |batch| project(&batch?, &columns, &schema)).boxed()
         }
         StageKind::Select { input, .. } => select(open(input, partition, run)?, Arc::clone(stage), queue),
+        StageKind::Union { inputs } => {
+            let mut first = 0;
+            let own = inputs.iter().find_map(|(input, conform)| {
+                let own = partition.checked_sub(first).filter(|own| *own < input.partitions);
+                first += input.partitions;
+                own.map(|own| (input, conform.clone(), own))
+            });
+            let Some((input, conform, own)) = own else { return internal_err!("partition {partition} of a union of {first}") };
+            let operator = stage.operator.clone();
+            let conformed = open(input, own, run)?.and_then(move |batch| {
+                let (conform, queue, operator) = (conform.clone(), queue.clone(), operator.clone());
+                async move { conform.run(&queue, &batch).await.map_err(|error| op_error(&operator, error)) }
+            });
+            conformed.boxed()
+        }
         // A limit of all partitions takes them one with another.
         StageKind::Limit { input, skip, fetch } if stage.partitions < input.partitions => {
             limit(merge(input, run)?, *skip, *fetch)

@@ -16,6 +16,7 @@ mod projection;
 mod scan;
 mod sort;
 mod stream;
+mod union;
 mod upload;
 mod window;
 
@@ -30,6 +31,7 @@ pub use projection::DeviceProjectionExec;
 pub use scan::DeviceScanExec;
 pub use sort::DeviceSortExec;
 pub use stream::DeviceStreamExec;
+pub use union::DeviceUnionExec;
 pub use upload::DeviceUploadExec;
 pub use window::DeviceWindowExec;
 
@@ -52,6 +54,7 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<DeviceScanExec>()
         || plan.is::<DeviceSortExec>()
         || plan.is::<DeviceStreamExec>()
+        || plan.is::<DeviceUnionExec>()
         || plan.is::<DeviceUploadExec>()
         || plan.is::<DeviceWindowExec>()
 }

@@ -16,6 +16,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
 };
@@ -23,12 +24,14 @@ use kernels::codegen::Profile;
 
 use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceSortExec, DeviceUploadExec, DeviceWindowExec, is_device,
+    DeviceSortExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec, is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::placement::origin;
-use crate::planner::support::{aggregate_form, computes, device_form, host_form, is_tiny, is_trivial, island_input};
+use crate::planner::support::{
+    aggregate_form, columns_have_device_form, computes, device_form, host_form, is_tiny, is_trivial, island_input,
+};
 use crate::planner::windows::window_exprs;
 
 pub(crate) struct Placer<'a> {
@@ -62,7 +65,7 @@ impl Placer<'_> {
             }
         }
         if self.options.enabled
-            && let Some(placed) = self.join(plan)?.or(self.sort(plan)?).or(self.window(plan)?)
+            && let Some(placed) = self.join(plan)?.or(self.sort(plan)?).or(self.window(plan)?).or(self.union(plan)?)
         {
             return Ok(placed);
         }
@@ -132,6 +135,23 @@ impl Placer<'_> {
         let Some(input) = self.device_input(input)? else { return Ok(None) };
         let host = SortExec::new(sort.expr().clone(), input).with_fetch(sort.fetch());
         Ok(Some(Arc::new(DeviceSortExec::try_new(Arc::new(host))?)))
+    }
+
+    /// The device form of a union of which an input is on the device, and no other one is worth staying on the host.
+    fn union(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if !DeviceUnionExec::stands_for(plan) || columns_have_device_form(plan).is_err() {
+            return Ok(None);
+        }
+        let children = plan.children();
+        let placed = children.iter().map(|child| self.place_subtree(&without_exchanges(child))).collect::<Result<Vec<_>>>()?;
+        let moves =
+            |child: &Arc<dyn ExecutionPlan>| is_device(child) || self.options.always() || is_tiny(child, self.options).is_some();
+        if !placed.iter().any(is_device) || !placed.iter().all(moves) {
+            return Ok(None);
+        }
+        let inputs = placed.into_iter().map(|child| if is_device(&child) { child } else { self.upload(child) });
+        let union = UnionExec::try_new(inputs.collect())?;
+        Ok(if union.schema() == plan.schema() { Some(Arc::new(DeviceUnionExec::try_new(union)?)) } else { None })
     }
 
     /// The device form of window functions; their input is sorted anew where it comes in several partitions.

@@ -12,6 +12,7 @@ mod accumulate;
 mod arrow_form;
 mod compact;
 mod concat;
+mod conform;
 mod decode;
 mod dictionary;
 mod forms;
@@ -33,6 +34,7 @@ use columnar::ColumnType;
 
 pub use arrow_form::ArrowForm;
 pub use concat::Concat;
+pub use conform::Conform;
 pub use decode::Decode;
 pub use group::{GroupBy, GroupByState};
 pub use join::{ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, MarkState, Probe, ProbeState};
