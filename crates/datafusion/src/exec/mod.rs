@@ -193,7 +193,7 @@ macro_rules! row_wise_operator {
             }
 
             fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-                vec![false]
+                vec![false; self.host.children().len()]
             }
 
             fn children(&self) -> Vec<&std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
