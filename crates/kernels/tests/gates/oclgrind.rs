@@ -23,6 +23,7 @@ use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::ops::{ArrowForm, Concat, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Take};
+use kernels::ops::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
 
 use crate::missing;
 use crate::sample::layouts;
@@ -306,6 +307,46 @@ fn rows_are_sorted() {
                 let sorted = block_on(sort.finish(queue, state)).unwrap();
                 let expected = if fetch.is_some() { 5 } else { kept() };
                 assert!(rows(queue, &sorted[0]).num_rows() >= expected);
+            }
+        }
+    });
+}
+
+#[test]
+fn windows_look_around() {
+    use WindowFunction::*;
+    let functions = || {
+        let aggregates = aggregates().into_iter().map(|(aggregate, _)| aggregate);
+        let of_numbers = aggregates.filter(|aggregate| !aggregate.data_type.is_string()).map(WindowFunction::Aggregate);
+        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None };
+        [Rank, CumeDist, Ntile(7), lag, NthValue(Expr::Column(CITY), 2)].into_iter().chain(of_numbers)
+    };
+    clean("windows_look_around", |queue| {
+        for options in profiles() {
+            let sliding = Frame { units: FrameUnits::Groups, start: FrameBound::Preceding(40), end: FrameBound::Following(2) };
+            for frame in [Frame::RUNNING, sliding] {
+                let input = source(Some(half()));
+                let field = |function: &WindowFunction| match function {
+                    Aggregate(aggregate) => aggregate.data_type.clone(),
+                    Lag { .. } => DataType::Utf8View,
+                    NthValue(..) => DataType::Utf8,
+                    CumeDist => DataType::Float64,
+                    _ => DataType::UInt64,
+                };
+                let calls = functions().map(|function| {
+                    let field = Field::new("out", field(&function), true);
+                    (WindowCall { function, frame }, field)
+                });
+                let (partition, order) =
+                    (vec![Expr::IsNull(Expr::Column(CODE).into())], vec![Expr::Column(FLAG), Expr::Column(NAME)]);
+                let outputs = vec![named(Expr::Column(KEY), &input.schema)];
+                let window = Window::try_new(input, partition, order, outputs, calls.collect(), options.clone()).unwrap();
+                let mut state = window.start();
+                for from in [0, ROWS] {
+                    block_on(window.push(queue, &mut state, &uploaded(queue, from))).unwrap();
+                }
+                let result = block_on(window.finish(queue, state)).unwrap();
+                assert!(rows(queue, &result[0]).num_rows() >= kept());
             }
         }
     });

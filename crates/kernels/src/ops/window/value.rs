@@ -164,9 +164,9 @@ u64 at = there ? (u64)to : row;",
                 let frame = frame.text(writer.params(), "row");
                 writer.push(&frame);
                 let (there_is, at) = match n {
-                    1.. => ("frame_end - frame_start >= number", "frame_start + number - 1"),
+                    1.. => ("frame_start + number <= frame_end", "frame_start + number - 1"),
                     0 => ("0", "row"),
-                    _ => ("frame_end - frame_start >= number", "frame_end - number"),
+                    _ => ("frame_start + number <= frame_end", "frame_end - number"),
                 };
                 writer.push(&format!("i32 there = {there_is};\nu64 at = there ? {at} : row;"));
                 let value = writer.eval(&Expr::Column(*column))?;
