@@ -7,19 +7,25 @@
 //! of a group, which are first ordered within the tile: by each half of the digit, items count their own consecutive words,
 //! a scan of the counts gives each word its place (Satish, Harris and Garland, 2009), and so neighbours are written by
 //! neighbours. No rank comes from an atomic. Shared memory: 78 bytes for each item, and 3 KiB.
+//!
+//! Of few words each counts those that come before it: one kernel, and nothing to wait for.
 
 use device::{Arg, Buffer, Grid, Queue};
 
 use crate::codegen::{Params, Profile};
 use crate::ops::Options;
 use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Loaded, Program, group_size, run_of_rows, spread, word};
+use crate::ops::program::{Kernel, Loaded, Program, for_rows, group_size, run_of_rows, spread, word};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
 const RANGE: usize = 0;
 const COUNT: usize = 1;
 const SCATTER: usize = 2;
+const FEW: usize = 3;
+
+/// Most words of which each counts the others.
+const FEW_WORDS: usize = 512;
 
 /// Bits of a digit, and its values.
 const DIGIT_BITS: u32 = 8;
@@ -82,11 +88,14 @@ impl Radix {
         .into_iter()
         .chain(digit)
         .collect();
+        let few = [words, scatter[1], scatter[3], scatter[4], ("n", "u64")];
+        let each = for_rows(options.profile, "row", "n", COUNT_BEFORE);
         let run = run_of_rows("n");
         let kernels = vec![
             kernel("radix_range", &[words, ("extent", "G u64 *"), ("n", "u64")], format!("{run}{RANGE_CPU}"), RANGE_GPU),
             kernel("radix_count", &count, format!("{run}{COUNT_CPU}"), COUNT_GPU),
             kernel("radix_scatter", &scatter, format!("{run}{SCATTER_CPU}"), SCATTER_GPU),
+            kernel("radix_few", &few, each.clone(), &each),
         ];
         Ok(Radix { program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
     }
@@ -113,16 +122,27 @@ pub(super) struct LoadedRadix<'a> {
 }
 
 impl LoadedRadix<'_> {
-    /// Sorts `n` pairs by their words; pairs of equal words keep their order. Waits once, for what the words have in common.
+    /// Sorts `n` pairs by their words; pairs of equal words keep their order. Where they are many, waits once, for what the words
+    /// have in common.
     pub async fn sort(&self, queue: &Queue, primitives: &LoadedPrimitives<'_>, pairs: Pairs, n: usize) -> Result<Pairs> {
         if n < 2 {
             return Ok(pairs);
+        }
+        let room = || -> Result<Pairs> {
+            Ok(Pairs { words: queue.alloc(n * size_of::<u64>())?, rows: queue.alloc(n * size_of::<u32>())? })
+        };
+        if n <= FEW_WORDS {
+            let to = room()?;
+            let mut named = moved(&pairs, &to).to_vec();
+            named.push(("n", Arg::U64(n as u64)));
+            self.loaded.launch(queue, FEW, spread(queue, self.options, n), named)?;
+            return Ok(to);
         }
         let (base, shifts) = self.extent(queue, &pairs.words, n).await?.digits();
         let mut from = pairs;
         let mut to = match shifts.is_empty() {
             true => return Ok(from),
-            false => Pairs { words: queue.alloc(n * size_of::<u64>())?, rows: queue.alloc(n * size_of::<u32>())? },
+            false => room()?,
         };
         let grid = self.grid(queue, n)?;
         let counts = queue.alloc((DIGITS * grid.groups as usize + 1) * size_of::<u64>())?;
@@ -133,13 +153,8 @@ impl LoadedRadix<'_> {
             named.extend(digit);
             self.loaded.launch(queue, COUNT, grid, named)?;
             primitives.offsets(queue, &counts, 0, DIGITS * grid.groups as usize, 0, &control, 0)?;
-            let mut named = vec![
-                ("words", Arg::Buffer(&from.words)),
-                ("rows", Arg::Buffer(&from.rows)),
-                ("starts", Arg::Buffer(&counts)),
-                ("to_words", Arg::Buffer(&to.words)),
-                ("to_rows", Arg::Buffer(&to.rows)),
-            ];
+            let mut named = moved(&from, &to).to_vec();
+            named.push(("starts", Arg::Buffer(&counts)));
             named.extend(digit);
             self.loaded.launch(queue, SCATTER, grid, named)?;
             std::mem::swap(&mut from, &mut to);
@@ -183,6 +198,16 @@ impl Extent {
             false => (0, as_they_are.collect()),
         }
     }
+}
+
+/// The arguments of kernels that move pairs.
+fn moved<'a>(from: &'a Pairs, to: &'a Pairs) -> [(&'static str, Arg<'a>); 4] {
+    [
+        ("words", Arg::Buffer(&from.words)),
+        ("rows", Arg::Buffer(&from.rows)),
+        ("to_words", Arg::Buffer(&to.words)),
+        ("to_rows", Arg::Buffer(&to.rows)),
+    ]
 }
 
 /// Words of a tile in the gpu profile.
@@ -319,6 +344,13 @@ const SCATTER_GPU: &str = "  SHARED(u8, digits, TILE);
     to_words[at] = words[tile + i];
     to_rows[at] = rows[tile + i];
   }
+";
+
+const COUNT_BEFORE: &str = "    u64 value = words[row];
+    u32 before = 0;
+    for (u64 i = 0; i < n; ++i) before += (words[i] < value) | ((words[i] == value) & (i < row));
+    to_words[before] = value;
+    to_rows[before] = rows[row];
 ";
 
 #[cfg(test)]
