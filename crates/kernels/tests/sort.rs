@@ -198,6 +198,24 @@ fn the_first_rows_of_many() {
 }
 
 #[test]
+fn what_is_sorted_already_stays() {
+    let n = 5000;
+    let whole = batch(vec![
+        ("row", Arc::new(Int64Array::from_iter_values(0..n)) as ArrayRef, false),
+        ("rising", Arc::new(Int64Array::from_iter_values((0..n).map(|i| i / 7))), false),
+        // One row alone is out of order, at the ends of tiles and runs too.
+        ("almost", Arc::new(Int64Array::from_iter_values((0..n).map(|i| if i == 4096 { 0 } else { i }))), false),
+        ("last", Arc::new(Int64Array::from_iter_values((0..n).map(|i| if i == n - 1 { 0 } else { i }))), false),
+    ]);
+    for options in profiles() {
+        for column in 1..4 {
+            check(&whole, &[n as usize], &[(column, false, false)], None, &options);
+            check(&whole, &[n as usize], &[(column, true, false)], None, &options);
+        }
+    }
+}
+
+#[test]
 fn strings_that_differ_late_or_in_zeros() {
     let mut words: Vec<String> = vec![];
     for length in 0..20 {

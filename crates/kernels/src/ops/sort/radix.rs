@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stable sorting of words of 64 bits, each with the number of a row, by digits of 8 bits.
 //!
-//! From the least significant digit to the most, leaving out digits in which all words agree: each tile counts its digits, a
-//! scan over digits and tiles says where each tile's words of a digit go, and each tile moves its words there in their order.
+//! From the least significant digit to the most, leaving out digits in which all words agree, and all of them where the words
+//! are in order already: each tile counts its digits, a scan over digits and tiles says where each tile's words of a digit go,
+//! and each tile moves its words there in their order.
 //! In the cpu profile a tile is the contiguous run of one item. In the gpu profile it is [`ROWS_PER_ITEM`] words for each item
 //! of a group, which are first ordered within the tile: by each half of the digit, items count their own consecutive words,
 //! a scan of the counts gives each word its place (Satish, Harris and Garland, 2009), and so neighbours are written by
@@ -56,6 +57,8 @@ struct Extent {
     most: u64,
     /// Bits in which not all words agree.
     varying: u64,
+    /// Whether a word is less than the one before it.
+    unordered: bool,
 }
 
 impl Radix {
@@ -138,12 +141,13 @@ impl LoadedRadix<'_> {
             self.loaded.launch(queue, FEW, spread(queue, self.options, n), named)?;
             return Ok(to);
         }
-        let (base, shifts) = self.extent(queue, &pairs.words, n).await?.digits();
+        let extent = self.extent(queue, &pairs.words, n).await?;
+        if !extent.unordered {
+            return Ok(pairs);
+        }
+        let (base, shifts) = extent.digits();
         let mut from = pairs;
-        let mut to = match shifts.is_empty() {
-            true => return Ok(from),
-            false => room()?,
-        };
+        let mut to = room()?;
         let grid = self.grid(queue, n)?;
         let counts = queue.alloc((DIGITS * grid.groups as usize + 1) * size_of::<u64>())?;
         let control = queue.alloc(size_of::<u64>())?;
@@ -163,13 +167,14 @@ impl LoadedRadix<'_> {
     }
 
     async fn extent(&self, queue: &Queue, words: &Buffer, n: usize) -> Result<Extent> {
-        let extent = queue.alloc(3 * size_of::<u64>())?;
-        let nothing: Vec<u8> = [u64::MAX, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let extent = queue.alloc(4 * size_of::<u64>())?;
+        let nothing: Vec<u8> = [u64::MAX, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
         queue.write(&extent, 0, &nothing)?;
         let named = vec![("words", Arg::Buffer(words)), ("extent", Arg::Buffer(&extent)), ("n", Arg::U64(n as u64))];
         self.loaded.launch(queue, RANGE, spread(queue, self.options, n), named)?;
         let answer = queue.read(&extent, 0..extent.len()).await?;
-        Ok(Extent { least: word(&answer, 0)?, most: word(&answer, 1)?, varying: word(&answer, 2)? })
+        let word = |index| word(&answer, index);
+        Ok(Extent { least: word(0)?, most: word(1)?, varying: word(2)?, unordered: word(3)? != 0 })
     }
 
     /// A group for each tile.
@@ -215,7 +220,8 @@ fn tile(options: &Options) -> usize {
     options.group_size as usize * ROWS_PER_ITEM
 }
 
-const RANGE_CPU: &str = "  u64 least = NO_ROW, most = 0, varying = 0, first = words[0];
+const RANGE_CPU: &str = "  u64 least = NO_ROW, most = 0, varying = 0, unordered = 0, first = words[0];
+  for (u64 i = begin ? begin : 1; i < end; ++i) unordered |= words[i] < words[i - 1];
   for (u64 i = begin; i < end; ++i) {
     u64 value = words[i];
     least = value < least ? value : least;
@@ -225,15 +231,18 @@ const RANGE_CPU: &str = "  u64 least = NO_ROW, most = 0, varying = 0, first = wo
   A_MIN64(&extent[0], least);
   A_MAX64(&extent[1], most);
   A_OR64(&extent[2], varying);
+  if (unordered) A_OR64(&extent[3], unordered);
 ";
 
 const RANGE_GPU: &str = "  SHARED(u64, leasts, ITEMS);
   SHARED(u64, mosts, ITEMS);
   SHARED(u64, all, ITEMS);
+  SHARED(u64, breaks, ITEMS);
   u32 l = LID();
-  u64 least = NO_ROW, most = 0, varying = 0, first = words[0];
+  u64 least = NO_ROW, most = 0, varying = 0, unordered = 0, first = words[0];
   for (u64 i = GID(); i < n; i += GSZ()) {
     u64 value = words[i];
+    unordered |= value < words[i ? i - 1 : 0];
     least = value < least ? value : least;
     most = value > most ? value : most;
     varying |= value ^ first;
@@ -241,12 +250,14 @@ const RANGE_GPU: &str = "  SHARED(u64, leasts, ITEMS);
   leasts[l] = least;
   mosts[l] = most;
   all[l] = varying;
+  breaks[l] = unordered;
   SYNC();
   for (u32 d = ITEMS / 2; d > 0; d >>= 1) {
     if (l < d) {
       leasts[l] = leasts[l + d] < leasts[l] ? leasts[l + d] : leasts[l];
       mosts[l] = mosts[l + d] > mosts[l] ? mosts[l + d] : mosts[l];
       all[l] |= all[l + d];
+      breaks[l] |= breaks[l + d];
     }
     SYNC();
   }
@@ -254,6 +265,7 @@ const RANGE_GPU: &str = "  SHARED(u64, leasts, ITEMS);
     A_MIN64(&extent[0], leasts[0]);
     A_MAX64(&extent[1], mosts[0]);
     A_OR64(&extent[2], all[0]);
+    if (breaks[0]) A_OR64(&extent[3], breaks[0]);
   }
 ";
 
@@ -359,8 +371,7 @@ mod tests {
 
     #[test]
     fn digits_are_as_few_as_order_the_words() {
-        let digits = |least: u64, most: u64, varying: u64| Extent { least, most, varying }.digits();
-        assert_eq!(digits(7, 7, 0), (0, vec![]));
+        let digits = |least: u64, most: u64, varying: u64| Extent { least, most, varying, unordered: true }.digits();
         assert_eq!(digits(0, 255, 255), (0, vec![0]));
         assert_eq!(digits(1 << 16, 3 << 16, 3 << 16), (0, vec![16]));
         // Around zero all bits of a signed value vary, and one digit holds the difference.
