@@ -88,19 +88,23 @@ struct Place {
     partition: std::ops::Range<usize>,
     peers: Rc<[std::ops::Range<usize>]>,
     own: usize,
+    /// Of all rows.
+    keys: Rc<[Option<i64>]>,
 }
 
 fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Place> {
     let all: Vec<usize> = partition.iter().chain(order).copied().collect();
     let peers = groups(batch, &all);
     let mut places = vec![];
+    let keys = order.first().and_then(|column| batch.column(*column).as_primitive_opt::<Int64Type>());
+    let keys: Rc<[_]> = keys.map(|keys| keys.iter().collect()).unwrap_or_default();
     for partition in groups(batch, partition) {
         let first = peers.partition_point(|peers| peers.start < partition.start);
         let behind = peers.partition_point(|peers| peers.start < partition.end);
         let inside: Rc<[_]> = peers[first..behind].into();
         for row in partition.clone() {
             let own = inside.partition_point(|peers| peers.end <= row);
-            places.push(Place { partition: partition.clone(), peers: inside.clone(), own });
+            places.push(Place { partition: partition.clone(), peers: inside.clone(), own, keys: keys.clone() });
         }
     }
     places
@@ -119,6 +123,9 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
         if frame.units == FrameUnits::Rows {
             return (row as i64 + offset + i64::from(is_end)).clamp(first, behind);
         }
+        if frame.units == FrameUnits::Range && offset != 0 {
+            return by_key(place, row, offset, is_end);
+        }
         let group = place.own as i64 + offset;
         match place.peers.get(group as usize) {
             _ if group < 0 => first,
@@ -129,6 +136,35 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
     };
     let (start, end) = (bound(frame.start, false), bound(frame.end, true));
     start as usize..end.max(start) as usize
+}
+
+/// The first row of the partition whose key is not before this row's and an offset, or not before or the same.
+fn by_key(place: &Place, row: usize, offset: i64, is_end: bool) -> i64 {
+    let Some(key) = place.keys[row] else {
+        let peers = &place.peers[place.own];
+        return (if is_end { peers.end } else { peers.start }) as i64;
+    };
+    let values: Vec<(usize, i64)> = place.partition.clone().filter_map(|row| Some((row, place.keys[row]?))).collect();
+    let falls = values[values.len() - 1].1 < values[0].1;
+    let target = i128::from(key) + if falls { -i128::from(offset) } else { i128::from(offset) };
+    let before = |key: i64| match is_end {
+        true => {
+            if falls {
+                i128::from(key) >= target
+            } else {
+                i128::from(key) <= target
+            }
+        }
+        false => {
+            if falls {
+                i128::from(key) > target
+            } else {
+                i128::from(key) < target
+            }
+        }
+    };
+    let found = values.iter().find(|(_, key)| !before(*key));
+    found.map_or(values[values.len() - 1].0 + 1, |(row, _)| *row) as i64
 }
 
 /// A function's values, each frame looked at anew.
@@ -379,6 +415,50 @@ fn aggregates_over_every_frame() {
 }
 
 #[test]
+fn ranges_by_keys() {
+    use FrameBound::*;
+    let rising = sorted(1200, 60);
+    let keys = |of: &dyn Fn(i64) -> Option<i64>| {
+        let keys = rising.column(ORDER).as_primitive::<Int64Type>();
+        let keys: Int64Array = keys.iter().map(|key| of(key.unwrap_or(1000))).collect();
+        let mut columns = rising.columns().to_vec();
+        columns[ORDER] = Arc::new(keys);
+        RecordBatch::try_new(rising.schema(), columns).unwrap()
+    };
+    let batches = [
+        keys(&|key| (key < 20).then_some(key * 2 - 7)),
+        keys(&|key| (key > 4).then_some(key)),
+        keys(&|key| (key < 15).then_some(-3 * key)),
+        keys(&|key| (key > 2).then_some(i64::MAX - key)),
+        keys(&|key| Some(i64::MIN + key)),
+    ];
+    let ends = [
+        (Preceding(2), CurrentRow),
+        (Preceding(3), Following(2)),
+        (Following(1), Following(4)),
+        (UnboundedPreceding, Following(2)),
+        (Preceding(5), Preceding(2)),
+        (Preceding(u64::MAX), UnboundedFollowing),
+        (Preceding(1), Following(i64::MAX as u64)),
+    ];
+    let functions = [
+        aggregate_of(Sum, Some(NUMBER), DataType::Int64),
+        WindowFunction::NthValue(col(NUMBER), 1),
+        WindowFunction::NthValue(col(NUMBER), -1),
+    ];
+    let calls = ends
+        .iter()
+        .enumerate()
+        .map(|(at, (start, end))| call(functions[at % 3].clone(), Frame { units: FrameUnits::Range, start: *start, end: *end }));
+    let calls: Vec<_> = calls.chain([call(WindowFunction::Rank, Frame::RUNNING)]).collect();
+    for options in profiles() {
+        for batch in &batches {
+            check(batch, &[500, 700], &[PARTITION], &[ORDER], &calls, &options);
+        }
+    }
+}
+
+#[test]
 fn every_aggregate() {
     let batch = sorted(1200, 300);
     let filtered = |function| match function {
@@ -509,7 +589,7 @@ fn what_has_no_device_form_is_refused() {
         assert!(matches!(&error, Error::Unsupported(text) if text.contains(reason)), "{error}");
     };
     let values = Frame { units: FrameUnits::Range, start: FrameBound::Preceding(3), end: FrameBound::CurrentRow };
-    refused(call(aggregate_of(Count, None, DataType::Int64), values), "RANGE");
+    refused(call(aggregate_of(Count, None, DataType::Int64), values), "several order keys");
     refused(call(aggregate_of(Max, Some(TEXT), DataType::Utf8), Frame::RUNNING), "strings");
     refused(call(WindowFunction::Ntile(0), Frame::RUNNING), "NTILE");
 }

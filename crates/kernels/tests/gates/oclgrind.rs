@@ -321,7 +321,9 @@ fn windows_look_around() {
     clean("windows_look_around", |queue| {
         for options in profiles() {
             let sliding = Frame { units: FrameUnits::Groups, start: FrameBound::Preceding(40), end: FrameBound::Following(2) };
-            for frame in [Frame::RUNNING, sliding] {
+            let by_key =
+                Frame { units: FrameUnits::Range, start: FrameBound::Preceding(1_000_000_009), end: FrameBound::Following(7) };
+            for (frame, order) in [(Frame::RUNNING, vec![FLAG, NAME]), (sliding, vec![FLAG, NAME]), (by_key, vec![KEY])] {
                 let input = source(Some(half()));
                 let field = |function: &WindowFunction| match function {
                     Aggregate(aggregate) => aggregate.data_type.clone(),
@@ -334,8 +336,8 @@ fn windows_look_around() {
                     let field = Field::new("out", field(&function), true);
                     (WindowCall { function, frame }, field)
                 });
-                let (partition, order) =
-                    (vec![Expr::IsNull(Expr::Column(CODE).into())], vec![Expr::Column(FLAG), Expr::Column(NAME)]);
+                let partition = vec![Expr::IsNull(Expr::Column(CODE).into())];
+                let order = order.into_iter().map(Expr::Column).collect();
                 let outputs = vec![named(Expr::Column(KEY), &input.schema)];
                 let window = Window::try_new(input, partition, order, outputs, calls.collect(), options.clone()).unwrap();
                 let mut state = window.start();

@@ -294,17 +294,19 @@ impl Sampler {
         let all = aggregates(data_type, &input.schema).into_iter().filter(|aggregate| !aggregate.distinct);
         functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));
         for (at, chunk) in functions.chunks(OUTPUTS / 2).enumerate() {
-            let frame = [Frame::RUNNING, sliding, Frame { units: FrameUnits::Groups, ..sliding }][at % 3];
+            let [by_group, by_key] = [FrameUnits::Groups, FrameUnits::Range].map(|units| Frame { units, ..sliding });
+            let frame = [Frame::RUNNING, sliding, by_group, by_key][at % 4];
+            let order = if frame == by_key { vec![Expr::Column(6)] } else { vec![Expr::Column(0), Expr::Column(2)] };
             let calls = chunk.iter().map(|(function, data_type)| {
                 (WindowCall { function: function.clone(), frame }, Field::new("out", data_type.clone(), true))
             });
             // No window takes the least of strings.
             let outputs = vec![(Expr::Column(0), Field::new("out", data_type.clone(), true))];
-            let (partition, order) = (vec![Expr::Column(4)], vec![Expr::Column(0), Expr::Column(2)]);
             let calls = calls.filter(|call| {
-                Window::try_new(input.clone(), vec![], vec![], vec![], vec![call.clone()], self.options.clone()).is_ok()
+                Window::try_new(input.clone(), vec![], order.clone(), vec![], vec![call.clone()], self.options.clone()).is_ok()
             });
-            let window = Window::try_new(input.clone(), partition, order, outputs, calls.collect(), self.options.clone());
+            let partition = vec![Expr::Column(4)];
+            let window = Window::try_new(input.clone(), partition, order.clone(), outputs, calls.collect(), self.options.clone());
             self.add(&format!("window {data_type}"), window.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
     }

@@ -112,7 +112,7 @@ impl AggregateCall {
         }
         let buffers = self.output.alloc(queue, n)?;
         let error = queue.filled(size_of::<u64>(), 0xff)?;
-        let mut named = places.args().to_vec();
+        let mut named = places.args();
         named.extend(self.frame.offsets());
         named.extend([("tree", Arg::Buffer(&tree)), ("levels", Arg::U32(sizes.len() as u32 - 1)), ("n", Arg::U64(n as u64))]);
         named.extend(self.output.args(&buffers));

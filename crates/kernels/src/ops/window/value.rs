@@ -83,7 +83,7 @@ impl ValueCall {
         places: &Places,
     ) -> Result<DeviceColumn> {
         let n = batch.num_rows();
-        let mut extra = places.args().to_vec();
+        let mut extra = places.args();
         extra.extend(self.of.args());
         let written = self.projection.run(queue, options, program, loaded, primitives, batch, None, n, &extra).await?;
         let buffers = written.into_iter().next().flatten().ok_or_else(|| Error::Internal("a function without buffers".into()))?;
