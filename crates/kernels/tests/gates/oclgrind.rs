@@ -23,6 +23,7 @@ use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::ops::{ArrowForm, Concat, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Take};
+use kernels::ops::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
 
 use crate::missing;
 use crate::sample::layouts;
@@ -285,27 +286,66 @@ fn batches_become_one_and_rows_are_taken() {
     });
 }
 
-/// Each key alone, without and with a limit that thresholds come from.
+/// Each key, without and with a limit that thresholds come from. Rows enough for several digits and tiles.
 #[test]
 fn rows_are_sorted() {
     clean("rows_are_sorted", |queue| {
         for options in profiles() {
-            for (column, fetch) in
-                [KEY, NAME, AMOUNT, RATIO, CODE, FLAG].into_iter().flat_map(|key| [(key, None), (key, Some(5))])
-            {
-                let input = source(Some(half()));
+            for (column, fetch) in [(KEY, None), (KEY, Some(5)), (NAME, Some(5)), (AMOUNT, None), (CODE, None)] {
+                let input = source(None);
                 let keys = [(column, true), (CITY, false), (SMALL, false)];
                 let keys =
                     keys.map(|(column, descending)| SortKey { expr: Expr::Column(column), descending, nulls_first: false });
                 let outputs = [NAME, column, CITY].map(|column| named(Expr::Column(column), &input.schema));
                 let sort = Sort::try_new(input, keys.into(), outputs.into(), fetch, options.clone()).unwrap().keeping(100);
                 let mut state = sort.start();
-                for from in [0, ROWS] {
+                for from in [0, ROWS, 0] {
                     block_on(sort.push(queue, &mut state, &uploaded(queue, from))).unwrap();
                 }
                 let sorted = block_on(sort.finish(queue, state)).unwrap();
-                let expected = if fetch.is_some() { 5 } else { kept() };
-                assert!(rows(queue, &sorted[0]).num_rows() >= expected);
+                assert_eq!(rows(queue, &sorted[0]).num_rows(), fetch.unwrap_or(3 * ROWS));
+            }
+        }
+    });
+}
+
+#[test]
+fn windows_look_around() {
+    use WindowFunction::*;
+    let functions = || {
+        let aggregates = aggregates().into_iter().map(|(aggregate, _)| aggregate);
+        let of_numbers = aggregates.filter(|aggregate| !aggregate.data_type.is_string()).map(WindowFunction::Aggregate);
+        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None };
+        [Rank, CumeDist, Ntile(7), lag, NthValue(Expr::Column(CITY), 2)].into_iter().chain(of_numbers)
+    };
+    clean("windows_look_around", |queue| {
+        for options in profiles() {
+            let sliding = Frame { units: FrameUnits::Groups, start: FrameBound::Preceding(40), end: FrameBound::Following(2) };
+            let by_key =
+                Frame { units: FrameUnits::Range, start: FrameBound::Preceding(1_000_000_009), end: FrameBound::Following(7) };
+            for (frame, order) in [(Frame::RUNNING, vec![FLAG, NAME]), (sliding, vec![FLAG, NAME]), (by_key, vec![KEY])] {
+                let input = source(Some(half()));
+                let field = |function: &WindowFunction| match function {
+                    Aggregate(aggregate) => aggregate.data_type.clone(),
+                    Lag { .. } => DataType::Utf8View,
+                    NthValue(..) => DataType::Utf8,
+                    CumeDist => DataType::Float64,
+                    _ => DataType::UInt64,
+                };
+                let calls = functions().map(|function| {
+                    let field = Field::new("out", field(&function), true);
+                    (WindowCall { function, frame }, field)
+                });
+                let partition = vec![Expr::IsNull(Expr::Column(CODE).into())];
+                let order = order.into_iter().map(Expr::Column).collect();
+                let outputs = vec![named(Expr::Column(KEY), &input.schema)];
+                let window = Window::try_new(input, partition, order, outputs, calls.collect(), options.clone()).unwrap();
+                let mut state = window.start();
+                for from in [0, ROWS] {
+                    block_on(window.push(queue, &mut state, &uploaded(queue, from))).unwrap();
+                }
+                let result = block_on(window.finish(queue, state)).unwrap();
+                assert!(rows(queue, &result[0]).num_rows() >= kept());
             }
         }
     });

@@ -11,6 +11,7 @@ use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Take};
+use kernels::ops::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
 use kernels::support::{supports, supports_aggregate, supports_cast};
 
 /// A program as it is compiled.
@@ -33,6 +34,7 @@ pub fn programs(profile: Profile) -> Vec<Sample> {
         sampler.decode(&data_type);
         sampler.rows(&data_type);
         sampler.sort(&data_type);
+        sampler.window(&data_type);
     }
     sampler.resident();
     sampler.queries();
@@ -275,6 +277,37 @@ impl Sampler {
             let outputs = vec![(Expr::Column(0), Field::new("out", data_type.clone(), true))];
             let sort = Sort::try_new(input.clone(), keys, outputs, fetch, self.options.clone());
             self.add(&format!("sort by {data_type}"), sort.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
+        }
+    }
+
+    /// Windows over a type: peers, values of other rows and aggregates.
+    fn window(&mut self, data_type: &DataType) {
+        let input = input(data_type);
+        let sliding = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(7), end: FrameBound::CurrentRow };
+        let default = Some(some_literal(value_type(data_type)));
+        let mut functions = vec![
+            (WindowFunction::CumeDist, DataType::Float64),
+            (WindowFunction::Ntile(3), DataType::UInt64),
+            (WindowFunction::Lag { value: Expr::Column(0), offset: 2, default }, data_type.clone()),
+            (WindowFunction::NthValue(Expr::Column(2), -1), data_type.clone()),
+        ];
+        let all = aggregates(data_type, &input.schema).into_iter().filter(|aggregate| !aggregate.distinct);
+        functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));
+        for (at, chunk) in functions.chunks(OUTPUTS / 2).enumerate() {
+            let [by_group, by_key] = [FrameUnits::Groups, FrameUnits::Range].map(|units| Frame { units, ..sliding });
+            let frame = [Frame::RUNNING, sliding, by_group, by_key][at % 4];
+            let order = if frame == by_key { vec![Expr::Column(6)] } else { vec![Expr::Column(0), Expr::Column(2)] };
+            let calls = chunk.iter().map(|(function, data_type)| {
+                (WindowCall { function: function.clone(), frame }, Field::new("out", data_type.clone(), true))
+            });
+            // No window takes the least of strings.
+            let outputs = vec![(Expr::Column(0), Field::new("out", data_type.clone(), true))];
+            let calls = calls.filter(|call| {
+                Window::try_new(input.clone(), vec![], order.clone(), vec![], vec![call.clone()], self.options.clone()).is_ok()
+            });
+            let partition = vec![Expr::Column(4)];
+            let window = Window::try_new(input.clone(), partition, order.clone(), outputs, calls.collect(), self.options.clone());
+            self.add(&format!("window {data_type}"), window.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
     }
 

@@ -1,25 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stable sorting of words of 64 bits, each with the number of a row, by digits of 8 bits.
 //!
-//! From the least significant digit to the most, leaving out digits in which all words agree: each tile counts its digits, a
-//! scan over digits and tiles says where each tile's words of a digit go, and each tile moves its words there in their order.
+//! From the least significant digit to the most, leaving out digits in which all words agree, and all of them where the words
+//! are in order already: each tile counts its digits, a scan over digits and tiles says where each tile's words of a digit go,
+//! and each tile moves its words there in their order.
 //! In the cpu profile a tile is the contiguous run of one item. In the gpu profile it is [`ROWS_PER_ITEM`] words for each item
 //! of a group, which are first ordered within the tile: by each half of the digit, items count their own consecutive words,
 //! a scan of the counts gives each word its place (Satish, Harris and Garland, 2009), and so neighbours are written by
 //! neighbours. No rank comes from an atomic. Shared memory: 78 bytes for each item, and 3 KiB.
+//!
+//! Of few words each counts those that come before it: one kernel, and nothing to wait for.
 
 use device::{Arg, Buffer, Grid, Queue};
 
 use crate::codegen::{Params, Profile};
 use crate::ops::Options;
 use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Loaded, Program, group_size, run_of_rows, spread, word};
+use crate::ops::program::{Kernel, Loaded, Program, for_rows, group_size, run_of_rows, spread, word};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
 const RANGE: usize = 0;
 const COUNT: usize = 1;
 const SCATTER: usize = 2;
+const FEW: usize = 3;
+
+/// Most words of which each counts the others.
+const FEW_WORDS: usize = 512;
 
 /// Bits of a digit, and its values.
 const DIGIT_BITS: u32 = 8;
@@ -50,6 +57,8 @@ struct Extent {
     most: u64,
     /// Bits in which not all words agree.
     varying: u64,
+    /// Whether a word is less than the one before it.
+    unordered: bool,
 }
 
 impl Radix {
@@ -82,11 +91,14 @@ impl Radix {
         .into_iter()
         .chain(digit)
         .collect();
+        let few = [words, scatter[1], scatter[3], scatter[4], ("n", "u64")];
+        let each = for_rows(options.profile, "row", "n", COUNT_BEFORE);
         let run = run_of_rows("n");
         let kernels = vec![
             kernel("radix_range", &[words, ("extent", "G u64 *"), ("n", "u64")], format!("{run}{RANGE_CPU}"), RANGE_GPU),
             kernel("radix_count", &count, format!("{run}{COUNT_CPU}"), COUNT_GPU),
             kernel("radix_scatter", &scatter, format!("{run}{SCATTER_CPU}"), SCATTER_GPU),
+            kernel("radix_few", &few, each.clone(), &each),
         ];
         Ok(Radix { program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
     }
@@ -113,17 +125,29 @@ pub(super) struct LoadedRadix<'a> {
 }
 
 impl LoadedRadix<'_> {
-    /// Sorts `n` pairs by their words; pairs of equal words keep their order. Waits once, for what the words have in common.
+    /// Sorts `n` pairs by their words; pairs of equal words keep their order. Where they are many, waits once, for what the words
+    /// have in common.
     pub async fn sort(&self, queue: &Queue, primitives: &LoadedPrimitives<'_>, pairs: Pairs, n: usize) -> Result<Pairs> {
         if n < 2 {
             return Ok(pairs);
         }
-        let (base, shifts) = self.extent(queue, &pairs.words, n).await?.digits();
-        let mut from = pairs;
-        let mut to = match shifts.is_empty() {
-            true => return Ok(from),
-            false => Pairs { words: queue.alloc(n * size_of::<u64>())?, rows: queue.alloc(n * size_of::<u32>())? },
+        let room = || -> Result<Pairs> {
+            Ok(Pairs { words: queue.alloc(n * size_of::<u64>())?, rows: queue.alloc(n * size_of::<u32>())? })
         };
+        if n <= FEW_WORDS {
+            let to = room()?;
+            let mut named = moved(&pairs, &to).to_vec();
+            named.push(("n", Arg::U64(n as u64)));
+            self.loaded.launch(queue, FEW, spread(queue, self.options, n), named)?;
+            return Ok(to);
+        }
+        let extent = self.extent(queue, &pairs.words, n).await?;
+        if !extent.unordered {
+            return Ok(pairs);
+        }
+        let (base, shifts) = extent.digits();
+        let mut from = pairs;
+        let mut to = room()?;
         let grid = self.grid(queue, n)?;
         let counts = queue.alloc((DIGITS * grid.groups as usize + 1) * size_of::<u64>())?;
         let control = queue.alloc(size_of::<u64>())?;
@@ -133,13 +157,8 @@ impl LoadedRadix<'_> {
             named.extend(digit);
             self.loaded.launch(queue, COUNT, grid, named)?;
             primitives.offsets(queue, &counts, 0, DIGITS * grid.groups as usize, 0, &control, 0)?;
-            let mut named = vec![
-                ("words", Arg::Buffer(&from.words)),
-                ("rows", Arg::Buffer(&from.rows)),
-                ("starts", Arg::Buffer(&counts)),
-                ("to_words", Arg::Buffer(&to.words)),
-                ("to_rows", Arg::Buffer(&to.rows)),
-            ];
+            let mut named = moved(&from, &to).to_vec();
+            named.push(("starts", Arg::Buffer(&counts)));
             named.extend(digit);
             self.loaded.launch(queue, SCATTER, grid, named)?;
             std::mem::swap(&mut from, &mut to);
@@ -148,13 +167,14 @@ impl LoadedRadix<'_> {
     }
 
     async fn extent(&self, queue: &Queue, words: &Buffer, n: usize) -> Result<Extent> {
-        let extent = queue.alloc(3 * size_of::<u64>())?;
-        let nothing: Vec<u8> = [u64::MAX, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let extent = queue.alloc(4 * size_of::<u64>())?;
+        let nothing: Vec<u8> = [u64::MAX, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
         queue.write(&extent, 0, &nothing)?;
         let named = vec![("words", Arg::Buffer(words)), ("extent", Arg::Buffer(&extent)), ("n", Arg::U64(n as u64))];
         self.loaded.launch(queue, RANGE, spread(queue, self.options, n), named)?;
         let answer = queue.read(&extent, 0..extent.len()).await?;
-        Ok(Extent { least: word(&answer, 0)?, most: word(&answer, 1)?, varying: word(&answer, 2)? })
+        let word = |index| word(&answer, index);
+        Ok(Extent { least: word(0)?, most: word(1)?, varying: word(2)?, unordered: word(3)? != 0 })
     }
 
     /// A group for each tile.
@@ -185,12 +205,23 @@ impl Extent {
     }
 }
 
+/// The arguments of kernels that move pairs.
+fn moved<'a>(from: &'a Pairs, to: &'a Pairs) -> [(&'static str, Arg<'a>); 4] {
+    [
+        ("words", Arg::Buffer(&from.words)),
+        ("rows", Arg::Buffer(&from.rows)),
+        ("to_words", Arg::Buffer(&to.words)),
+        ("to_rows", Arg::Buffer(&to.rows)),
+    ]
+}
+
 /// Words of a tile in the gpu profile.
 fn tile(options: &Options) -> usize {
     options.group_size as usize * ROWS_PER_ITEM
 }
 
-const RANGE_CPU: &str = "  u64 least = NO_ROW, most = 0, varying = 0, first = words[0];
+const RANGE_CPU: &str = "  u64 least = NO_ROW, most = 0, varying = 0, unordered = 0, first = words[0];
+  for (u64 i = begin ? begin : 1; i < end; ++i) unordered |= words[i] < words[i - 1];
   for (u64 i = begin; i < end; ++i) {
     u64 value = words[i];
     least = value < least ? value : least;
@@ -200,15 +231,18 @@ const RANGE_CPU: &str = "  u64 least = NO_ROW, most = 0, varying = 0, first = wo
   A_MIN64(&extent[0], least);
   A_MAX64(&extent[1], most);
   A_OR64(&extent[2], varying);
+  if (unordered) A_OR64(&extent[3], unordered);
 ";
 
 const RANGE_GPU: &str = "  SHARED(u64, leasts, ITEMS);
   SHARED(u64, mosts, ITEMS);
   SHARED(u64, all, ITEMS);
+  SHARED(u64, breaks, ITEMS);
   u32 l = LID();
-  u64 least = NO_ROW, most = 0, varying = 0, first = words[0];
+  u64 least = NO_ROW, most = 0, varying = 0, unordered = 0, first = words[0];
   for (u64 i = GID(); i < n; i += GSZ()) {
     u64 value = words[i];
+    unordered |= value < words[i ? i - 1 : 0];
     least = value < least ? value : least;
     most = value > most ? value : most;
     varying |= value ^ first;
@@ -216,12 +250,14 @@ const RANGE_GPU: &str = "  SHARED(u64, leasts, ITEMS);
   leasts[l] = least;
   mosts[l] = most;
   all[l] = varying;
+  breaks[l] = unordered;
   SYNC();
   for (u32 d = ITEMS / 2; d > 0; d >>= 1) {
     if (l < d) {
       leasts[l] = leasts[l + d] < leasts[l] ? leasts[l + d] : leasts[l];
       mosts[l] = mosts[l + d] > mosts[l] ? mosts[l + d] : mosts[l];
       all[l] |= all[l + d];
+      breaks[l] |= breaks[l + d];
     }
     SYNC();
   }
@@ -229,6 +265,7 @@ const RANGE_GPU: &str = "  SHARED(u64, leasts, ITEMS);
     A_MIN64(&extent[0], leasts[0]);
     A_MAX64(&extent[1], mosts[0]);
     A_OR64(&extent[2], all[0]);
+    if (breaks[0]) A_OR64(&extent[3], breaks[0]);
   }
 ";
 
@@ -321,14 +358,20 @@ const SCATTER_GPU: &str = "  SHARED(u8, digits, TILE);
   }
 ";
 
+const COUNT_BEFORE: &str = "    u64 value = words[row];
+    u32 before = 0;
+    for (u64 i = 0; i < n; ++i) before += (words[i] < value) | ((words[i] == value) & (i < row));
+    to_words[before] = value;
+    to_rows[before] = rows[row];
+";
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn digits_are_as_few_as_order_the_words() {
-        let digits = |least: u64, most: u64, varying: u64| Extent { least, most, varying }.digits();
-        assert_eq!(digits(7, 7, 0), (0, vec![]));
+        let digits = |least: u64, most: u64, varying: u64| Extent { least, most, varying, unordered: true }.digits();
         assert_eq!(digits(0, 255, 255), (0, vec![0]));
         assert_eq!(digits(1 << 16, 3 << 16, 3 << 16), (0, vec![16]));
         // Around zero all bits of a signed value vary, and one digit holds the difference.

@@ -112,7 +112,7 @@ impl AggregateCall {
         }
         let buffers = self.output.alloc(queue, n)?;
         let error = queue.filled(size_of::<u64>(), 0xff)?;
-        let mut named = places.args().to_vec();
+        let mut named = places.args();
         named.extend(self.frame.offsets());
         named.extend([("tree", Arg::Buffer(&tree)), ("levels", Arg::U32(sizes.len() as u32 - 1)), ("n", Arg::U64(n as u64))]);
         named.extend(self.output.args(&buffers));
@@ -191,8 +191,9 @@ impl Write<'_> {
         let mut params = self.params(&[("tree", "G u64 *RESTRICT"), ("rows", "u64"), ("n", "u64")]);
         let text = format!(
             "{declare}    {reset}
-    u64 last = rows - row * {FANOUT} < {FANOUT} ? rows : (row + 1) * {FANOUT};
-    for (u64 at = row * {FANOUT}; at < last; ++at) {{
+    u64 first = row * {FANOUT}, count = rows - first < {FANOUT} ? rows - first : {FANOUT};
+    for (u64 k = 0; k < count; ++k) {{
+      u64 at = first + k;
 {take}    }}
 {store}",
             declare = self.declare(),
@@ -208,9 +209,9 @@ impl Write<'_> {
         let params = self.params(&[("tree", "G u64 *"), ("below", "u64"), ("below_n", "u64"), ("base", "u64"), ("n", "u64")]);
         let text = format!(
             "{declare}    {reset}
-    u64 last = below_n - row * {FANOUT} < {FANOUT} ? below_n : (row + 1) * {FANOUT};
-    for (u64 at = row * {FANOUT}; at < last; ++at) {{
-      const G u64 *node = tree + (below + at) * {words};
+    u64 first = row * {FANOUT}, count = below_n - first < {FANOUT} ? below_n - first : {FANOUT};
+    for (u64 k = 0; k < count; ++k) {{
+      const G u64 *node = tree + (below + first + k) * {words};
 {merge}    }}
 {store}",
             declare = self.declare(),

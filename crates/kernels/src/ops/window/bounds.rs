@@ -5,7 +5,7 @@
 use columnar::{ColumnType, DeviceBatch, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::frame::Places;
+use super::frame::{Places, RANGE_SEARCH};
 use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
@@ -17,10 +17,21 @@ use crate::{Error, Result};
 /// Their places in the window's program.
 const FLAGS: usize = 0;
 const STARTS: usize = 1;
+const KEYS: usize = 2;
 
-/// The kernels, for keys in columns of `types`.
-pub(super) fn kernels(types: &[ColumnType], partition: &[usize], order: &[usize], options: &Options) -> Result<Vec<Kernel>> {
-    Ok(vec![flags(types, partition, order, options)?, starts(options)])
+/// The kernels, for keys in columns of `types`; `looks_at_keys`: whether frames do.
+pub(super) fn kernels(
+    types: &[ColumnType],
+    partition: &[usize],
+    order: &[usize],
+    looks_at_keys: bool,
+    options: &Options,
+) -> Result<Vec<Kernel>> {
+    let mut kernels = vec![flags(types, partition, order, options)?, starts(options)];
+    if looks_at_keys {
+        kernels.push(keys(types, order, options)?);
+    }
+    Ok(kernels)
 }
 
 /// Runs them over sorted rows, of which there must be some. Waits for the numbers of partitions and peers.
@@ -30,6 +41,7 @@ pub(super) async fn find(
     loaded: &Loaded<'_>,
     primitives: &LoadedPrimitives<'_>,
     batch: &DeviceBatch,
+    looks_at_keys: bool,
 ) -> Result<Places> {
     let n = batch.num_rows();
     let grid = spread(queue, options, n);
@@ -50,7 +62,16 @@ pub(super) async fn find(
         Ok(starts)
     };
     let (part_starts, peer_starts) = (starts(&parts, word(&counts, 0)?)?, starts(&peers, word(&counts, 1)?)?);
-    Ok(Places { parts, peers, part_starts, peer_starts })
+    let keys = match looks_at_keys {
+        true => {
+            let (keys, valid) = (queue.alloc(n * size_of::<i64>())?, queue.alloc(n)?);
+            let named = vec![("range_keys", Arg::Buffer(&keys)), ("range_valid", Arg::Buffer(&valid)), rows];
+            loaded.launch_on(queue, KEYS, grid, batch, None, named)?;
+            Some((keys, valid))
+        }
+        false => None,
+    };
+    Ok(Places { parts, peers, part_starts, peer_starts, keys })
 }
 
 fn flags(types: &[ColumnType], partition: &[usize], order: &[usize], options: &Options) -> Result<Kernel> {
@@ -113,4 +134,31 @@ fn starts(options: &Options) -> Kernel {
     if (row + 1 == n) starts[number] = (u32)n;
 ";
     Kernel::new("window_starts", params, for_rows(options.profile, "row", &n, text))
+}
+
+/// The one order key of each row as a signed number of 64 bits in its order.
+fn keys(types: &[ColumnType], order: &[usize], options: &Options) -> Result<Kernel> {
+    let [column] = order else {
+        return Err(Error::Unsupported("RANGE with an offset over several order keys, or none, has no device form".into()));
+    };
+    let mut params = Params::new();
+    params.need(Section::Base);
+    let keys = params.named("range_keys", "G i64 *RESTRICT");
+    let valid = params.named("range_valid", "G u8 *RESTRICT");
+    let n = params.named("n", "u64");
+    let mut writer = RowWriter::new(types, options.profile, &mut params);
+    let value = writer.eval(&Expr::Column(*column))?;
+    let key = match value.ctype {
+        CType::U64 => format!("(i64)({} ^ (u64)0x8000000000000000UL)", value.code),
+        ctype if ctype.is_integer() && ctype != CType::I128 => format!("(i64){}", value.code),
+        _ => {
+            return Err(Error::Unsupported(format!("RANGE with an offset over {} has no device form", value.data_type)));
+        }
+    };
+    writer.push(&format!("{keys}[row] = {key};\n{valid}[row] = (u8)({});", value.valid_code()));
+    let statements = writer.statements();
+    let mut kernel = Kernel::new("window_keys", params, for_rows(options.profile, "row", &n, &statements));
+    // For the kernels of the functions, which come behind.
+    kernel.functions = RANGE_SEARCH.into();
+    Ok(kernel)
 }

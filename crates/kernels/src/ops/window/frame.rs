@@ -24,7 +24,8 @@ pub struct Frame {
 pub enum FrameUnits {
     /// Rows.
     Rows,
-    /// Values of the order: the current row stands for all of its peers.
+    /// Values of the order: the current row stands for all of its peers. Offsets count in units of the one order key's integers
+    /// (days of a `Date32`, hundredths of a `Decimal128(15, 2)`).
     Range,
     /// Groups of peers.
     Groups,
@@ -55,21 +56,26 @@ impl Frame {
 
     /// Refuses what has no device form.
     pub(super) fn check(&self) -> Result<()> {
-        let offset = |bound| matches!(bound, FrameBound::Preceding(1..) | FrameBound::Following(1..));
-        if self.units == FrameUnits::Range && (offset(self.start) || offset(self.end)) {
-            return Err(Error::Unsupported("RANGE with an offset has no device form".into()));
-        }
         if self.start == FrameBound::UnboundedFollowing || self.end == FrameBound::UnboundedPreceding {
             return Err(Error::Unsupported(format!("a frame of {self:?} has no device form")));
         }
         Ok(())
     }
 
+    /// Whether rows are found by their order key.
+    pub(super) fn looks_at_keys(&self) -> bool {
+        let offset = |bound| matches!(bound, FrameBound::Preceding(1..) | FrameBound::Following(1..));
+        self.units == FrameUnits::Range && (offset(self.start) || offset(self.end))
+    }
+
     /// The offsets, as kernels take them.
     pub(super) fn offsets(&self) -> [(&'static str, Arg<'static>); 2] {
         let offset = |bound| match bound {
-            // More rows than there can be.
-            FrameBound::Preceding(offset) | FrameBound::Following(offset) => Arg::U64(offset.min(1 << 40)),
+            FrameBound::Preceding(offset) | FrameBound::Following(offset) => match self.units {
+                FrameUnits::Range => Arg::U64(offset.min(i64::MAX as u64)),
+                // More rows than there can be.
+                FrameUnits::Rows | FrameUnits::Groups => Arg::U64(offset.min(1 << 40)),
+            },
             _ => Arg::U64(0),
         };
         [(START_OFFSET, offset(self.start)), (END_OFFSET, offset(self.end))]
@@ -80,11 +86,47 @@ impl Frame {
         let units = self.units;
         params.named(START_OFFSET, "u64");
         params.named(END_OFFSET, "u64");
+        let keys = match self.looks_at_keys() {
+            true => {
+                params.named("range_keys", "const G i64 *RESTRICT");
+                params.named("range_valid", "const G u8 *RESTRICT");
+                VALUES.replace("ROW", i)
+            }
+            false => String::new(),
+        };
         let start = Position { bound: self.start, units, i, offset: START_OFFSET, behind: false };
         let end = Position { bound: self.end, units, i, offset: END_OFFSET, behind: true };
-        format!("u64 frame_start = {start}, frame_end = {end};\nif (frame_end < frame_start) frame_end = frame_start;")
+        format!("{keys}u64 frame_start = {start}, frame_end = {end};\nif (frame_end < frame_start) frame_end = frame_start;")
     }
 }
+
+/// Declares the rows of the partition that have a key, and whether keys fall; which NULL the row itself is, if it is one.
+const VALUES: &str = "u64 values_start = part_start, values_end = part_end;
+if (!range_valid[part_start]) values_start = peer_starts[peers[part_start + 1]];
+if (!range_valid[part_end - 1]) values_end = peer_starts[peers[part_end] - 1];
+i32 has_key = range_valid[ROW], falls = has_key && range_keys[values_end - 1] < range_keys[values_start];
+i64 own_key = has_key ? range_keys[ROW] : 0;
+";
+
+/// The function that finds rows by their keys.
+pub(super) const RANGE_SEARCH: &str = "/* The first of the rows from low to high whose key does not come before the one that lies `offset` back from `key`, or ahead
+   of it; nor is that one, where `behind`. */
+FN u64 range_search(const G i64 *keys, u64 low, u64 high, i64 key, u64 offset, i32 back, i32 falls, i32 behind) {
+  const i64 most = (i64)0x7fffffffffffffffL;
+  i64 by = (i64)offset, target;
+  /* Beyond all keys there are. */
+  if (back != falls ? key < by - most - 1 : key > most - by) return back ? low : high;
+  target = back != falls ? key - by : key + by;
+  while (low < high) {
+    u64 middle = low + (high - low) / 2;
+    i64 other = keys[middle];
+    i32 before = falls ? other > target : other < target;
+    if (before || (behind && other == target)) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+";
 
 const START_OFFSET: &str = "start_offset";
 const END_OFFSET: &str = "end_offset";
@@ -120,6 +162,14 @@ impl fmt::Display for Position<'_> {
             (FrameBound::Following(1..), FrameUnits::Groups) => {
                 write!(f, "((u64)peers[part_end] - 1 - peer < {offset} ? part_end : peer_starts[peer + {offset}{one}])")
             }
+            (FrameBound::Preceding(1..) | FrameBound::Following(1..), FrameUnits::Range) => {
+                let back = i32::from(matches!(self.bound, FrameBound::Preceding(_)));
+                let (peers, behind) = if *behind { ("peer_end", 1) } else { ("peer_start", 0) };
+                write!(
+                    f,
+                    "(has_key ? range_search(range_keys, values_start, values_end, own_key, {offset}, {back}, falls, {behind}) : {peers})"
+                )
+            }
             _ => f.write_str(if *behind { "peer_end" } else { "peer_start" }),
         }
     }
@@ -134,17 +184,23 @@ pub(super) struct Places {
     /// First row of each, and the number of rows, 32 bits each.
     pub part_starts: Buffer,
     pub peer_starts: Buffer,
+    /// The order key of each row as 64 bits, and whether it has one, as bytes; where frames look at it.
+    pub keys: Option<(Buffer, Buffer)>,
 }
 
 impl Places {
     /// The arguments by which kernels know them.
-    pub fn args(&self) -> [(&'static str, Arg<'_>); 4] {
-        [
+    pub fn args(&self) -> Vec<(&'static str, Arg<'_>)> {
+        let mut args = vec![
             ("parts", Arg::Buffer(&self.parts)),
             ("part_starts", Arg::Buffer(&self.part_starts)),
             ("peers", Arg::Buffer(&self.peers)),
             ("peer_starts", Arg::Buffer(&self.peer_starts)),
-        ]
+        ];
+        if let Some((keys, valid)) = &self.keys {
+            args.extend([("range_keys", Arg::Buffer(keys)), ("range_valid", Arg::Buffer(valid))]);
+        }
+        args
     }
 
     /// C that declares the partition and the peers of the row `i`.

@@ -65,12 +65,22 @@ pub struct WindowCall {
     pub frame: Frame,
 }
 
+impl WindowCall {
+    /// Whether rows are found by their order key.
+    fn looks_at_keys(&self) -> bool {
+        let frames = matches!(self.function, WindowFunction::NthValue(..) | WindowFunction::Aggregate(_));
+        frames && self.frame.looks_at_keys()
+    }
+}
+
 /// Computes window functions of one partitioning and order.
 #[derive(Debug, Clone)]
 pub struct Window {
     schema: SchemaRef,
     types: Vec<ColumnType>,
     passed: usize,
+    /// Whether frames find rows by the order key.
+    looks_at_keys: bool,
     options: Options,
     /// Columns that are passed on, then keys and arguments.
     select: Select,
@@ -146,7 +156,8 @@ impl Window {
         let concat = Concat::try_new(select.schema().clone(), select.output_types().to_vec(), options.clone())?;
         let types = concat.output_types();
         let source = Source::try_new(Input { schema: select.schema().clone(), types: types.to_vec(), filter: None })?;
-        let mut kernels = bounds::kernels(types, &partition, &order, &options)?;
+        let looks_at_keys = functions.iter().any(|(call, _)| call.looks_at_keys());
+        let mut kernels = bounds::kernels(types, &partition, &order, looks_at_keys, &options)?;
         let mut calls = Vec::with_capacity(functions.len());
         for (index, (WindowCall { function, frame }, field)) in functions.into_iter().enumerate() {
             frame.check()?;
@@ -175,6 +186,7 @@ impl Window {
             schema: Arc::new(Schema::new(fields)),
             types: result,
             passed,
+            looks_at_keys,
             program: Program::try_new("Window", &options, kernels)?,
             primitives: Primitives::try_new(&options)?,
             options,
@@ -231,7 +243,7 @@ impl Window {
         let (options, program) = (&self.options, &self.program);
         let loaded = program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
-        let places = bounds::find(queue, options, &loaded, &primitives, &all).await?;
+        let places = bounds::find(queue, options, &loaded, &primitives, &all, self.looks_at_keys).await?;
         let mut columns: Vec<_> = all.columns().iter().take(self.passed).cloned().collect();
         for call in &self.calls {
             columns.push(match call {

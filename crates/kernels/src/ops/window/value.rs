@@ -83,7 +83,7 @@ impl ValueCall {
         places: &Places,
     ) -> Result<DeviceColumn> {
         let n = batch.num_rows();
-        let mut extra = places.args().to_vec();
+        let mut extra = places.args();
         extra.extend(self.of.args());
         let written = self.projection.run(queue, options, program, loaded, primitives, batch, None, n, &extra).await?;
         let buffers = written.into_iter().next().flatten().ok_or_else(|| Error::Internal("a function without buffers".into()))?;
@@ -164,9 +164,9 @@ u64 at = there ? (u64)to : row;",
                 let frame = frame.text(writer.params(), "row");
                 writer.push(&frame);
                 let (there_is, at) = match n {
-                    1.. => ("frame_end - frame_start >= number", "frame_start + number - 1"),
+                    1.. => ("frame_start + number <= frame_end", "frame_start + number - 1"),
                     0 => ("0", "row"),
-                    _ => ("frame_end - frame_start >= number", "frame_end - number"),
+                    _ => ("frame_start + number <= frame_end", "frame_end - number"),
                 };
                 writer.push(&format!("i32 there = {there_is};\nu64 at = there ? {at} : row;"));
                 let value = writer.eval(&Expr::Column(*column))?;
