@@ -27,7 +27,7 @@ use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceSortExec,
     DeviceStreamExec, DeviceUploadExec, DeviceWindowExec,
 };
-use crate::expr::lower as lower_expr;
+use crate::expr::{computes_text, lower as lower_expr, lower_output};
 use crate::planner::{lower_window, reads_files};
 use crate::table::Snapshot;
 
@@ -222,10 +222,16 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
     }
     if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
         let mut below = pipeline(child(plan)?, profile)?;
+        let schema = child(plan)?.schema();
+        let writes_text = projection.expressions().iter().any(|output| computes_text(&output.expr, &schema));
+        if writes_text {
+            below = below.without_joins(schema, profile)?;
+        }
         let outputs = projection.expressions().iter().map(|output| below.over_source(&output.expr));
         below.outputs = Some(outputs.collect::<Result<_>>()?);
         below.top = Some((plan.name().to_string(), projection.metrics.clone()));
-        return Ok(below);
+        // New text is a column before anything takes it.
+        return if writes_text { Ok(Pipeline::of(below.materialise(plan.schema(), profile)?)) } else { Ok(below) };
     }
     if let Some(join) = plan.downcast_ref::<DeviceJoinExec>() {
         return joined(join, profile);
@@ -538,7 +544,8 @@ impl Pipeline {
             None => (0..source_schema.fields().len()).map(|index| column(&source_schema, index)).collect(),
         };
         let fields = schema.fields().iter();
-        let pairs = outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered(expr, &source_schema)?, field.as_ref().clone())));
+        let pairs =
+            outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered_output(expr, &source_schema)?, field.as_ref().clone())));
         let op =
             Select::try_new(self.input()?, pairs.collect::<Result<Vec<_>>>()?, Options::new(profile)).map_err(kernel_error)?;
         let checks = self.predicates.iter().cloned().chain(outputs).collect();
@@ -660,6 +667,10 @@ fn lower_over(
 
 fn lowered(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::expr::Expr> {
     lower_expr(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
+}
+
+fn lowered_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::expr::Expr> {
+    lower_output(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
 }
 
 fn kernel_error(error: kernels::Error) -> datafusion::common::DataFusionError {

@@ -21,7 +21,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::aggregate::lower_aggregate;
 use crate::exec::{DeviceIslandExec, HostExec, is_device};
-use crate::expr::{Reason, lower};
+use crate::expr::{Reason, lower, lower_output};
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::windows::{window_exprs, window_form};
@@ -97,7 +97,7 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         columns_have_device_form(projection.input())?;
         let schema = projection.input().schema();
         for output in projection.expr() {
-            lower(&output.expr, &schema)?;
+            lower_output(&output.expr, &schema)?;
         }
         return columns_have_device_form(plan);
     }

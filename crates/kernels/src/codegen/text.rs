@@ -82,6 +82,7 @@ impl RowWriter<'_> {
     }
 }
 
-fn is_text(value: &Value) -> bool {
+/// Text, computed or not.
+pub(super) fn is_text(value: &Value) -> bool {
     matches!(value.data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
