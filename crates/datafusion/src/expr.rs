@@ -41,6 +41,11 @@ pub(crate) fn computes_text(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bo
     translate(expr, schema).is_ok_and(|expr| kernels::support::computes_text(&expr, schema))
 }
 
+/// Whether an expression that has a device form may fail.
+pub(crate) fn may_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    translate(expr, schema).is_ok_and(|expr| kernels::support::can_fail(&expr, schema))
+}
+
 fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     if let Some(column) = expr.downcast_ref::<Column>() {
         return Ok(Expr::Column(column.index()));

@@ -27,7 +27,12 @@ pub fn supports_output(expr: &Expr, schema: &Schema) -> Result<(), String> {
 
 /// Whether an expression that has a device form computes new text. Such a column must be written before anything takes it.
 pub fn computes_text(expr: &Expr, schema: &Schema) -> bool {
-    write(expr, schema, true).is_ok_and(|ctype| ctype == CType::Text)
+    write(expr, schema, true).is_ok_and(|(ctype, _)| ctype == CType::Text)
+}
+
+/// Whether an expression that has a device form may fail: then it must not be computed for rows that do not need it.
+pub fn can_fail(expr: &Expr, schema: &Schema) -> bool {
+    write(expr, schema, true).is_ok_and(|(_, fails)| fails)
 }
 
 fn reason(result: Result<()>) -> Result<(), String> {
@@ -37,7 +42,8 @@ fn reason(result: Result<()>) -> Result<(), String> {
     })
 }
 
-fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<CType> {
+/// Writes the expression: the C type of its value, and whether it may fail.
+fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
     let mut types = Vec::with_capacity(schema.fields().len());
     let mut used = Vec::new();
     expr.columns(&mut used);
@@ -61,7 +67,7 @@ fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<CType> {
     let mut params = Params::new();
     let mut writer = RowWriter::new(&types, Profile::Gpu, &mut params);
     let value = if output { writer.result(expr)? } else { writer.eval(expr)? };
-    Ok(value.ctype)
+    Ok((value.ctype, params.can_fail()))
 }
 
 /// Whether columns of the type can live on a device.
