@@ -60,7 +60,7 @@ fn sigmas_end_words_as_rusts_do() {
 
 #[test]
 fn texts_of_constants_and_columns() {
-    for layout in layouts() {
+    for (nth, layout) in layouts().into_iter().enumerate() {
         let value_type = kernels::expr::value_type(&layout).clone();
         let rows = batch(vec![laid_out(&layout, &texts())]);
         let literal = |word: &str| lit(&value_type, text(word));
@@ -92,7 +92,9 @@ fn texts_of_constants_and_columns() {
             exprs.push(of(Function::Pad { left: false }, vec![int(count), literal(fill)]));
         }
         exprs.push(of(Function::Pad { left: true }, vec![int(7)]));
-        for chunk in exprs.chunks(8) {
+        // A third of them for each layout: rows' code is the same but for the load.
+        let some: Vec<Expr> = exprs.into_iter().skip(nth % 3).step_by(3).collect();
+        for chunk in some.chunks(8) {
             check(&rows, chunk);
         }
     }
