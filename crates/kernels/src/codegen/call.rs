@@ -35,6 +35,8 @@ impl RowWriter<'_> {
             (Function::Greatest | Function::Least, _) => return self.extreme(function, &values, data_type),
             _ => {}
         }
+        // DataFusion looks at constants first, whatever the rows hold.
+        let constant = arguments.iter().skip(1).all(|argument| matches!(argument, Expr::Literal(_)));
         // NULL where any argument is.
         if values.iter().any(Value::is_null) {
             return Ok(Value::null(data_type.clone(), ctype));
@@ -45,7 +47,7 @@ impl RowWriter<'_> {
             (Function::DateBin { months }, [moment, stride, origin]) => self.date_bin(months, moment, stride, origin, data_type),
             (Function::Shift, [moment, months, days, nanos]) => self.shift(moment, [months, days, nanos], data_type),
             (Function::Concat { .. }, _) => self.concatenated(function, &values, data_type),
-            (Function::Pad { left }, _) => self.padded(left, &values, data_type),
+            (Function::Pad { left }, _) => self.padded(left, &values, constant, data_type),
             (Function::Chr, [code]) => self.chr(code, data_type),
             (
                 Function::Upper
@@ -58,7 +60,7 @@ impl RowWriter<'_> {
                 | Function::Translate,
                 _,
             ) => self.composed(function, &values, data_type),
-            (_, [text, ..]) if text.ctype == CType::Str => self.text_function(function, &values, data_type),
+            (_, [text, ..]) if text.ctype == CType::Str => self.text_function(function, &values, constant, data_type),
             _ => self.math_function(function, &values, data_type),
         }
     }

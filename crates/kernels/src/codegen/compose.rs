@@ -54,8 +54,8 @@ impl RowWriter<'_> {
         self.appended(section, call, valid, data_type)
     }
 
-    /// `lpad` and `rpad`.
-    pub(super) fn padded(&mut self, left: bool, arguments: &[Value], data_type: &DataType) -> Result<Value> {
+    /// `lpad` and `rpad`; a constant length that is too long fails for NULLs, too.
+    pub(super) fn padded(&mut self, left: bool, arguments: &[Value], constant: bool, data_type: &DataType) -> Result<Value> {
         let (text, count, fill) = match arguments {
             [text, count] => (text, count, self.params.text(b" ")?),
             [text, count, fill] if is_text(fill) => (text, count, fill.code.clone()),
@@ -65,7 +65,7 @@ impl RowWriter<'_> {
             return refuse_call(Function::Pad { left }, arguments);
         }
         let valid = self.all_valid(arguments);
-        self.fails_outside(count, (i64::MIN, i32::MAX.into()), &valid);
+        self.fails_outside(count, (i64::MIN, i32::MAX.into()), if constant { &None } else { &valid });
         let call = format!("text_pad(#, @, {}, {}, {fill}, {})", text.code, count.code, i32::from(left));
         self.appended(Section::Text, call, valid, data_type)
     }
