@@ -59,7 +59,7 @@ impl RowWriter<'_> {
             }
             (Function::CharacterLength, []) => (Section::Characters, format!("str_characters({s})")),
             (Function::OctetLength, []) => (Section::Str, format!("{s}.len")),
-            (Function::BitLength, []) => (Section::Str, format!("({s}.len * 8)")),
+            (Function::BitLength, []) => (Section::Str, format!("((u64){s}.len * 8)")),
             (Function::Position, [other]) => (Section::Slice, format!("str_position({s}, {})", other.code)),
             (Function::StartsWith, [other]) => (Section::Find, format!("str_starts({s}, {})", other.code)),
             (Function::EndsWith, [other]) => (Section::Find, format!("str_ends({s}, {})", other.code)),
