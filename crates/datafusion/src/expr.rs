@@ -15,6 +15,7 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_type};
+use kernels::function::Function;
 
 use crate::functions;
 
@@ -26,6 +27,23 @@ pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Exp
     let lowered = translate(expr, schema)?;
     kernels::support::supports(&lowered, schema)?;
     Ok(lowered)
+}
+
+/// As [`lower`], for an output of a projection, which may be new text.
+pub(crate) fn lower_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    let lowered = translate(expr, schema)?;
+    kernels::support::supports_output(&lowered, schema)?;
+    Ok(lowered)
+}
+
+/// Whether an output of a projection is new text, which must be a column before anything takes it.
+pub(crate) fn computes_text(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    translate(expr, schema).is_ok_and(|expr| kernels::support::computes_text(&expr, schema))
+}
+
+/// Whether an expression that has a device form may fail.
+pub(crate) fn may_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    translate(expr, schema).is_ok_and(|expr| kernels::support::can_fail(&expr, schema))
 }
 
 fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
@@ -149,6 +167,14 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
         Operator::BitwiseXor => arithmetic(ArithmeticOp::BitXor),
         Operator::BitwiseShiftLeft => arithmetic(ArithmeticOp::ShiftLeft),
         Operator::BitwiseShiftRight => arithmetic(ArithmeticOp::ShiftRight),
+        Operator::StringConcat => {
+            let strict = Function::Concat { skips_nulls: false };
+            let arguments = flatten(left, right, |operand| match operand {
+                Expr::Call { function, arguments, .. } if function == strict => Ok(arguments),
+                other => Err(other),
+            });
+            Ok(Expr::Call { function: strict, arguments, data_type: value_type(&type_of(expr, schema)?).clone() })
+        }
         Operator::LikeMatch => Ok(like(false)),
         Operator::ILikeMatch => Ok(like(true)),
         Operator::NotLikeMatch => Ok(Expr::Not(Box::new(like(false)))),

@@ -46,6 +46,19 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
         "ends_with" => Function::EndsWith,
         "contains" => Function::Contains,
         "ascii" => Function::Ascii,
+        "upper" => Function::Upper,
+        "lower" => Function::Lower,
+        "initcap" => Function::InitCap,
+        "concat" => Function::Concat { skips_nulls: true },
+        "concat_ws" => Function::ConcatWs,
+        "replace" => Function::Replace,
+        "repeat" => Function::Repeat,
+        "lpad" => Function::Pad { left: true },
+        "rpad" => Function::Pad { left: false },
+        "reverse" => Function::Reverse,
+        "chr" => Function::Chr,
+        "overlay" => Function::Overlay,
+        "translate" => Function::Translate,
         "abs" => Function::Abs,
         "floor" => Function::Floor,
         "ceil" => Function::Ceil,
@@ -86,8 +99,25 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
 /// The casts that a function of one argument stands for, one after the other; `None` where it stands for none.
 pub(crate) fn casts(name: &str, from: &DataType, to: &DataType) -> Option<Vec<DataType>> {
     let from = value_type(from);
+    let text = matches!(from, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    let steps = match (name, to) {
+        ("to_date", _) if text => vec![],
+        // Text is read in nanoseconds, whatever the unit.
+        (
+            "to_timestamp" | "to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos",
+            DataType::Timestamp(_, zone),
+        ) if text => {
+            vec![DataType::Timestamp(TimeUnit::Nanosecond, zone.clone())]
+        }
+        _ => numbers_cast(name, from)?,
+    };
+    Some(steps.into_iter().chain([to.clone()]).collect())
+}
+
+/// The casts of numbers and moments before the last one.
+fn numbers_cast(name: &str, from: &DataType) -> Option<Vec<DataType>> {
     let integer = from.is_integer();
-    let steps = match name {
+    Some(match name {
         "to_date" if matches!(from, DataType::Int8 | DataType::Int16) || from.is_unsigned_integer() => vec![DataType::Int32],
         "to_date" if from.is_floating() || from.is_decimal() => vec![DataType::Int64],
         "to_date" if integer || matches!(from, DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _)) => vec![],
@@ -100,8 +130,7 @@ pub(crate) fn casts(name: &str, from: &DataType, to: &DataType) -> Option<Vec<Da
             _ => return None,
         },
         _ => return None,
-    };
-    Some(steps.into_iter().chain([to.clone()]).collect())
+    })
 }
 
 /// `moment + interval`, or `-`, where the interval is a constant.

@@ -28,9 +28,10 @@ use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceSortExec,
     DeviceStreamExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec,
 };
-use crate::expr::lower as lower_expr;
+use crate::expr::{computes_text, lower as lower_expr, lower_output};
 use crate::planner::{lower_window, reads_files};
 use crate::table::Snapshot;
+use crate::texts::Texts;
 
 /// A step of an island that produces device batches.
 #[derive(Debug)]
@@ -222,22 +223,35 @@ struct Pipeline {
 
 fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline> {
     if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
-        let mut below = pipeline(child(plan)?, profile)?;
-        below.predicates.push(below.over_source(filter.predicate())?);
+        let schema = child(plan)?.schema();
+        let predicate = [Arc::clone(filter.predicate())];
+        let (mut below, predicates, _) = pipeline(child(plan)?, profile)?.with_texts(&schema, &predicate, false, profile)?;
+        for predicate in &predicates {
+            below.predicates.push(below.over_source(predicate)?);
+        }
         if let Some(projection) = filter.projection() {
-            let schema = child(plan)?.schema();
             let columns = projection.iter().map(|index| column(&schema, *index));
             below.outputs = Some(columns.map(|column| below.over_source(&column)).collect::<Result<_>>()?);
+        } else if let Some(outputs) = &mut below.outputs {
+            // Texts end here.
+            outputs.truncate(schema.fields().len());
         }
         below.top = Some((plan.name().to_string(), filter.metrics.clone()));
         return Ok(below);
     }
     if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
-        let mut below = pipeline(child(plan)?, profile)?;
-        let outputs = projection.expressions().iter().map(|output| below.over_source(&output.expr));
+        let outputs: Vec<_> = projection.expressions().iter().map(|output| Arc::clone(&output.expr)).collect();
+        let below = pipeline(child(plan)?, profile)?;
+        let (mut below, outputs, schema) = below.with_texts(&child(plan)?.schema(), &outputs, true, profile)?;
+        let writes_text = outputs.iter().any(|output| computes_text(output, &schema));
+        if writes_text {
+            below = below.without_joins(schema, profile)?;
+        }
+        let outputs = outputs.iter().map(|output| below.over_source(output));
         below.outputs = Some(outputs.collect::<Result<_>>()?);
         below.top = Some((plan.name().to_string(), projection.metrics.clone()));
-        return Ok(below);
+        // New text is a column before anything takes it.
+        return if writes_text { Ok(Pipeline::of(below.materialise(plan.schema(), profile)?)) } else { Ok(below) };
     }
     if let Some(join) = plan.downcast_ref::<DeviceJoinExec>() {
         return joined(join, profile);
@@ -293,7 +307,8 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
             metrics: limit.metrics.clone(),
         }
     } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
-        pipeline(child(plan)?, profile)?.without_joins(child(plan)?.schema(), profile)?.aggregate(aggregate, profile)?
+        let schema = child(plan)?.schema();
+        pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.aggregate(aggregate, &schema, profile)?
     } else if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
         let schema = child(plan)?.schema();
         pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.sort(sort, schema, profile)?
@@ -519,6 +534,36 @@ impl Pipeline {
         if self.joins.is_empty() { Ok(self) } else { Ok(Pipeline::of(self.materialise(schema, profile)?)) }
     }
 
+    /// The pipeline with the texts within expressions over its output, of `schema`, as columns behind the others; these
+    /// expressions over all of them, and the schema of all. An expression that `stays` may be a text itself.
+    fn with_texts(
+        self,
+        schema: &SchemaRef,
+        exprs: &[Arc<dyn PhysicalExpr>],
+        stays: bool,
+        profile: Profile,
+    ) -> Result<(Pipeline, Vec<Arc<dyn PhysicalExpr>>, SchemaRef)> {
+        let mut texts = Texts::behind(schema);
+        let lift = |expr| if stays { texts.lift_within(expr) } else { texts.lift(expr) };
+        let lifted = exprs.iter().map(lift).collect::<Result<Vec<_>>>()?;
+        if texts.is_empty() {
+            return Ok((self, lifted, Arc::clone(schema)));
+        }
+        let all = Arc::clone(&texts.schema);
+        let mut below = self.without_joins(Arc::clone(schema), profile)?;
+        let mut width = schema.fields().len();
+        for step in texts.steps() {
+            let columns = (0..width).map(|index| column(&all, index)).chain(step.iter().cloned());
+            let outputs = columns.map(|output| below.over_source(&output)).collect::<Result<_>>()?;
+            below.outputs = Some(outputs);
+            width += step.len();
+            let fields: Vec<_> = all.fields().iter().take(width).cloned().collect();
+            below = Pipeline::of(below.materialise(Arc::new(Schema::new(fields)), profile)?);
+        }
+        below.outputs = Some((0..width).map(|index| column(&all, index)).collect());
+        Ok((below, lifted, all))
+    }
+
     /// An expression over this pipeline's output, rewritten over its columns.
     fn over_source(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         match &self.outputs {
@@ -576,7 +621,8 @@ impl Pipeline {
             None => (0..source_schema.fields().len()).map(|index| column(&source_schema, index)).collect(),
         };
         let fields = schema.fields().iter();
-        let pairs = outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered(expr, &source_schema)?, field.as_ref().clone())));
+        let pairs =
+            outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered_output(expr, &source_schema)?, field.as_ref().clone())));
         let op =
             Select::try_new(self.input()?, pairs.collect::<Result<Vec<_>>>()?, Options::new(profile)).map_err(kernel_error)?;
         let checks = self.predicates.iter().cloned().chain(outputs).collect();
@@ -622,56 +668,70 @@ impl Pipeline {
     }
 
     fn sort(self, sort: &DeviceSortExec, schema: SchemaRef, profile: Profile) -> Result<Stage> {
-        let source_schema = Arc::clone(&self.source.schema);
-        let mut checks = self.predicates.clone();
+        let exprs: Vec<_> = sort.keys().iter().map(|key| Arc::clone(&key.expr)).collect();
+        let (below, exprs, _) = self.with_texts(&schema, &exprs, false, profile)?;
+        let source_schema = Arc::clone(&below.source.schema);
+        let mut checks = below.predicates.clone();
         let mut keys = Vec::new();
-        for key in sort.keys() {
-            let expr = self.over_source(&key.expr)?;
+        for (key, expr) in sort.keys().iter().zip(&exprs) {
+            let expr = below.over_source(expr)?;
             let lowered = lowered(&expr, &source_schema)?;
             keys.push(SortKey { expr: lowered, descending: key.options.descending, nulls_first: key.options.nulls_first });
             checks.push(expr);
         }
         let mut outputs = Vec::new();
         for (index, field) in schema.fields().iter().enumerate() {
-            let expr = self.over_source(&column(&schema, index))?;
+            let expr = below.over_source(&column(&schema, index))?;
             outputs.push((lowered(&expr, &source_schema)?, field.as_ref().clone()));
             checks.push(expr);
         }
-        let op = Sort::try_new(self.input()?, keys, outputs, sort.fetch_rows(), Options::new(profile)).map_err(kernel_error)?;
+        let op = Sort::try_new(below.input()?, keys, outputs, sort.fetch_rows(), Options::new(profile)).map_err(kernel_error)?;
         Ok(Stage {
             schema,
             types: op.output_types().to_vec(),
             partitions: 1,
-            kind: StageKind::Sort { input: Arc::new(self.source), op: Box::new(op), checks },
+            kind: StageKind::Sort { input: Arc::new(below.source), op: Box::new(op), checks },
             operator: sort.name().to_string(),
             metrics: sort.metrics.clone(),
         })
     }
 
-    fn aggregate(self, aggregate: &DeviceAggregateExec, profile: Profile) -> Result<Stage> {
+    /// Aggregates the pipeline's rows, which have the columns of `from`.
+    fn aggregate(self, aggregate: &DeviceAggregateExec, from: &SchemaRef, profile: Profile) -> Result<Stage> {
         let spec = &aggregate.spec;
         let schema = Arc::clone(&spec.schema);
-        let source_schema = Arc::clone(&self.source.schema);
-        let mut checks = self.predicates.clone();
+        let mut exprs: Vec<Arc<dyn PhysicalExpr>> = spec.keys.iter().map(|(key, _)| Arc::clone(key)).collect();
+        for (function, filter) in spec.aggregates.iter().zip(&spec.filters) {
+            exprs.extend(function.expressions());
+            exprs.extend(filter.clone());
+        }
+        let (below, exprs, _) = self.with_texts(from, &exprs, false, profile)?;
+        let mut exprs = exprs.iter();
+        let mut next = || match exprs.next() {
+            Some(expr) => below.over_source(expr),
+            None => internal_err!("an expression of an aggregate is missing"),
+        };
+        let source_schema = Arc::clone(&below.source.schema);
+        let mut checks = below.predicates.clone();
         let mut keys = Vec::new();
-        for ((key, _), field) in spec.keys.iter().zip(schema.fields()) {
-            let key = self.over_source(key)?;
+        for (_, field) in spec.keys.iter().zip(schema.fields()) {
+            let key = next()?;
             keys.push((lowered(&key, &source_schema)?, field.as_ref().clone()));
             checks.push(key);
         }
         let mut aggregates = Vec::new();
         for ((function, filter), field) in spec.aggregates.iter().zip(&spec.filters).zip(schema.fields().iter().skip(keys.len()))
         {
-            let arguments: Vec<_> = function.expressions().iter().map(|expr| self.over_source(expr)).collect::<Result<_>>()?;
-            let filter = filter.as_ref().map(|filter| self.over_source(filter)).transpose()?;
+            let arguments: Vec<_> = function.expressions().iter().map(|_| next()).collect::<Result<_>>()?;
+            let filter = filter.as_ref().map(|_| next()).transpose()?;
             let lowered = lower_over(function, &arguments, filter.as_ref(), &source_schema)?;
             aggregates.push((lowered, Field::clone(field)));
             checks.extend(filter);
             checks.extend(arguments);
         }
-        let input = self.input()?;
+        let input = below.input()?;
         let options = Options::new(profile);
-        let source = Arc::new(self.source);
+        let source = Arc::new(below.source);
         let (kind, types) = if keys.is_empty() {
             let op = Reduce::try_new(input, aggregates, options).map_err(kernel_error)?;
             let types = op.output_types().to_vec();
@@ -698,6 +758,10 @@ fn lower_over(
 
 fn lowered(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::expr::Expr> {
     lower_expr(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
+}
+
+fn lowered_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::expr::Expr> {
+    lower_output(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
 }
 
 fn kernel_error(error: kernels::Error) -> datafusion::common::DataFusionError {

@@ -28,6 +28,7 @@ mod run;
 mod runtime;
 mod session;
 mod table;
+mod texts;
 
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
 pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc};

@@ -39,6 +39,36 @@ pub enum Function {
     Contains,
     /// `ascii(text)`: the code of the first character.
     Ascii,
+    /// `upper(text)`.
+    Upper,
+    /// `lower(text)`.
+    Lower,
+    /// `initcap(text)`.
+    InitCap,
+    /// `concat(text, …)`, which skips NULLs, and `||`, which does not.
+    Concat {
+        /// Whether a NULL is nothing.
+        skips_nulls: bool,
+    },
+    /// `concat_ws(separator, text, …)`, NULLs left out.
+    ConcatWs,
+    /// `replace(text, from, to)`.
+    Replace,
+    /// `repeat(text, n)`.
+    Repeat,
+    /// `lpad`, `rpad` of `(text, n[, fill])`, spaces where there is no fill.
+    Pad {
+        /// At the start.
+        left: bool,
+    },
+    /// `reverse(text)`.
+    Reverse,
+    /// `chr(code)`.
+    Chr,
+    /// `overlay(text, other, start[, count])`.
+    Overlay,
+    /// `translate(text, from, to)`.
+    Translate,
     /// `date_part(part, moment)`, of which the part is here and the moment is the argument.
     DatePart(DatePart),
     /// `date_trunc(granularity, moment)`, of which the granularity is here.
@@ -105,6 +135,20 @@ impl Function {
             Function::EndsWith => "ends_with",
             Function::Contains => "contains",
             Function::Ascii => "ascii",
+            Function::Upper => "upper",
+            Function::Lower => "lower",
+            Function::InitCap => "initcap",
+            Function::Concat { skips_nulls: true } => "concat",
+            Function::Concat { .. } => "||",
+            Function::ConcatWs => "concat_ws",
+            Function::Replace => "replace",
+            Function::Repeat => "repeat",
+            Function::Pad { left: true } => "lpad",
+            Function::Pad { .. } => "rpad",
+            Function::Reverse => "reverse",
+            Function::Chr => "chr",
+            Function::Overlay => "overlay",
+            Function::Translate => "translate",
             Function::DatePart(_) => "date_part",
             Function::DateTrunc(_) => "date_trunc",
             Function::DateBin { .. } => "date_bin",

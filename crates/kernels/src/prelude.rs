@@ -98,6 +98,10 @@ sections! {
     Ilike = "ilike" needs [Cases];
     /// Slices of text.
     Slice = "slice" needs [Characters, Find];
+    /// Text that a row computes.
+    Text = "text" needs [Slice];
+    /// Text in another case.
+    TextCase = "text_case" needs [Text, Cases];
     /// Strings in Arrow's views.
     View = "view" needs [Str];
     /// Arrow's views of strings.

@@ -9,20 +9,41 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::ColumnType;
 
-use crate::codegen::{Params, Profile, RowWriter};
+use crate::codegen::{CType, Params, Profile, RowWriter};
 use crate::expr::{Aggregate, Expr};
 use crate::ops::{Input, Options, Reduce};
 use crate::{Error, Result};
 
 /// Whether the expression can be computed on a device over a source of this schema, and why not.
 pub fn supports(expr: &Expr, schema: &Schema) -> Result<(), String> {
-    write(expr, schema).map_err(|error| match error {
+    reason(write(expr, schema, false).map(|_| ()))
+}
+
+/// Whether the expression can be an output of a projection, and why not: there it may compute new text, which no other
+/// operation takes.
+pub fn supports_output(expr: &Expr, schema: &Schema) -> Result<(), String> {
+    reason(write(expr, schema, true).map(|_| ()))
+}
+
+/// Whether an expression that has a device form computes new text. Such a column must be written before anything takes it.
+pub fn computes_text(expr: &Expr, schema: &Schema) -> bool {
+    write(expr, schema, true).is_ok_and(|(ctype, _)| ctype == CType::Text)
+}
+
+/// Whether an expression that has a device form may fail: then it must not be computed for rows that do not need it.
+pub fn can_fail(expr: &Expr, schema: &Schema) -> bool {
+    write(expr, schema, true).is_ok_and(|(_, fails)| fails)
+}
+
+fn reason(result: Result<()>) -> Result<(), String> {
+    result.map_err(|error| match error {
         Error::Unsupported(reason) => reason,
         other => other.to_string(),
     })
 }
 
-fn write(expr: &Expr, schema: &Schema) -> Result<()> {
+/// Writes the expression: the C type of its value, and whether it may fail.
+fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
     let mut types = Vec::with_capacity(schema.fields().len());
     let mut used = Vec::new();
     expr.columns(&mut used);
@@ -44,8 +65,9 @@ fn write(expr: &Expr, schema: &Schema) -> Result<()> {
         }
     }
     let mut params = Params::new();
-    RowWriter::new(&types, Profile::Gpu, &mut params).eval(expr)?;
-    Ok(())
+    let mut writer = RowWriter::new(&types, Profile::Gpu, &mut params);
+    let value = if output { writer.result(expr)? } else { writer.eval(expr)? };
+    Ok((value.ctype, params.can_fail()))
 }
 
 /// Whether columns of the type can live on a device.

@@ -8,13 +8,14 @@ mod support;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array,
-    RecordBatch, StringArray, StringViewArray, UInt8Array,
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, DictionaryArray, FixedSizeBinaryArray, Float64Array, Int32Array,
+    Int64Array, RecordBatch, StringArray, StringViewArray, UInt8Array,
 };
-use arrow::compute::filter_record_batch;
+use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Int8Type};
 use kernels::Error;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr};
+use kernels::function::Function;
 use support::*;
 
 /// A batch of `n` rows: plain, nullable, strings in three layouts, a dictionary, bits.
@@ -194,4 +195,44 @@ fn many_outputs_are_split_over_kernels() {
     check_filter(&batch, compare(CompareOp::Gt, col(0), int(0, DataType::Int64)), |row| {
         first.is_valid(row) && first.value(row) > 0
     });
+}
+
+/// Text that a row computes is measured, then written: with survivors only, and with all rows.
+#[test]
+fn new_text_of_any_length() {
+    let batch = data(1500);
+    let call = |function, arguments: Vec<Expr>| Expr::Call { function, arguments, data_type: DataType::Utf8 };
+    let outputs = || {
+        vec![
+            (call(Function::Upper, vec![col(4)]), Field::new("upper", DataType::Utf8, true)),
+            (call(Function::Concat { skips_nulls: true }, vec![col(4), col(5)]), Field::new("twice", DataType::Utf8, false)),
+            (call(Function::Reverse, vec![col(6)]), Field::new("reversed", DataType::Utf8, true)),
+            (col(0), Field::new("key", DataType::Int32, false)),
+        ]
+    };
+    let text =
+        |row: usize| batch.column(4).as_string::<i32>().is_valid(row).then(|| batch.column(4).as_string::<i32>().value(row));
+    let colours = cast(batch.column(6), &DataType::Utf8).unwrap();
+    let colour = |row: usize| colours.is_valid(row).then(|| colours.as_string::<i32>().value(row));
+    for filter in [None, Some(Expr::Column(3))] {
+        let kept: Vec<usize> = match &filter {
+            None => (0..batch.num_rows()).collect(),
+            Some(_) => {
+                let flags = batch.column(3).as_boolean();
+                (0..batch.num_rows()).filter(|row| flags.is_valid(*row) && flags.value(*row)).collect()
+            }
+        };
+        for options in profiles() {
+            let actual = select(&batch, filter.clone(), &outputs(), &options);
+            assert_eq!(actual.num_rows(), kept.len());
+            let column = |index: usize| actual.column(index).as_string::<i32>();
+            for (place, row) in kept.iter().enumerate() {
+                let upper = column(0).is_valid(place).then(|| column(0).value(place).to_owned());
+                assert_eq!(upper, text(*row).map(str::to_uppercase), "{:?} {row}", options.profile);
+                assert_eq!(column(1).value(place), text(*row).unwrap_or_default().repeat(2));
+                let reversed = column(2).is_valid(place).then(|| column(2).value(place).to_owned());
+                assert_eq!(reversed, colour(*row).map(|colour| colour.chars().rev().collect()));
+            }
+        }
+    }
 }

@@ -19,12 +19,12 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
-use crate::aggregate::lower_aggregate;
 use crate::exec::{DeviceIslandExec, HostExec, is_device};
 use crate::expr::{Reason, lower};
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::windows::{window_exprs, window_form};
+use crate::texts::{aggregate_has_device_form, has_device_form, output_has_device_form};
 
 /// Whether an operator computes: moves of rows between partitions, scans, sinks and EXPLAIN do not.
 pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -90,14 +90,13 @@ fn is_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
 pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         columns_have_device_form(filter.input())?;
-        lower(filter.predicate(), &filter.input().schema())?;
-        return Ok(());
+        return has_device_form(filter.predicate(), &filter.input().schema());
     }
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
         columns_have_device_form(projection.input())?;
         let schema = projection.input().schema();
         for output in projection.expr() {
-            lower(&output.expr, &schema)?;
+            output_has_device_form(&output.expr, &schema)?;
         }
         return columns_have_device_form(plan);
     }
@@ -117,7 +116,7 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         columns_have_device_form(sort.input())?;
         let schema = sort.input().schema();
         for key in sort.expr() {
-            lower(&key.expr, &schema)?;
+            has_device_form(&key.expr, &schema)?;
         }
         return Ok(());
     }
@@ -161,10 +160,10 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     columns_have_device_form(raw.input())?;
     let schema = raw.input().schema();
     for (key, _) in raw.group_expr().expr() {
-        lower(key, &schema)?;
+        has_device_form(key, &schema)?;
     }
     for (function, filter) in raw.aggr_expr().iter().zip(raw.filter_expr()) {
-        lower_aggregate(function, &function.expressions(), filter.as_ref(), &schema)?;
+        aggregate_has_device_form(function, filter.as_ref(), &schema)?;
     }
     Ok(())
 }

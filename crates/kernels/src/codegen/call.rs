@@ -23,12 +23,20 @@ impl RowWriter<'_> {
                 false => self.rounded(function, &value, places.first(), data_type),
             };
         }
-        let values = arguments.iter().map(|argument| self.eval(argument)).collect::<Result<Vec<_>>>()?;
+        let concatenates = matches!(function, Function::Concat { .. });
+        let eval = |argument| if concatenates { self.result(argument) } else { self.eval(argument) };
+        let values = arguments.iter().map(eval).collect::<Result<Vec<_>>>()?;
         match (function, &values[..]) {
             (Function::Nanvl, [left, right]) => return self.nanvl(left, right, data_type),
+            (Function::Concat { skips_nulls: true }, _) => return self.concatenated(function, &values, data_type),
+            (Function::ConcatWs, [separator, ..]) if !separator.is_null() => {
+                return self.concatenated(function, &values, data_type);
+            }
             (Function::Greatest | Function::Least, _) => return self.extreme(function, &values, data_type),
             _ => {}
         }
+        // DataFusion looks at constants first, whatever the rows hold.
+        let constant = arguments.iter().skip(1).all(|argument| matches!(argument, Expr::Literal(_)));
         // NULL where any argument is.
         if values.iter().any(Value::is_null) {
             return Ok(Value::null(data_type.clone(), ctype));
@@ -38,7 +46,21 @@ impl RowWriter<'_> {
             (Function::DateTrunc(granularity), [moment]) => self.date_trunc(granularity, moment, data_type),
             (Function::DateBin { months }, [moment, stride, origin]) => self.date_bin(months, moment, stride, origin, data_type),
             (Function::Shift, [moment, months, days, nanos]) => self.shift(moment, [months, days, nanos], data_type),
-            (_, [text, ..]) if text.ctype == CType::Str => self.text_function(function, &values, data_type),
+            (Function::Concat { .. }, _) => self.concatenated(function, &values, data_type),
+            (Function::Pad { left }, _) => self.padded(left, &values, constant, data_type),
+            (Function::Chr, [code]) => self.chr(code, data_type),
+            (
+                Function::Upper
+                | Function::Lower
+                | Function::InitCap
+                | Function::Replace
+                | Function::Repeat
+                | Function::Reverse
+                | Function::Overlay
+                | Function::Translate,
+                _,
+            ) => self.composed(function, &values, data_type),
+            (_, [text, ..]) if text.ctype == CType::Str => self.text_function(function, &values, constant, data_type),
             _ => self.math_function(function, &values, data_type),
         }
     }

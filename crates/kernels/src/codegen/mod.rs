@@ -30,6 +30,7 @@ mod call;
 mod cast;
 mod column;
 mod compare;
+mod compose;
 mod dates;
 mod decimal;
 mod intervals;

@@ -144,7 +144,7 @@ impl Params {
         match ctype {
             CType::I128 => self.need(Section::I128),
             CType::F32 | CType::F64 => self.need(Section::Float),
-            CType::Str => self.need(Section::Str),
+            CType::Str | CType::Text => self.need(Section::Str),
             _ => self.need(Section::Base),
         }
     }

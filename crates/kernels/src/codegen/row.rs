@@ -94,6 +94,17 @@ impl<'a> RowWriter<'a> {
     /// # Errors
     /// `Unsupported`, with a reason for users, where the expression has no device form.
     pub fn eval(&mut self, expr: &Expr) -> Result<Value> {
+        match (self.result(expr)?, expr) {
+            (Value { ctype: CType::Text, .. }, Expr::Call { function, .. }) => {
+                unsupported(format!("text of {} within another operation has no device form", function.name()))
+            }
+            (value, _) => Ok(value),
+        }
+    }
+
+    /// As [`eval`](Self::eval), for who writes the value to a column: it may be text that the row computes, which no
+    /// operation takes.
+    pub fn result(&mut self, expr: &Expr) -> Result<Value> {
         if let Some((_, value)) = self.scopes.iter().rev().flat_map(|scope| &scope.known).find(|(known, _)| known == expr) {
             return Ok(value.clone());
         }

@@ -12,7 +12,13 @@ use crate::function::Function;
 use crate::prelude::Section;
 
 impl RowWriter<'_> {
-    pub(super) fn text_function(&mut self, function: Function, arguments: &[Value], data_type: &DataType) -> Result<Value> {
+    pub(super) fn text_function(
+        &mut self,
+        function: Function,
+        arguments: &[Value],
+        constant: bool,
+        data_type: &DataType,
+    ) -> Result<Value> {
         let [text, others @ ..] = arguments else { return refuse_call(function, arguments) };
         let (texts, numbers) = match function {
             Function::Substring | Function::Left | Function::Right => (0, others.len()),
@@ -48,12 +54,12 @@ impl RowWriter<'_> {
                 (Section::Slice, format!("str_trim_of({s}, {}, {}, {})", set.code, i32::from(start), i32::from(end)))
             }
             (Function::SplitPart, [delimiter, n]) => {
-                self.fail_where(&[&format!("({} == 0)", n.code)], &valid);
+                self.fail_where(&[&format!("({} == 0)", n.code)], if constant { &None } else { &valid });
                 (Section::Slice, format!("str_part({s}, {}, {})", delimiter.code, n.code))
             }
             (Function::CharacterLength, []) => (Section::Characters, format!("str_characters({s})")),
             (Function::OctetLength, []) => (Section::Str, format!("{s}.len")),
-            (Function::BitLength, []) => (Section::Str, format!("({s}.len * 8)")),
+            (Function::BitLength, []) => (Section::Str, format!("((u64){s}.len * 8)")),
             (Function::Position, [other]) => (Section::Slice, format!("str_position({s}, {})", other.code)),
             (Function::StartsWith, [other]) => (Section::Find, format!("str_starts({s}, {})", other.code)),
             (Function::EndsWith, [other]) => (Section::Find, format!("str_ends({s}, {})", other.code)),
@@ -82,6 +88,7 @@ impl RowWriter<'_> {
     }
 }
 
-fn is_text(value: &Value) -> bool {
+/// Text, computed or not.
+pub(super) fn is_text(value: &Value) -> bool {
     matches!(value.data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }

@@ -23,6 +23,8 @@ pub enum CType {
     F64,
     /// Pointer to bytes in global memory, and length.
     Str,
+    /// Text that a row computes: a call that appends it to what `@` says, at `#`; see [`Value::measured`].
+    Text,
 }
 
 impl CType {
@@ -90,6 +92,7 @@ impl CType {
             CType::F32 => "f32",
             CType::F64 => "f64",
             CType::Str => "str",
+            CType::Text => "text",
         }
     }
 
@@ -101,7 +104,7 @@ impl CType {
         }
     }
 
-    /// Bytes of an element in memory, 0 for strings.
+    /// Bytes of an element in memory, 0 for text.
     pub const fn width(self) -> usize {
         match self {
             CType::Bool | CType::I8 | CType::U8 => 1,
@@ -109,13 +112,13 @@ impl CType {
             CType::I32 | CType::U32 | CType::F32 => 4,
             CType::I64 | CType::U64 | CType::F64 => 8,
             CType::I128 => 16,
-            CType::Str => 0,
+            CType::Str | CType::Text => 0,
         }
     }
 
     /// Integers, without Booleans.
     pub const fn is_integer(self) -> bool {
-        !matches!(self, CType::Bool | CType::F32 | CType::F64 | CType::Str)
+        !matches!(self, CType::Bool | CType::F32 | CType::F64 | CType::Str | CType::Text)
     }
 
     /// Floats.
@@ -180,6 +183,22 @@ impl Value {
     /// Validity as C: `1` where there is always a value.
     pub fn valid_code(&self) -> &str {
         self.valid.as_deref().unwrap_or("1")
+    }
+
+    /// Of text, C for the number of its bytes.
+    pub fn measured(&self) -> String {
+        match self.ctype {
+            CType::Text => self.code.replace('#', "(G u8 *)0").replace('@', "0"),
+            _ => format!("{}.len", self.code),
+        }
+    }
+
+    /// Of text, C that writes its bytes from a pointer on.
+    pub fn written(&self, to: &str) -> String {
+        match self.ctype {
+            CType::Text => format!("{};", self.code.replace('#', to).replace('@', "0")),
+            _ => format!("for (u32 i = 0; i < {0}.len; ++i) {to}[i] = {0}.p[i];", self.code),
+        }
     }
 
     /// Whether the value is always NULL.

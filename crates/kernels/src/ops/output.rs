@@ -43,7 +43,7 @@ impl Output {
             (DataType::FixedSizeBinary(width), _) => {
                 Layout::Bytes(u32::try_from(*width).map_err(|_| Error::Internal(format!("a width of {width}")))?)
             }
-            (_, CType::Str) => Layout::Offsets64,
+            (_, CType::Str | CType::Text) => Layout::Offsets64,
             (_, ctype) => Layout::Fixed(carrier(ctype)?),
         };
         let ty = ColumnType { data_type: data_type.clone(), nullable: value.valid.is_some(), layout, bounds: value.bounds };
@@ -117,7 +117,8 @@ impl Output {
             }
             Layout::Offsets64 => {
                 let values = writer.params().named(&self.values, "G i64 *RESTRICT");
-                let length = if known == "1" { format!("(i64){code}.len") } else { format!("{known} ? (i64){code}.len : 0") };
+                let length = value.measured();
+                let length = if known == "1" { format!("(i64){length}") } else { format!("{known} ? (i64){length} : 0") };
                 writer.push(&format!("{values}[({place}) + 1] = {length};"));
             }
             _ => {
@@ -137,10 +138,9 @@ impl Output {
     pub fn write_bytes(&self, writer: &mut RowWriter<'_>, value: &Value, place: &str) -> Result<()> {
         let offsets = writer.params().named(&self.values, "const G i64 *RESTRICT");
         let heap = writer.params().named("heap", "G u8 *RESTRICT");
-        let code = &value.code;
         writer.guarded(value.valid_code(), |writer| {
             writer.push(&format!("G u8 *to = {heap} + {offsets}[{place}];"));
-            writer.push(&format!("for (u32 i = 0; i < {code}.len; ++i) to[i] = {code}.p[i];"));
+            writer.push(&value.written("to"));
             Ok(())
         })
     }
@@ -212,6 +212,6 @@ pub(super) fn carrier(ctype: CType) -> Result<Carrier> {
         CType::U64 => Carrier::U64,
         CType::F32 => Carrier::F32,
         CType::F64 => Carrier::F64,
-        CType::Bool | CType::Str => return Err(Error::Internal(format!("{} has no carrier", ctype.name()))),
+        CType::Bool | CType::Str | CType::Text => return Err(Error::Internal(format!("{} has no carrier", ctype.name()))),
     })
 }

@@ -169,7 +169,7 @@ impl Rows for Select {
 
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         match &self.columns[output] {
-            Column::Written { expr, .. } => writer.eval(expr),
+            Column::Written { expr, .. } => writer.result(expr),
             Column::Pass(_) => Err(Error::Internal("a column that is passed on is not written".into())),
         }
     }
@@ -214,7 +214,7 @@ pub(super) fn plan(
         }
     }
     let mut params = Params::new();
-    let value = source.writer(options.profile, &mut params).eval(&expr)?;
+    let value = source.writer(options.profile, &mut params).result(&expr)?;
     Ok(Column::Written { output: Output::of(&value, field.data_type(), &name)?, expr, shares: None })
 }
 

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{self, UNITS, array};
-use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
+use crate::harness::{batch, check, lit};
 
 const PARTS: [DatePart; 16] = [
     DatePart::Year,
@@ -73,7 +73,7 @@ fn parts_of_every_kind_of_moment() {
         let parts = parts_of(&data_type);
         assert_eq!(parts.len(), if matches!(data_type, DataType::Time32(_) | DataType::Time64(_)) { 7 } else { 16 });
         for chunk in parts.chunks(8) {
-            check_in(&rows, &natural(&rows), chunk, &PROFILES);
+            check(&rows, chunk);
         }
     }
 }
@@ -184,7 +184,7 @@ fn moments_are_truncated() {
         let all = GRANULARITIES.map(|granularity| call(Function::DateTrunc(granularity), &data_type, &[]));
         let exprs: Vec<Expr> = all.into_iter().filter(|expr| supports(expr, &rows.schema()).is_ok()).collect();
         assert_eq!(exprs.len(), if matches!(data_type, DataType::Timestamp(..)) { 10 } else { 5 });
-        check_in(&rows, &natural(&rows), &exprs, &PROFILES);
+        check(&rows, &exprs);
         // What nanoseconds do not reach fails, row by row.
         let special = data::special(&data_type);
         for value in special {
@@ -243,7 +243,7 @@ fn moments_are_binned() {
             (i64::MAX, 5),
         ];
         let bins = strides.map(|(stride, origin)| call(Function::DateBin { months: false }, &data_type, &[stride, origin]));
-        check_in(&rows, &natural(&rows), &bins, &PROFILES);
+        check(&rows, &bins);
         if let DataType::Timestamp(..) = data_type {
             let strides = [
                 (1, 0),
@@ -255,7 +255,7 @@ fn moments_are_binned() {
                 (12, i64::MIN),
             ];
             let bins = strides.map(|(stride, origin)| call(Function::DateBin { months: true }, &data_type, &[stride, origin]));
-            check_in(&rows, &natural(&rows), &bins, &PROFILES);
+            check(&rows, &bins);
         }
     }
 }

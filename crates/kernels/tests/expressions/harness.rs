@@ -66,19 +66,22 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
     let (mut body, mut results, mut places, mut at) = (String::new(), Vec::new(), Vec::new(), 0);
     for (index, expr) in exprs.iter().enumerate() {
         let mut writer = RowWriter::new(types, profile, &mut params).with_names("row", &format!("e{index}_"));
-        let value = writer.eval(expr).unwrap_or_else(|error| panic!("{expr:?}: {error}"));
+        let value = writer.result(expr).unwrap_or_else(|error| panic!("{expr:?}: {error}"));
         let code = writer.statements();
         // An error word for each expression.
         body.push_str(&code.replace("A_MIN64(err,", &format!("A_MIN64(err + {index},")));
         body.push_str(&format!("    {out}[{at} + row] = {};\n", value.valid_code()));
         let values = (at + rows).next_multiple_of(16);
-        // What a NULL's slot holds is nobody's business, but it must not be read.
+        // What a NULL's slot holds is nobody's business, but it must not be read; that of a row that fails may not fit.
         let (c, width) = match value.ctype {
-            CType::Str => {
+            CType::Str | CType::Text => {
                 let copy = format!(
-                    "    if ({}) {{ G u8 *slot = {out} + {values} + row * {slot}; *(G u32 *)slot = {c}.len; for (u32 j = 0; j < {c}.len; ++j) slot[{SLOT_HEAD} + j] = {c}.p[j]; }}\n",
+                    "    if ({}) {{ G u8 *slot = {out} + {values} + row * {slot}; *(G u32 *)slot = (u32){}; slot += {SLOT_HEAD}; if ({} <= {}) {{ {} }} }}\n",
                     value.valid_code(),
-                    c = value.code,
+                    value.measured(),
+                    value.measured(),
+                    slot - SLOT_HEAD,
+                    value.written("slot"),
                 );
                 (copy, slot)
             }
@@ -132,9 +135,9 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
                 return LiteralValue::Null;
             }
             assert_eq!(bytes[valid + row], 1, "validity is 0 or 1");
-            if *ctype == CType::Str {
+            if matches!(ctype, CType::Str | CType::Text) {
                 let at = first + row * slot;
-                let len = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+                let len = (u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize).min(slot - SLOT_HEAD);
                 return LiteralValue::Bytes(bytes[at + SLOT_HEAD..at + SLOT_HEAD + len].to_vec());
             }
             let at = first + row * ctype.width();
@@ -221,8 +224,11 @@ pub fn check_in(batch: &RecordBatch, types: &[ColumnType], exprs: &[Expr], profi
     for expr in exprs {
         expected.push(host::rows(expr, batch));
     }
+    let text = |outcome: &Outcome| if let Outcome::Value(LiteralValue::Bytes(bytes)) = outcome { bytes.len() } else { 0 };
+    // With room for what is too long.
+    let longest = 5000 + 2 * expected.iter().flatten().map(text).max().unwrap_or_default();
     for profile in profiles {
-        let computed = evaluate(&device, types, exprs, 5000, *profile);
+        let computed = evaluate(&device, types, exprs, longest, *profile);
         for ((expr, expected), computed) in exprs.iter().zip(&expected).zip(&computed) {
             compare(batch, expr, expected, computed, *profile);
         }

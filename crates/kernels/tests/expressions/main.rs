@@ -4,6 +4,7 @@
 
 mod casts;
 mod columns;
+mod compose;
 mod data;
 mod dates;
 mod floats;

@@ -81,6 +81,61 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             text(part.unwrap_or_default().into())
         }
         (Function::Greatest | Function::Least, _) => Some(extreme(function, arguments)),
+        (Function::Upper, _) => text(texts(0).to_uppercase()),
+        (Function::Lower, _) => text(texts(0).to_lowercase()),
+        (Function::InitCap, _) => {
+            let (mut result, mut inside) = (String::new(), false);
+            for c in characters(0) {
+                if inside {
+                    result.extend(c.to_lowercase())
+                } else {
+                    result.extend(c.to_uppercase())
+                }
+                inside = c.is_alphanumeric();
+            }
+            text(result)
+        }
+        (Function::Concat { .. }, _) => text((0..row.len()).map(texts).collect()),
+        (Function::ConcatWs, _) => text((1..row.len()).map(texts).collect::<Vec<String>>().join(&texts(0))),
+        (Function::Replace, _) => text(if texts(1).is_empty() { texts(0) } else { texts(0).replace(&texts(1), &texts(2)) }),
+        (Function::Repeat, _) => {
+            let count = number(1).max(0);
+            if count * texts(0).len() as i128 > i32::MAX.into() {
+                return None;
+            }
+            text(texts(0).repeat(if texts(0).is_empty() { 0 } else { count as usize }))
+        }
+        (Function::Pad { left }, n) => {
+            if number(1) > i32::MAX.into() {
+                return None;
+            }
+            let (own, wanted) = (characters(0), number(1).max(0) as usize);
+            let fill = if n == 3 { characters(2) } else { vec![' '] };
+            let missing = wanted.saturating_sub(own.len());
+            let padding: String = fill.iter().cycle().take(missing).collect();
+            let own: String = own.iter().take(wanted).collect();
+            text(if left { padding + &own } else { own + &padding })
+        }
+        (Function::Reverse, _) => text(texts(0).chars().rev().collect()),
+        (Function::Chr, _) => text(char::from_u32(u32::try_from(number(0)).ok()?)?.to_string()),
+        (Function::Overlay, n) => {
+            let (own, other, start) = (characters(0), characters(1), number(2));
+            let count = if n == 4 { number(3) } else { other.len() as i128 };
+            if start < 1 {
+                return None;
+            }
+            let place = |place: i128| place.clamp(0, own.len() as i128) as usize;
+            let rest = &own[place(start - 1 + count)..];
+            text(own[..place(start - 1)].iter().chain(&other).chain(rest).collect())
+        }
+        (Function::Translate, _) => {
+            let (from, to) = (characters(1), characters(2));
+            let other = |c: char| match from.iter().position(|known| *known == c) {
+                Some(place) => to.get(place).copied(),
+                None => Some(c),
+            };
+            text(characters(0).into_iter().filter_map(other).collect())
+        }
         (function, _) if arguments[0].data_type().is_numeric() => Some(array(number_function(function, arguments, data_type)?)),
         (Function::CharacterLength, _) => count(characters(0).len()),
         (Function::OctetLength, _) => count(texts(0).len()),
@@ -207,6 +262,13 @@ pub fn call_with_null(function: Function, arguments: &[ArrayRef], data_type: &Da
         Function::Greatest | Function::Least => {
             let some: Vec<ArrayRef> = arguments.iter().filter(|argument| !is_null(argument)).cloned().collect();
             if some.is_empty() { Arc::clone(&arguments[0]) } else { extreme(function, &some) }
+        }
+        Function::Concat { skips_nulls: true } | Function::ConcatWs => {
+            if function == Function::ConcatWs && is_null(&arguments[0]) {
+                return data::array(data_type, &[LiteralValue::Null]);
+            }
+            let some: Vec<ArrayRef> = arguments.iter().filter(|argument| !is_null(argument)).cloned().collect();
+            call(function, &some, data_type).unwrap()
         }
         Function::Nanvl if !nan(&arguments[0]) => Arc::clone(&arguments[0]),
         _ => data::array(data_type, &[LiteralValue::Null]),

@@ -11,7 +11,7 @@ use kernels::function::Function;
 use kernels::support::supports;
 
 use crate::data::{self, array, pairs_of};
-use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
+use crate::harness::{PROFILES, batch, check, check_in, evaluate, lit, natural, upload};
 
 /// One, two, three and four bytes to a character, in every order, and what the functions look for.
 const TEXTS: [&str; 30] = [
@@ -121,7 +121,7 @@ fn slices_by_constants_in_every_layout() {
             exprs.push(of(Function::SplitPart, vec![lit(&value_type, text("")), int(n)]));
         }
         for chunk in exprs.chunks(8) {
-            check_in(&rows, &natural(&rows), chunk, &PROFILES);
+            check(&rows, chunk);
         }
     }
 }
@@ -149,7 +149,7 @@ fn numbers_and_truths_in_every_layout() {
             exprs.push(of(Function::Contains, other(), &DataType::Boolean));
         }
         for chunk in exprs.chunks(8) {
-            check_in(&rows, &natural(&rows), chunk, &PROFILES);
+            check(&rows, chunk);
         }
     }
 }
@@ -254,4 +254,18 @@ fn what_is_no_text_is_refused() {
     let rows = batch(vec![array(&DataType::Binary, &[text("a")])]);
     let expr = call(Function::Left, vec![Expr::Column(0), int(1)], &DataType::Binary);
     assert_eq!(supports(&expr, &rows.schema()).unwrap_err(), "left(Binary, Int64) has no device form");
+}
+
+/// DataFusion looks at the constants of these before it looks at a row.
+#[test]
+fn constants_fail_for_nulls_too() {
+    let data_type = DataType::Utf8;
+    let rows = batch(vec![array(&data_type, &[LiteralValue::Null])]);
+    let split = |n| call(Function::SplitPart, vec![Expr::Column(0), lit(&data_type, text(",")), int(n)], &data_type);
+    let pad = |n| call(Function::Pad { left: true }, vec![Expr::Column(0), int(n)], &data_type);
+    let exprs = [split(0), split(1), pad(1 << 31), pad(1)];
+    let device = upload(&rows, &natural(&rows));
+    let computed = evaluate(&device, &natural(&rows), &exprs, 64, Profile::Cpu);
+    let failed: Vec<Option<u64>> = computed.iter().map(|computed| computed.failed).collect();
+    assert_eq!(failed, [Some(0), None, Some(0), None]);
 }

@@ -10,9 +10,10 @@ use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUni
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
+use kernels::function::{self, Function, Granularity};
 use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Take};
 use kernels::ops::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
-use kernels::support::{supports, supports_aggregate, supports_cast};
+use kernels::support::{supports, supports_aggregate, supports_cast, supports_output};
 
 /// A program as it is compiled.
 pub struct Sample {
@@ -93,6 +94,63 @@ pub fn types() -> Vec<DataType> {
         dictionary(UInt16, Decimal128(15, 2)),
         Null,
     ]
+}
+
+/// Calls of every function, as far as one has this type.
+fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
+    use Function::*;
+    let int = |number: i128| Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(number) });
+    let text = |text: &str| Expr::Literal(Literal { data_type: value.clone(), value: LiteralValue::Bytes(text.into()) });
+    let call = |function, arguments, data_type: &DataType| Expr::Call { function, arguments, data_type: data_type.clone() };
+    let (a, b) = (|| a.clone(), || b.clone());
+    let number = if *value == DataType::LargeUtf8 { DataType::Int64 } else { DataType::Int32 };
+    let truth = DataType::Boolean;
+    let mut all = vec![
+        call(Substring, vec![a(), int(2), int(3)], value),
+        call(Left, vec![a(), int(3)], value),
+        call(Right, vec![a(), int(3)], value),
+        call(Trim { start: true, end: true }, vec![a(), b()], value),
+        call(SplitPart, vec![a(), text(","), int(-2)], value),
+        call(Position, vec![a(), b()], &number),
+        call(StartsWith, vec![a(), b()], &truth),
+        call(EndsWith, vec![a(), b()], &truth),
+        call(Contains, vec![a(), b()], &truth),
+        call(Replace, vec![a(), b(), text("x")], value),
+        call(Translate, vec![a(), b(), text("x")], value),
+        call(Repeat, vec![a(), int(3)], value),
+        call(Pad { left: true }, vec![a(), int(9), b()], value),
+        call(Overlay, vec![a(), b(), int(2)], value),
+        call(Concat { skips_nulls: true }, vec![a(), text("-"), b()], value),
+        call(Concat { skips_nulls: false }, vec![call(Upper, vec![a()], value), b()], value),
+        call(ConcatWs, vec![text(","), a(), b()], value),
+        call(Round, vec![a(), int(-1)], value),
+        call(Round, vec![a(), int(1)], value),
+        call(Trunc, vec![a(), int(1)], value),
+        call(Gcd, vec![a(), b()], value),
+        call(Lcm, vec![a(), b()], value),
+        call(Nanvl, vec![a(), b()], value),
+        call(Greatest, vec![a(), b()], value),
+        call(Least, vec![a(), b(), a()], value),
+        call(IsNan, vec![a()], &truth),
+        call(IsZero, vec![a()], &truth),
+        call(Chr, vec![a()], &DataType::Utf8),
+        call(DateBin { months: false }, vec![a(), int(900_000_000_000), int(0)], value),
+        call(DateBin { months: true }, vec![a(), int(3), int(0)], value),
+        call(Shift, vec![a(), int(1), int(-2), int(3)], value),
+    ];
+    all.extend([CharacterLength, OctetLength, BitLength, Ascii].map(|function| call(function, vec![a()], &number)));
+    let same = [Upper, Lower, InitCap, Reverse, Abs, Floor, Ceil, Round, Trunc, Sqrt, Signum, Degrees, Radians, Factorial];
+    all.extend(same.map(|function| call(function, vec![a()], value)));
+    for part in ["year", "isoyear", "week", "doy", "dow", "month", "hour", "second", "ms"] {
+        let part = function::DatePart::parse(part).unwrap();
+        all.push(call(Function::DatePart(part), vec![a()], &DataType::Int32));
+    }
+    all.push(call(Function::DatePart(function::DatePart::Nanosecond), vec![a()], &DataType::Int64));
+    all.push(call(Function::DatePart(function::DatePart::Epoch), vec![a()], &DataType::Float64));
+    for granularity in ["second", "hour", "week", "month", "quarter", "year"] {
+        all.push(call(DateTrunc(Granularity::parse(granularity).unwrap()), vec![a()], value));
+    }
+    all
 }
 
 struct Sampler {
@@ -180,7 +238,8 @@ impl Sampler {
             exprs.extend([Some(true), Some(false), None].map(|truth| Expr::IsTruth(a.clone().into(), truth)));
         }
         exprs.extend(arithmetic(value, &a, &b));
-        exprs.retain(|expr| supports(expr, &input.schema).is_ok());
+        exprs.extend(calls(value, &a, &b));
+        exprs.retain(|expr| supports_output(expr, &input.schema).is_ok());
         for chunk in exprs.chunks(OUTPUTS) {
             self.select(&format!("select {data_type}"), &input, chunk.to_vec());
         }

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Texts that expressions compute within themselves, such as the one in `lower(s) = 'x'`.
+//!
+//! Kernels write new text to columns only, so such a text becomes a column behind those that are there, and the
+//! expression one over all of them. A text that may fail stays where it is: rows that do not need it must not fail.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::common::Result;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
+use datafusion::physical_expr::utils::collect_columns;
+
+use crate::aggregate::lower_aggregate;
+use crate::expr::{Reason, computes_text, lower, lower_output, may_fail};
+
+/// Columns of texts behind those of a schema.
+pub(crate) struct Texts {
+    /// The schema with the columns of the texts.
+    pub schema: SchemaRef,
+    /// Each over the columns before its own.
+    texts: Vec<Arc<dyn PhysicalExpr>>,
+    /// Columns that are no texts.
+    columns: usize,
+}
+
+impl Texts {
+    /// None yet.
+    pub fn behind(schema: &SchemaRef) -> Texts {
+        Texts { schema: Arc::clone(schema), texts: Vec::new(), columns: schema.fields().len() }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// The expression over columns, also where it is a text itself.
+    pub fn lift(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let expr = self.lift_within(expr)?;
+        let may_be_text = expr.downcast_ref::<ScalarFunctionExpr>().is_some() || concatenates(&expr);
+        if !may_be_text || !computes_text(&expr, &self.schema) || may_fail(&expr, &self.schema) {
+            return Ok(expr);
+        }
+        let known = self.texts.iter().position(|text| text == &expr);
+        let index = self.columns + known.unwrap_or(self.texts.len());
+        if known.is_none() {
+            let name = format!("text {}", self.texts.len());
+            let field = Field::new(name, expr.data_type(&self.schema)?, expr.nullable(&self.schema)?);
+            let fields = self.schema.fields().iter().cloned().chain([Arc::new(field)]);
+            self.schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+            self.texts.push(expr);
+        }
+        Ok(Arc::new(Column::new(self.schema.field(index).name(), index)))
+    }
+
+    /// As [`lift`](Self::lift) for an output of a projection, which may be new text itself.
+    pub fn lift_within(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let children = expr.children();
+        // Concatenation is one text after the other, whatever they are.
+        let inner = concatenates(expr);
+        let lift = |child: &Arc<dyn PhysicalExpr>| if inner { self.lift_within(child) } else { self.lift(child) };
+        let lifted = children.iter().copied().map(lift).collect::<Result<Vec<_>>>()?;
+        match children.iter().zip(&lifted).all(|(child, lifted)| Arc::ptr_eq(child, lifted)) {
+            true => Ok(Arc::clone(expr)),
+            false => Arc::clone(expr).with_new_children(lifted),
+        }
+    }
+
+    /// The texts in steps, of which each is over the columns that are there before it.
+    pub fn steps(&self) -> Vec<&[Arc<dyn PhysicalExpr>]> {
+        let (mut steps, mut from) = (Vec::new(), 0);
+        for (index, text) in self.texts.iter().enumerate() {
+            if collect_columns(text).iter().any(|column| column.index() >= self.columns + from) {
+                steps.push(&self.texts[from..index]);
+                from = index;
+            }
+        }
+        steps.push(&self.texts[from..]);
+        steps
+    }
+
+    /// Checks that the texts have a device form.
+    fn check(&self) -> Result<(), Reason> {
+        self.texts.iter().try_for_each(|text| lower_output(text, &self.schema).map(|_| ()))
+    }
+}
+
+fn concatenates(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    expr.downcast_ref::<BinaryExpr>().is_some_and(|binary| *binary.op() == Operator::StringConcat)
+}
+
+/// Whether an expression has a device form, with the texts within it as columns.
+pub(crate) fn has_device_form(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Result<(), Reason> {
+    let mut texts = Texts::behind(schema);
+    let lifted = texts.lift(expr).map_err(|error| error.to_string())?;
+    texts.check()?;
+    lower(&lifted, &texts.schema).map(|_| ())
+}
+
+/// As [`has_device_form`] for an output of a projection.
+pub(crate) fn output_has_device_form(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Result<(), Reason> {
+    let mut texts = Texts::behind(schema);
+    let lifted = texts.lift_within(expr).map_err(|error| error.to_string())?;
+    texts.check()?;
+    lower_output(&lifted, &texts.schema).map(|_| ())
+}
+
+/// As [`has_device_form`] for an aggregate.
+pub(crate) fn aggregate_has_device_form(
+    function: &AggregateFunctionExpr,
+    filter: Option<&Arc<dyn PhysicalExpr>>,
+    schema: &SchemaRef,
+) -> Result<(), Reason> {
+    let mut texts = Texts::behind(schema);
+    let arguments = function.expressions();
+    let arguments = arguments.iter().map(|argument| texts.lift(argument)).collect::<Result<Vec<_>>>();
+    let arguments = arguments.map_err(|error| error.to_string())?;
+    let filter = filter.map(|filter| texts.lift(filter)).transpose().map_err(|error| error.to_string())?;
+    texts.check()?;
+    lower_aggregate(function, &arguments, filter.as_ref(), &texts.schema).map(|_| ())
+}

@@ -1,0 +1,78 @@
+/* Text that a row computes. Each function appends to the `n` bytes before it, and gives their number with its own; where `to`
+   is 0 it only counts. */
+FN u64 text_byte(G u8 *to, u64 n, u32 c) {
+  if (to) to[n] = (u8)c;
+  return n + 1;
+}
+FN u64 text_of(G u8 *to, u64 n, str s) {
+  if (to)
+    for (u32 i = 0; i < s.len; ++i) to[n + i] = s.p[i];
+  return n + s.len;
+}
+/* A character by its code. */
+FN u64 text_code(G u8 *to, u64 n, u32 code) {
+  if (code < 0x80) return text_byte(to, n, code);
+  if (code < 0x800) return text_byte(to, text_byte(to, n, 0xc0 | code >> 6), 0x80 | (code & 0x3f));
+  if (code < 0x10000) n = text_byte(to, n, 0xe0 | code >> 12);
+  else n = text_byte(to, text_byte(to, n, 0xf0 | code >> 18), 0x80 | (code >> 12 & 0x3f));
+  return text_byte(to, text_byte(to, n, 0x80 | (code >> 6 & 0x3f)), 0x80 | (code & 0x3f));
+}
+COLD_FN u64 text_replace(G u8 *to, u64 n, str s, str from, str with) {
+  u32 i = 0;
+  while (from.len) {
+    u32 at = str_find(s, from, i);
+    if (at == NOT_FOUND) break;
+    n = text_of(to, text_of(to, n, str_slice(s, i, at)), with);
+    i = at + from.len;
+  }
+  return text_of(to, n, str_slice(s, i, s.len));
+}
+COLD_FN u64 text_repeat(G u8 *to, u64 n, str s, i64 count) {
+  if (count <= 0) return n;
+  if (to)
+    for (i64 k = 0; k < count; ++k) text_of(to, n + (u64)k * s.len, s);
+  return n + (u64)count * s.len;
+}
+/* As many characters of the fill, again and again, as there are fewer than `count` in the text; of more the first ones. */
+COLD_FN u64 text_pad(G u8 *to, u64 n, str s, i64 count, str fill, i32 left) {
+  u64 wanted = count < 0 ? 0 : (u64)count, known = str_characters(s);
+  if (known >= wanted) return text_of(to, n, str_slice(s, 0, str_skip(s, 0, wanted)));
+  if (!left) n = text_of(to, n, s);
+  if (fill.len) {
+    u64 missing = wanted - known, all = str_characters(fill);
+    n = text_repeat(to, n, fill, (i64)(missing / all));
+    n = text_of(to, n, str_slice(fill, 0, str_skip(fill, 0, missing % all)));
+  }
+  return left ? text_of(to, n, s) : n;
+}
+COLD_FN u64 text_reverse(G u8 *to, u64 n, str s) {
+  for (u32 end = s.len; end > 0;) {
+    u32 from = str_previous(s, end);
+    n = text_of(to, n, str_slice(s, from, end));
+    end = from;
+  }
+  return n;
+}
+/* Characters of one set as those at the same place of another, or as nothing where that has fewer. */
+COLD_FN u64 text_translate(G u8 *to, u64 n, str s, str from, str with) {
+  for (u32 i = 0; i < s.len;) {
+    u32 next = str_next(s, i);
+    str c = str_slice(s, i, next);
+    u32 at = str_find(from, c, 0);
+    if (at == NOT_FOUND) {
+      n = text_of(to, n, c);
+    } else {
+      u32 first = str_skip(with, 0, str_characters(str_make(from.p, at)));
+      if (first < with.len) n = text_of(to, n, str_slice(with, first, str_next(with, first)));
+    }
+    i = next;
+  }
+  return n;
+}
+/* `count` characters from the character `start` on, of which the first is 1, as another text. */
+COLD_FN u64 text_overlay(G u8 *to, u64 n, str s, str with, i64 start, i64 count) {
+  i64 from = start - 1, end = count > LAST_I64 - from ? LAST_I64 : from + count;
+  n = text_of(to, n, str_slice(s, 0, str_skip(s, 0, (u64)from)));
+  n = text_of(to, n, with);
+  return text_of(to, n, str_slice(s, str_skip(s, 0, end < 0 ? 0 : (u64)end), s.len));
+}

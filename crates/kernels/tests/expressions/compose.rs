@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Functions whose result is new text.
+
+use arrow::datatypes::DataType;
+use kernels::expr::{CompareOp, Expr, LiteralValue};
+use kernels::function::Function;
+use kernels::support::{can_fail, computes_text, supports, supports_output};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::data::{self, array, pairs_of};
+use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
+use crate::text::{call, laid_out, layouts, text, texts};
+
+const CASES: [Function; 4] = [Function::Upper, Function::Lower, Function::InitCap, Function::Reverse];
+const CONCAT: Function = Function::Concat { skips_nulls: true };
+const STRICT: Function = Function::Concat { skips_nulls: false };
+
+fn int(value: i64) -> Expr {
+    lit(&DataType::Int64, LiteralValue::Int(value.into()))
+}
+
+#[test]
+fn cases_in_every_layout() {
+    for layout in layouts() {
+        let value_type = kernels::expr::value_type(&layout).clone();
+        let rows = batch(vec![laid_out(&layout, &texts())]);
+        let exprs = CASES.map(|function| call(function, vec![Expr::Column(0)], &value_type));
+        check_in(&rows, &natural(&rows), &exprs, &PROFILES);
+    }
+}
+
+/// Every character, alone and within a word.
+#[test]
+fn cases_of_every_character() {
+    let all: Vec<char> = ('\0'..=char::MAX).collect();
+    let values: Vec<LiteralValue> = all
+        .chunks(64)
+        .map(|chunk| {
+            text(&chunk.iter().flat_map(|c| [*c, 'a', *c, ' ', *c, 'Σ', *c, ' ', 'A', *c, 'Σ', ' ']).collect::<String>())
+        })
+        .collect();
+    for chunk in values.chunks(4096) {
+        let rows = batch(vec![array(&DataType::Utf8View, chunk)]);
+        check(&rows, &CASES.map(|function| call(function, vec![Expr::Column(0)], &DataType::Utf8View)));
+    }
+}
+
+#[test]
+fn sigmas_end_words_as_rusts_do() {
+    let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    println!("DEVICEFUSION_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let letters = ["Σ", "Σ", "σ", "A", "a", "İ", "'", "\u{301}", ".", " ", "ß", "ﬃ", "日", "\u{ad}", "1"];
+    let mut word = || (0..random.random_range(0..8)).map(|_| letters[random.random_range(0..letters.len())]).collect::<String>();
+    let values: Vec<LiteralValue> = (0..4000).map(|_| text(&word())).collect();
+    let rows = batch(vec![array(&DataType::Utf8, &values)]);
+    check(&rows, &CASES.map(|function| call(function, vec![Expr::Column(0)], &DataType::Utf8)));
+}
+
+#[test]
+fn texts_of_constants_and_columns() {
+    for (nth, layout) in layouts().into_iter().enumerate() {
+        let value_type = kernels::expr::value_type(&layout).clone();
+        let rows = batch(vec![laid_out(&layout, &texts())]);
+        let literal = |word: &str| lit(&value_type, text(word));
+        let null = || lit(&value_type, LiteralValue::Null);
+        let of = |function, others: Vec<Expr>| call(function, [vec![Expr::Column(0)], others].concat(), &value_type);
+        let mut exprs = vec![
+            of(CONCAT, vec![literal("é"), null(), Expr::Column(0)]),
+            of(STRICT, vec![literal("é"), Expr::Column(0)]),
+            of(STRICT, vec![null()]),
+            call(CONCAT, vec![null()], &value_type),
+            call(Function::ConcatWs, vec![literal(", "), Expr::Column(0), null(), literal("a"), Expr::Column(0)], &value_type),
+            call(Function::ConcatWs, vec![Expr::Column(0), literal("a"), literal("b")], &value_type),
+            call(Function::ConcatWs, vec![null(), literal("a"), literal("b")], &value_type),
+            of(Function::Translate, vec![literal("a日 .x"), literal("é.")]),
+            of(Function::Overlay, vec![literal("é日"), int(2)]),
+            of(Function::Overlay, vec![literal(""), int(1), int(3)]),
+            of(Function::Overlay, vec![literal("xyz"), int(3), int(-2)]),
+        ];
+        for (from, to) in
+            [("a", "b"), ("a", "日本"), ("é", ""), ("", "x"), ("aa", "a"), (".", ".."), (" ", ""), ("requests", "R")]
+        {
+            exprs.push(of(Function::Replace, vec![literal(from), literal(to)]));
+        }
+        for count in [-1, 0, 1, 3] {
+            exprs.push(of(Function::Repeat, vec![int(count)]));
+        }
+        for (count, fill) in [(-1, "x"), (0, "x"), (3, ""), (5, "é日"), (20, "abc"), (40, "🦀")] {
+            exprs.push(of(Function::Pad { left: true }, vec![int(count), literal(fill)]));
+            exprs.push(of(Function::Pad { left: false }, vec![int(count), literal(fill)]));
+        }
+        exprs.push(of(Function::Pad { left: true }, vec![int(7)]));
+        // A third of them for each layout: rows' code is the same but for the load.
+        let some: Vec<Expr> = exprs.into_iter().skip(nth % 3).step_by(3).collect();
+        for chunk in some.chunks(8) {
+            check(&rows, chunk);
+        }
+    }
+}
+
+#[test]
+fn arguments_of_two_columns() {
+    let numbers: Vec<LiteralValue> = [i64::MIN, -7, -1, 0, 1, 2, 5, 30].map(|n| LiteralValue::Int(n.into())).to_vec();
+    for data_type in data::strings() {
+        let (left, right) = pairs_of(&data_type, &texts(), &data_type, &texts());
+        let (a, b) = (Expr::Column(0), Expr::Column(1));
+        let exprs = [
+            call(CONCAT, vec![a.clone(), b.clone()], &data_type),
+            call(STRICT, vec![a.clone(), b.clone()], &data_type),
+            call(Function::ConcatWs, vec![a.clone(), b.clone(), a.clone(), b.clone()], &data_type),
+            call(Function::Replace, vec![a.clone(), b.clone(), lit(&data_type, text("-"))], &data_type),
+            call(Function::Translate, vec![a.clone(), b.clone(), lit(&data_type, text("é1"))], &data_type),
+            call(Function::Pad { left: false }, vec![a.clone(), int(9), b.clone()], &data_type),
+        ];
+        check(&batch(vec![left, right]), &exprs);
+        let (left, right) = pairs_of(&data_type, &texts(), &DataType::Int64, &numbers);
+        let exprs = [
+            call(Function::Repeat, vec![a.clone(), b.clone()], &data_type),
+            call(Function::Pad { left: true }, vec![a.clone(), b.clone()], &data_type),
+            call(Function::Pad { left: false }, vec![a.clone(), b.clone(), lit(&data_type, text("é-"))], &data_type),
+            call(Function::Overlay, vec![a.clone(), lit(&data_type, text("é")), int(2), b.clone()], &data_type),
+        ];
+        check(&batch(vec![left, right]), &exprs);
+    }
+}
+
+#[test]
+fn what_cannot_be_fails() {
+    let data_type = DataType::Utf8;
+    for number in [i64::MIN, -1, 0, 1, 65, 0xd7ff, 0xd800, 0xdfff, 0xe000, 0x10_ffff, 0x11_0000, 1 << 31, i64::MAX] {
+        let number = array(&DataType::Int64, &[LiteralValue::Int(number.into()), LiteralValue::Null]);
+        let rows = batch(vec![array(&data_type, &[text("ab"), text("ab")]), number]);
+        let (a, b) = (Expr::Column(0), Expr::Column(1));
+        let mut exprs = vec![
+            call(Function::Chr, vec![b.clone()], &data_type),
+            call(Function::Overlay, vec![a.clone(), a.clone(), b.clone()], &data_type),
+        ];
+        // Those that are fine are too long to be compared.
+        let long = |number: &LiteralValue| matches!(number, LiteralValue::Int(70_000..=0x7fff_ffff));
+        if !long(&crate::harness::values(rows.column(1))[0]) {
+            exprs.push(call(Function::Repeat, vec![a.clone(), b.clone()], &data_type));
+            exprs.push(call(Function::Pad { left: true }, vec![a.clone(), b.clone()], &data_type));
+        }
+        check(&rows, &exprs);
+    }
+}
+
+#[test]
+fn new_text_is_an_output_and_no_operand() {
+    let rows = batch(vec![array(&DataType::Utf8, &[text("a")])]);
+    let schema = rows.schema();
+    let upper = call(Function::Upper, vec![Expr::Column(0)], &DataType::Utf8);
+    assert!(supports_output(&upper, &schema).is_ok());
+    assert!(computes_text(&upper, &schema) && !computes_text(&Expr::Column(0), &schema));
+    let repeat = call(Function::Repeat, vec![Expr::Column(0), int(3)], &DataType::Utf8);
+    assert!(computes_text(&repeat, &schema) && can_fail(&repeat, &schema) && !can_fail(&upper, &schema));
+    let reason = "text of upper within another operation has no device form";
+    assert_eq!(supports(&upper, &schema).unwrap_err(), reason);
+    let compared = Expr::Compare { op: CompareOp::Eq, left: upper.clone().into(), right: Expr::Column(0).into() };
+    assert_eq!(supports_output(&compared, &schema).unwrap_err(), reason);
+    let lower = call(Function::Lower, vec![upper.clone()], &DataType::Utf8);
+    assert_eq!(supports_output(&lower, &schema).unwrap_err(), reason);
+    // Concatenation is one text after the other, whatever they are.
+    let both = call(STRICT, vec![upper.clone(), lit(&DataType::Utf8, text("-")), upper], &DataType::Utf8);
+    assert!(supports_output(&both, &schema).is_ok());
+    check(&rows, &[both]);
+}
