@@ -164,11 +164,11 @@ pub(crate) fn number(value: i64) -> Expr {
     Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(value.into()) })
 }
 
+/// What an argument names, and the other arguments.
+type Part<'a> = (&'a str, &'a [Arc<dyn PhysicalExpr>]);
+
 /// The first argument, which is part of the kernel and must be a constant, and the others.
-fn constant_text<'a>(
-    name: &str,
-    arguments: &'a [Arc<dyn PhysicalExpr>],
-) -> Result<(&'a str, &'a [Arc<dyn PhysicalExpr>]), Reason> {
+fn constant_text<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>]) -> Result<Part<'a>, Reason> {
     let constant = arguments.split_first().and_then(|(first, others)| {
         let text = first.downcast_ref::<Constant>()?.value().try_as_str().flatten()?;
         Some((text, others))

@@ -511,6 +511,9 @@ fn over_columns(expr: &Arc<dyn PhysicalExpr>, columns: &[Arc<dyn PhysicalExpr>])
     Ok(rewritten.data)
 }
 
+/// A pipeline with texts as columns, expressions over them, and the schema of all its columns.
+type Lifted = (Pipeline, Vec<Arc<dyn PhysicalExpr>>, SchemaRef);
+
 impl Pipeline {
     fn of(source: Stage) -> Pipeline {
         Pipeline { source, joins: Vec::new(), predicates: Vec::new(), outputs: None, top: None }
@@ -536,13 +539,7 @@ impl Pipeline {
 
     /// The pipeline with the texts within expressions over its output, of `schema`, as columns behind the others; these
     /// expressions over all of them, and the schema of all. An expression that `stays` may be a text itself.
-    fn with_texts(
-        self,
-        schema: &SchemaRef,
-        exprs: &[Arc<dyn PhysicalExpr>],
-        stays: bool,
-        profile: Profile,
-    ) -> Result<(Pipeline, Vec<Arc<dyn PhysicalExpr>>, SchemaRef)> {
+    fn with_texts(self, schema: &SchemaRef, exprs: &[Arc<dyn PhysicalExpr>], stays: bool, profile: Profile) -> Result<Lifted> {
         let mut texts = Texts::behind(schema);
         let lift = |expr| if stays { texts.lift_within(expr) } else { texts.lift(expr) };
         let lifted = exprs.iter().map(lift).collect::<Result<Vec<_>>>()?;
