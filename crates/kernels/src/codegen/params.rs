@@ -266,6 +266,8 @@ impl Params {
             LiteralValue::Bytes(bytes) if ctype == CType::Str => self.text(bytes)?,
             LiteralValue::Bytes(_) => return Err(mismatch(literal)),
         };
+        // A class may reach beyond the type.
+        let bounds = bounds.zip(ctype.range()).map(|((low, high), (least, most))| (low.max(least), high.min(most)));
         Ok(Value { data_type, ctype, code, valid: None, bounds })
     }
 

@@ -207,8 +207,9 @@ impl RowWriter<'_> {
                 (Section::FormatDecimal, format!("format_decimal(#, {}, {precision}u, {scale})", value.to_ctype(CType::I128)))
             }
             Date32 => {
-                let seconds =
-                    Value { data_type: Int64, ctype: CType::I64, code: format!("((i64){code} * 86400)"), ..value.clone() };
+                let bounds = value.bounds.map(|(first, last)| (first * 86_400, last * 86_400));
+                let ticks = format!("((i64){code} * 86400)");
+                let seconds = Value { data_type: Int64, ctype: CType::I64, code: ticks, bounds, ..value.clone() };
                 self.in_calendar(&seconds, &TimeUnit::Second, true);
                 (Section::FormatTime, format!("format_date(#, (i64){code})"))
             }

@@ -160,10 +160,11 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
             last.unwrap()
         }
         Expr::Call { function, arguments, data_type } => {
-            let mut row = Vec::new();
-            for argument in arguments.iter().map(eval).collect::<Vec<_>>() {
-                row.push(argument?);
+            let row: Vec<Result<ArrayRef, Failure>> = arguments.iter().map(eval).collect();
+            if row.iter().any(|argument| matches!(argument, Err(Failure::Must))) {
+                return Err(Failure::Must);
             }
+            let row = row.into_iter().collect::<Result<Vec<_>, _>>()?;
             match row.iter().any(|argument| values(argument) == [LiteralValue::Null]) {
                 true => oracle::call_with_null(*function, &row, data_type),
                 false => oracle::call(*function, &row, data_type).ok_or(Failure::Must)?,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random expressions over random columns.
 
-use arrow::compute::can_cast_types;
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use kernels::expr::{Expr, LiteralValue};
-use kernels::support::supports;
+use kernels::function::{DatePart, Function};
+use kernels::support::{supports, supports_cast};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -38,6 +38,59 @@ impl Generator {
         }
     }
 
+    /// A call whose result has the type.
+    fn call(&mut self, data_type: &DataType, depth: u32) -> Expr {
+        let number = |value: i64| Expr::Literal(data::literal(&DataType::Int64, LiteralValue::Int(value.into())));
+        let text = self.pick(&data::strings());
+        let (function, arguments) = match data_type {
+            DataType::Boolean => {
+                let function = self.pick(&[Function::StartsWith, Function::EndsWith, Function::Contains]);
+                (function, vec![self.expr(&text, depth), self.expr(&text, depth)])
+            }
+            DataType::Int32 if self.random.random_bool(0.5) => {
+                let part =
+                    self.pick(&[DatePart::Year, DatePart::Week, DatePart::DayOfYear, DatePart::Minute, DatePart::Millisecond]);
+                let of = self.pick(&[
+                    DataType::Date32,
+                    DataType::Date64,
+                    DataType::Timestamp(TimeUnit::Microsecond, Some("-07:30".into())),
+                ]);
+                (Function::DatePart(part), vec![self.expr(&of, depth)])
+            }
+            DataType::Int32 => {
+                let text = if text == DataType::LargeUtf8 { DataType::Utf8 } else { text };
+                match self.random.random_bool(0.5) {
+                    true => (self.pick(&[Function::CharacterLength, Function::Ascii]), vec![self.expr(&text, depth)]),
+                    false => (Function::Position, vec![self.expr(&text, depth), self.expr(&text, depth)]),
+                }
+            }
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+                let own = self.expr(data_type, depth);
+                match self.random.random_range(0..4) {
+                    0 => (self.pick(&[Function::Left, Function::Right]), vec![own, self.expr(&DataType::Int64, depth)]),
+                    1 => (Function::Substring, vec![own, self.expr(&DataType::Int64, depth), number(5)]),
+                    2 => (Function::Trim { start: true, end: true }, vec![own, self.expr(&text, depth)]),
+                    _ => (Function::SplitPart, vec![own, self.expr(&text, depth), self.expr(&DataType::Int64, depth)]),
+                }
+            }
+            DataType::Float32 | DataType::Float64 if self.random.random_bool(0.7) => {
+                let function = self.pick(&[Function::Floor, Function::Round, Function::Trunc, Function::Sqrt, Function::Signum]);
+                (function, vec![self.expr(data_type, depth)])
+            }
+            DataType::Timestamp(_, _) | DataType::Date32 if self.random.random_bool(0.5) => {
+                (Function::Shift, vec![self.expr(data_type, depth), number(-13), number(20), number(-3_600_000_000_007)])
+            }
+            data_type if data_type.is_numeric() && self.random.random_bool(0.5) => {
+                (Function::Abs, vec![self.expr(data_type, depth)])
+            }
+            _ => {
+                let arguments = (0..self.random.random_range(1..4)).map(|_| self.expr(data_type, depth)).collect();
+                (self.pick(&[Function::Greatest, Function::Least]), arguments)
+            }
+        };
+        Expr::Call { function, arguments, data_type: data_type.clone() }
+    }
+
     /// An expression of the type, with columns, constants and casts as leaves.
     fn expr(&mut self, data_type: &DataType, depth: u32) -> Expr {
         let columns: Vec<usize> = (0..self.types.len()).filter(|index| self.types[*index] == *data_type).collect();
@@ -48,7 +101,7 @@ impl Generator {
             };
         }
         let depth = depth - 1;
-        let choice = self.random.random_range(0..10);
+        let choice = self.random.random_range(0..12);
         match choice {
             0 | 1 if *data_type == DataType::Boolean => {
                 let operands = (0..self.random.random_range(1..4)).map(|_| self.expr(data_type, depth)).collect();
@@ -85,7 +138,7 @@ impl Generator {
             6 => Expr::Coalesce((0..self.random.random_range(1..4)).map(|_| self.expr(data_type, depth)).collect()),
             7 => {
                 let from = self.any_type();
-                if from == *data_type || !can_cast_types(&from, data_type) {
+                if from == *data_type || supports_cast(&from, data_type).is_err() {
                     return self.expr(data_type, depth);
                 }
                 Expr::Cast {
@@ -94,6 +147,7 @@ impl Generator {
                     checked: self.random.random_bool(0.2),
                 }
             }
+            8 | 9 => self.call(data_type, depth),
             _ => {
                 // Arithmetic whose result has the type, if there is any.
                 let op = self.pick(&ARITHMETIC);
