@@ -124,7 +124,9 @@ impl RowWriter<'_> {
             _ => format!("({})({code} < 0 ? 0u - (u32){code} : (u32){code})", wide.name()),
         };
         let code = self.local(wide, &code);
-        let bounds = Some((0, most.max(least.saturating_neg()))).filter(|bounds| within(*bounds, wide));
+        // The least decimal stays itself.
+        let wraps = data_type.is_decimal() && wide.range().is_some_and(|(limit, _)| least <= limit);
+        let bounds = Some((0, most.max(least.saturating_neg()))).filter(|bounds| !wraps && within(*bounds, wide));
         Ok(Value { ctype: wide, code, bounds, ..value.clone() })
     }
 
