@@ -33,13 +33,26 @@ const QUERIES: &[&str] = &[
     "SELECT i, s FROM device.r",
     "SELECT s, sum(i) FROM device.r WHERE k < 5 GROUP BY s",
     "SELECT n, count(*) FROM (SELECT i % 10 AS d, count(*) AS n FROM t WHERE i > 5 GROUP BY i % 10) GROUP BY n",
+    "SELECT t.i, r.s FROM t JOIN device.r AS r ON t.i = r.i WHERE r.k < 5",
+    "SELECT x.k, count(y.i) FROM t AS x LEFT JOIN t AS y ON x.k = y.k AND x.i < y.i GROUP BY x.k",
+    "SELECT s, i FROM t ORDER BY s, i DESC LIMIT 20",
+    "SELECT i, rank() OVER (PARTITION BY k ORDER BY s) FROM t",
     "CREATE OR REPLACE TABLE device.made AS SELECT i, f, s FROM t WHERE k < 5",
     "INSERT OVERWRITE device.filled SELECT i, s FROM t WHERE k < 5",
 ];
 
 /// Operators as messages name them.
-const OPERATORS: &[&str] =
-    &["DeviceAggregateExec", "DeviceFilterExec", "DeviceIslandExec", "DeviceProjectionExec", "DeviceTable", "DeviceUploadExec"];
+const OPERATORS: &[&str] = &[
+    "DeviceAggregateExec",
+    "DeviceFilterExec",
+    "DeviceIslandExec",
+    "DeviceJoinExec",
+    "DeviceProjectionExec",
+    "DeviceSortExec",
+    "DeviceTable",
+    "DeviceUploadExec",
+    "DeviceWindowExec",
+];
 
 struct Faulty {
     plan: FaultPlan,
