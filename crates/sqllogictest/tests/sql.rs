@@ -41,18 +41,15 @@ SELECT column1 + 1 FROM t WHERE column1 > 1
 3
 4
 
-query I
-SELECT column1 FROM t WHERE column1 > 1 ORDER BY column1
+query T
+SELECT md5(CAST(column1 AS VARCHAR)) FROM t WHERE column1 > 2
 ----
-2
-3
+eccbc87e4b5ce2fe28308fd9f2a7baf3
 
-query II rowsort
-SELECT column1, row_number() OVER (ORDER BY column1) FROM t
+query T
+SELECT max(md5(CAST(column1 AS VARCHAR))) FROM t
 ----
-1 1
-2 2
-3 3
+eccbc87e4b5ce2fe28308fd9f2a7baf3
 
 query I rowsort
 SELECT column1 FROM t
@@ -89,8 +86,8 @@ fn run_closes_with_counts_and_reasons_by_frequency() {
         "on the host 1",
         "scan-only 1",
         "failed 1",
-        "2 SortExec: ",
-        "1 BoundedWindowAggExec: ",
+        "1 AggregateExec: ",
+        "1 ProjectionExec: ",
     ];
     let mut rest = counts.into_iter().map(words);
     for wanted in wanted {
