@@ -256,6 +256,9 @@ fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema
 
 fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
     let arguments = function.args();
+    if !functions::is_own(function.fun()) {
+        return Err(format!("the function {} has no device form", function.fun().name()));
+    }
     match (function.fun().name(), arguments) {
         ("nullif", [left, right]) => {
             let left = translate(left, schema)?;

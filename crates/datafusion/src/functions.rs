@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! DataFusion's scalar functions, by their names, as those of the kernels.
 
-use std::sync::Arc;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
+use datafusion::logical_expr::ScalarUDF;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
 use kernels::expr::{Expr, Literal, LiteralValue, value_type};
@@ -19,6 +22,20 @@ const INEXACT: [&str; 22] = [
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "cot", "exp", "ln", "log", "log10",
     "log2", "power", "sin", "sinh", "tan", "tanh", "pow",
 ];
+
+/// Whether a function is DataFusion's own of that name: other libraries have others under the same names.
+pub(crate) fn is_own(function: &ScalarUDF) -> bool {
+    static OWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
+        let functions = datafusion::functions::all_default_functions();
+        functions.iter().map(|function| (function.name().to_string(), type_of(function))).collect()
+    });
+    OWN.get(function.name()) == Some(&type_of(function))
+}
+
+fn type_of(function: &ScalarUDF) -> TypeId {
+    let function: &dyn Any = function.inner().as_ref();
+    function.type_id()
+}
 
 /// A function of the kernels, and those of the arguments that it takes, with numbers behind them.
 pub(crate) struct Found<'a> {

@@ -22,6 +22,7 @@ use device::{DeviceKind, Event, Queue};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
 use kernels::ops::Decode;
+use tokio::sync::mpsc;
 
 use crate::exchange::{ImportedArrayStream, of_query};
 use crate::graph::{Stage, StageKind};
@@ -184,10 +185,13 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             limit(merge(input, run)?, *skip, *fetch)
         }
         StageKind::Limit { input, skip, fetch } => limit(open(input, partition, run)?, *skip, *fetch),
-        StageKind::Reduce { input, .. }
-        | StageKind::GroupBy { input, .. }
-        | StageKind::Sort { input, .. }
-        | StageKind::Window { input, .. } => aggregate(merge(input, run)?, Arc::clone(stage), queue),
+        StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } => {
+            aggregate(merge(input, run)?, Arc::clone(stage), queue)
+        }
+        // Rows with equal keys keep their order, which is that of the partitions.
+        StageKind::Sort { input, .. } | StageKind::Window { input, .. } => {
+            aggregate(merge_in_order(input, run)?, Arc::clone(stage), queue)
+        }
         StageKind::Join(_) => joins::join(Arc::clone(stage), Arc::clone(run), queue),
         StageKind::Mark(_) => joins::mark(Arc::clone(stage), Arc::clone(run), queue),
     };
@@ -409,29 +413,56 @@ fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> Devic
     .boxed()
 }
 
-/// All partitions of a stage as one stream; host partitions decode in tasks of their own.
+/// All partitions of a stage as one stream, in no order; host partitions decode in tasks of their own.
 fn merge(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
     if matches!(stage.kind, StageKind::Scan { .. }) && stage.partitions == 1 {
         return open(stage, 0, run);
     }
-    let (sender, receiver) = tokio::sync::mpsc::channel(stage.partitions.max(1));
+    let (sender, receiver) = mpsc::channel(stage.partitions.max(1));
     let mut tasks = JoinSet::new();
     for partition in 0..stage.partitions {
-        let mut batches = open(stage, partition, run)?;
-        let sender = sender.clone();
-        tasks.spawn(async move {
-            while let Some(batch) = batches.next().await {
-                let failed = batch.is_err();
-                if sender.send(batch).await.is_err() || failed {
-                    return;
-                }
-            }
-        });
+        read(open(stage, partition, run)?, sender.clone(), &mut tasks);
     }
     drop(sender);
-    let merged = stream::try_unfold((receiver, tasks), |(mut receiver, mut tasks)| async move {
-        if let Some(batch) = receiver.recv().await {
-            return Ok(Some((batch?, (receiver, tasks))));
+    Ok(received(vec![receiver], tasks))
+}
+
+/// The same, one partition after another; those that wait for their turn read a few batches ahead.
+fn merge_in_order(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
+    if stage.partitions <= 1 {
+        return merge(stage, run);
+    }
+    let mut tasks = JoinSet::new();
+    let mut receivers = Vec::with_capacity(stage.partitions);
+    for partition in 0..stage.partitions {
+        let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+        read(open(stage, partition, run)?, sender, &mut tasks);
+        receivers.push(receiver);
+    }
+    Ok(received(receivers, tasks))
+}
+
+/// Reads a partition in a task of its own, up to its first error.
+fn read(mut batches: DeviceBatchStream, sender: mpsc::Sender<Result<DeviceBatch>>, tasks: &mut JoinSet<()>) {
+    tasks.spawn(async move {
+        while let Some(batch) = batches.next().await {
+            let failed = batch.is_err();
+            if sender.send(batch).await.is_err() || failed {
+                return;
+            }
+        }
+    });
+}
+
+/// What the tasks send, one receiver after another.
+fn received(receivers: Vec<mpsc::Receiver<Result<DeviceBatch>>>, tasks: JoinSet<()>) -> DeviceBatchStream {
+    let state = (receivers.into_iter().collect::<VecDeque<_>>(), tasks);
+    let merged = stream::try_unfold(state, |(mut receivers, mut tasks)| async move {
+        while let Some(receiver) = receivers.front_mut() {
+            if let Some(batch) = receiver.recv().await {
+                return Ok(Some((batch?, (receivers, tasks))));
+            }
+            receivers.pop_front();
         }
         // A task that panicked closes its end of the channel without a word.
         while let Some(joined) = tasks.join_next().await {
@@ -439,7 +470,7 @@ fn merge(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
         }
         Ok(None)
     });
-    Ok(merged.boxed())
+    merged.boxed()
 }
 
 /// A failed kernel's error; where a row failed, DataFusion's own message for that row.

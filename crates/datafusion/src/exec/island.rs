@@ -14,7 +14,8 @@ use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    ReplaceChildrenOptions,
 };
 use kernels::codegen::Profile;
 
@@ -43,6 +44,11 @@ impl DeviceIslandExec {
     /// The top of `input`'s device operators. `reason` says why rows leave the device here.
     pub fn try_new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>, profile: Profile) -> Result<Self> {
         let stage = graph::lower(&input, profile)?;
+        // Each partition of the plan runs by itself: one too many would give rows twice.
+        let partitions = input.output_partitioning().partition_count();
+        if stage.partitions != partitions {
+            return internal_err!("{} has {partitions} partitions and runs in {}", input.name(), stage.partitions);
+        }
         let mut awaits_subqueries = false;
         input.apply(|node| {
             if !is_device(node) || node.is::<DeviceUploadExec>() {

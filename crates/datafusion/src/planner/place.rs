@@ -151,7 +151,9 @@ impl Placer<'_> {
         }
         let inputs = placed.into_iter().map(|child| if is_device(&child) { child } else { self.upload(child) });
         let union = UnionExec::try_new(inputs.collect())?;
-        Ok(if union.schema() == plan.schema() { Some(Arc::new(DeviceUnionExec::try_new(union)?)) } else { None })
+        // Inputs whose fields have other metadata get projections of the host's.
+        let fits = union.schema() == plan.schema() && union.children().into_iter().all(is_device);
+        Ok(if fits { Some(Arc::new(DeviceUnionExec::try_new(union)?)) } else { None })
     }
 
     /// The device form of window functions; their input is sorted anew where it comes in several partitions.
@@ -170,6 +172,9 @@ impl Placer<'_> {
                 || !input.equivalence_properties().ordering_satisfy(required.clone())?)
         {
             input = Arc::new(DeviceSortExec::try_new(Arc::new(SortExec::new(required, input)))?);
+        }
+        if input.output_partitioning().partition_count() != 1 {
+            input = Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(input, 0, None)))?);
         }
         Ok(Some(Arc::new(DeviceWindowExec::try_new(with_child(plan, input)?)?)))
     }

@@ -56,6 +56,9 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Resul
         if aggregate.ignore_nulls() || !aggregate.order_bys().is_empty() {
             return Err(format!("{} has no device form", expr.name()));
         }
+        if aggregate.is_distinct() {
+            return Err("a window with DISTINCT has no device form yet".to_string());
+        }
         // A filter is told to nobody, but for those who print.
         if !format!("{expr:?}").ends_with("filter: None }") {
             return Err("a window with FILTER has no device form yet".to_string());
@@ -104,7 +107,8 @@ fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reaso
                 Some(scalar(&value)?)
             }
         };
-        Ok(WindowFunction::Lag { value: value(0)?, offset: sign * number(1, 1)?, default })
+        let offset = sign.checked_mul(number(1, 1)?).ok_or_else(|| format!("{name} of so many rows has no device form"))?;
+        Ok(WindowFunction::Lag { value: value(0)?, offset, default })
     };
     Ok(match name.as_str() {
         "row_number" => WindowFunction::RowNumber,
