@@ -354,57 +354,28 @@ fn limit(input: DeviceBatchStream, skip: usize, fetch: Option<usize>) -> DeviceB
     .boxed()
 }
 
-fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+/// What an operator gives that must see all of its input first.
+fn aggregate(mut input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
+        // Operators have no type in common, but the same three steps.
+        macro_rules! finished {
+            ($op:ident, $checks:ident) => {{
+                let mut state = $op.start();
+                while let Some(batch) = input.next().await {
+                    let batch = batch?;
+                    if let Err(error) = $op.push(&queue, &mut state, &batch).await {
+                        return Err(explain(error, &stage.operator, &queue, &batch, $checks).await);
+                    }
+                }
+                drop(input);
+                $op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?
+            }};
+        }
         let batches = match &stage.kind {
-            StageKind::Reduce { op, checks, .. } => {
-                let mut state = op.start();
-                let mut input = input;
-                while let Some(batch) = input.next().await {
-                    let batch = batch?;
-                    if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                        return Err(explain(error, &stage.operator, &queue, &batch, checks).await);
-                    }
-                }
-                drop(input);
-                vec![op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?]
-            }
-            StageKind::GroupBy { op, checks, .. } => {
-                let mut state = op.start();
-                let mut input = input;
-                while let Some(batch) = input.next().await {
-                    let batch = batch?;
-                    if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                        return Err(explain(error, &stage.operator, &queue, &batch, checks).await);
-                    }
-                }
-                drop(input);
-                op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?
-            }
-            StageKind::Sort { op, checks, .. } => {
-                let mut state = op.start();
-                let mut input = input;
-                while let Some(batch) = input.next().await {
-                    let batch = batch?;
-                    if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                        return Err(explain(error, &stage.operator, &queue, &batch, checks).await);
-                    }
-                }
-                drop(input);
-                op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?
-            }
-            StageKind::Window { op, checks, .. } => {
-                let mut state = op.start();
-                let mut input = input;
-                while let Some(batch) = input.next().await {
-                    let batch = batch?;
-                    if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                        return Err(explain(error, &stage.operator, &queue, &batch, checks).await);
-                    }
-                }
-                drop(input);
-                op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?
-            }
+            StageKind::Reduce { op, checks, .. } => vec![finished!(op, checks)],
+            StageKind::GroupBy { op, checks, .. } => finished!(op, checks),
+            StageKind::Sort { op, checks, .. } => finished!(op, checks),
+            StageKind::Window { op, checks, .. } => finished!(op, checks),
             _ => return internal_err!("an aggregate stage"),
         };
         Ok(stream::iter(batches.into_iter().filter(|batch| batch.num_rows() > 0).map(Ok)))

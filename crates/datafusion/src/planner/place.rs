@@ -2,6 +2,8 @@
 //! Moves operators to the device, bottom up, and puts islands, uploads and what the host needs
 //! restored around them.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::Result;
@@ -35,11 +37,20 @@ use crate::planner::support::{
 use crate::planner::windows::window_exprs;
 
 pub(crate) struct Placer<'a> {
-    pub options: &'a DeviceOptions,
-    pub profile: Profile,
+    options: &'a DeviceOptions,
+    profile: Profile,
+    /// Subtrees and what became of them: an operator that stays on the host after all asks for its inputs again.
+    placed: RefCell<HashMap<*const (), Placed>>,
 }
 
-impl Placer<'_> {
+/// A subtree, which must stay where it is as long as its address stands for it, and its placement.
+type Placed = (Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>);
+
+impl<'a> Placer<'a> {
+    pub fn new(options: &'a DeviceOptions, profile: Profile) -> Self {
+        Placer { options, profile, placed: RefCell::default() }
+    }
+
     /// Places a whole plan: what comes back runs on the host, with islands in it.
     pub fn place(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let placed = self.place_subtree(&plan)?;
@@ -48,6 +59,16 @@ impl Placer<'_> {
 
     /// Places a subtree; its top may be a device operator without an island yet.
     fn place_subtree(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let address = Arc::as_ptr(plan).cast::<()>();
+        if let Some((_, placed)) = self.placed.borrow().get(&address) {
+            return Ok(Arc::clone(placed));
+        }
+        let placed = self.place_anew(plan)?;
+        self.placed.borrow_mut().insert(address, (Arc::clone(plan), Arc::clone(&placed)));
+        Ok(placed)
+    }
+
+    fn place_anew(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(input) = island_input(plan) {
             return Ok(Arc::clone(input));
         }

@@ -4,9 +4,9 @@
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::SessionContext;
 use device::testing::FaultPlan;
-use devicefusion::DeviceRuntime;
+use devicefusion::{DeviceRuntime, placement};
 
-use crate::harness::{block_on, context, device_config, set, strict_on, text};
+use crate::harness::{block_on, context, device_config, set, strict, strict_on, text};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k FROM generate_series(1, 20000)";
 const GROUPED: &str = "SELECT k, sum(i * 3 + 1) FROM t WHERE i > 10 GROUP BY k";
@@ -121,5 +121,24 @@ fn session_of_one_call_runs_on_the_device() {
         let file_sum = sum.replace("device.r", &format!("'{file}'"));
         let (of_table, of_file) = (crate::harness::answer(&ctx, sum).await, crate::harness::answer(&ctx, &file_sum).await);
         assert_eq!(of_table.unwrap().lines(), of_file.unwrap().lines());
+    });
+}
+
+/// An operator asks where its inputs go, and again when it stays on the host: twice at each of so many levels takes minutes.
+#[test]
+fn operators_within_operators_are_placed_once() {
+    block_on(async {
+        let ctx = strict(2);
+        set(&ctx, "device.cost", "auto");
+        set(&ctx, "device.fallback", "host");
+        ctx.sql("CREATE TABLE few AS SELECT value AS i FROM generate_series(1, 5)").await.unwrap().collect().await.unwrap();
+        let mut sql = "SELECT md5(CAST(i AS VARCHAR)) AS i FROM few".to_string();
+        for limit in 3..23 {
+            sql = format!("SELECT i FROM ({sql} UNION ALL SELECT CAST(i AS VARCHAR) FROM few LIMIT {limit})");
+        }
+        let begin = std::time::Instant::now();
+        let plan = ctx.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
+        assert_eq!(placement(&plan).device_operators, 0);
+        assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
     });
 }
