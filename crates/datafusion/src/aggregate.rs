@@ -10,6 +10,7 @@ use datafusion::physical_expr::expressions::Literal;
 use kernels::expr::{Aggregate, AggregateFunction};
 
 use crate::expr::{Reason, lower};
+use crate::functions::is_own_aggregate;
 
 /// Lowers one aggregate of `arguments`, over the schema they refer to, and checks that it has a device form.
 pub(crate) fn lower_aggregate(
@@ -19,6 +20,9 @@ pub(crate) fn lower_aggregate(
     schema: &Schema,
 ) -> Result<Aggregate, Reason> {
     let name = aggregate.fun().name();
+    if !is_own_aggregate(aggregate.fun()) {
+        return Err(format!("the aggregate {name} has no device form"));
+    }
     let function = match name {
         "count" => AggregateFunction::Count,
         "sum" => AggregateFunction::Sum,

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
 use kernels::expr::{Expr, Literal, LiteralValue, value_type};
@@ -27,14 +27,31 @@ const INEXACT: [&str; 22] = [
 pub(crate) fn is_own(function: &ScalarUDF) -> bool {
     static OWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
         let functions = datafusion::functions::all_default_functions();
-        functions.iter().map(|function| (function.name().to_string(), type_of(function))).collect()
+        functions.iter().map(|function| (function.name().to_string(), type_of(function.inner().as_ref()))).collect()
     });
-    OWN.get(function.name()) == Some(&type_of(function))
+    OWN.get(function.name()) == Some(&type_of(function.inner().as_ref()))
 }
 
-fn type_of(function: &ScalarUDF) -> TypeId {
-    let function: &dyn Any = function.inner().as_ref();
-    function.type_id()
+/// The same of aggregates.
+pub(crate) fn is_own_aggregate(function: &AggregateUDF) -> bool {
+    static OWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
+        let functions = datafusion::functions_aggregate::all_default_aggregate_functions();
+        functions.iter().map(|function| (function.name().to_string(), type_of(function.inner().as_ref()))).collect()
+    });
+    OWN.get(function.name()) == Some(&type_of(function.inner().as_ref()))
+}
+
+/// The same of window functions.
+pub(crate) fn is_own_window(function: &WindowUDF) -> bool {
+    static OWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
+        let functions = datafusion::functions_window::all_default_window_functions();
+        functions.iter().map(|function| (function.name().to_string(), type_of(function.inner().as_ref()))).collect()
+    });
+    OWN.get(function.name()) == Some(&type_of(function.inner().as_ref()))
+}
+
+fn type_of(value: &dyn Any) -> TypeId {
+    value.type_id()
 }
 
 /// A function of the kernels, and those of the arguments that it takes, with numbers behind them.

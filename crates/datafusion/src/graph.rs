@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::ColumnType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{JoinSide, JoinType, Result, internal_datafusion_err, internal_err, plan_datafusion_err};
+use datafusion::common::{
+    DataFusionError, JoinSide, JoinType, Result, ScalarValue, internal_datafusion_err, internal_err, plan_datafusion_err,
+};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
@@ -25,7 +27,7 @@ use kernels::ops::{
 use crate::aggregate::lower_aggregate;
 use crate::exchange::Source;
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceSortExec,
+    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceSortExec,
     DeviceStreamExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec,
 };
 use crate::expr::{computes_text, lower as lower_expr, lower_output};
@@ -87,13 +89,45 @@ pub(crate) struct BuildSide {
     pub build: JoinBuild,
     /// The keys, for messages.
     pub checks: Vec<Arc<dyn PhysicalExpr>>,
+    /// The number by which dynamic filters ask for the table.
+    pub number: Option<usize>,
+    /// What host scans below the probe side are told of the keys, which these are.
+    pub scan_filter: Option<ScanFilter>,
+}
+
+/// What tells host scans the ranges of a build side's keys.
+#[derive(Debug)]
+pub(crate) struct ScanFilter {
+    /// A `DynamicFilterPhysicalExpr`.
+    pub filter: Arc<dyn PhysicalExpr>,
+    /// The probe side's keys, over the columns that the filter is made of.
+    pub keys: Vec<Arc<dyn PhysicalExpr>>,
+    pub types: Vec<DataType>,
+}
+
+/// Where the table of a chain's join comes from.
+#[derive(Debug)]
+pub(crate) enum Side {
+    /// It is built.
+    Build(BuildSide),
+    /// A join further up has built it, and it filters.
+    Filter { number: usize, metrics: ExecutionPlanMetricsSet },
+}
+
+impl Side {
+    fn build(&self) -> Option<&BuildSide> {
+        match self {
+            Side::Build(build) => Some(build),
+            Side::Filter { .. } => None,
+        }
+    }
 }
 
 /// Joins that rows go through one after another. How they run depends on the tables; `chain` is what most often does.
 #[derive(Debug)]
 pub(crate) struct Joins {
     pub probe: Arc<Stage>,
-    pub builds: Vec<BuildSide>,
+    pub sides: Vec<Side>,
     pub joins: Vec<Join>,
     /// Its filter is over the columns of all sides.
     pub input: Input,
@@ -114,6 +148,12 @@ pub(crate) struct Marks {
     pub mark: Mark,
     /// Filters and keys of the probe side, for messages.
     pub checks: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl Joins {
+    fn builds(&self) -> impl Iterator<Item = &BuildSide> {
+        self.sides.iter().filter_map(Side::build)
+    }
 }
 
 impl BuildSide {
@@ -139,7 +179,7 @@ impl Stage {
             | StageKind::Window { input, .. }
             | StageKind::GroupBy { input, .. } => input.uploads(),
             StageKind::Union { inputs } => inputs.iter().any(|(input, _)| input.uploads()),
-            StageKind::Join(join) => join.probe.uploads() || join.builds.iter().any(|build| build.stage.uploads()),
+            StageKind::Join(join) => join.probe.uploads() || join.builds().any(|build| build.stage.uploads()),
             StageKind::Mark(mark) => mark.probe.uploads() || mark.build.stage.uploads(),
         }
     }
@@ -164,7 +204,7 @@ impl Stage {
                 inputs.iter().map(|(input, conform)| input.pipelines() + own(conform)).sum()
             }
             StageKind::Join(join) => {
-                let builds = join.builds.iter().map(|build| build.stage.pipelines() + 1);
+                let builds = join.builds().map(|build| build.stage.pipelines() + 1);
                 join.probe.pipelines() + join.chain.pipelines() + builds.sum::<usize>()
             }
             StageKind::Mark(mark) => mark.probe.pipelines() + mark.build.stage.pipelines() + 2,
@@ -186,7 +226,7 @@ impl Stage {
                 return inputs.iter().flat_map(of).collect();
             }
             StageKind::Join(join) => {
-                let mut texts: Vec<_> = join.builds.iter().flat_map(BuildSide::kernel_texts).collect();
+                let mut texts: Vec<_> = join.builds().flat_map(BuildSide::kernel_texts).collect();
                 texts.extend(join.probe.kernel_texts());
                 texts.extend(join.chain.kernel_text());
                 return texts;
@@ -213,7 +253,7 @@ pub(crate) fn lower(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<S
 /// through, one after another.
 struct Pipeline {
     source: Stage,
-    joins: Vec<(Join, BuildSide)>,
+    joins: Vec<(Join, Side)>,
     predicates: Vec<Arc<dyn PhysicalExpr>>,
     /// `None`: the source's columns as they are.
     outputs: Option<Vec<Arc<dyn PhysicalExpr>>>,
@@ -252,6 +292,9 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         below.top = Some((plan.name().to_string(), projection.metrics.clone()));
         // New text is a column before anything takes it.
         return if writes_text { Ok(Pipeline::of(below.materialise(plan.schema(), profile)?)) } else { Ok(below) };
+    }
+    if let Some(filter) = plan.downcast_ref::<DeviceDynamicFilterExec>() {
+        return filtered(filter, profile);
     }
     if let Some(join) = plan.downcast_ref::<DeviceJoinExec>() {
         return joined(join, profile);
@@ -379,6 +422,25 @@ fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRef, profile:
     })
 }
 
+/// Rows that another join's table has keys for: one more probe of the pipeline.
+fn filtered(filter: &DeviceDynamicFilterExec, profile: Profile) -> Result<Pipeline> {
+    let schema = filter.input().schema();
+    let mut below = pipeline(filter.input(), profile)?;
+    if below.joins.len() >= BuildSide::MOST {
+        below = below.without_joins(Arc::clone(&schema), profile)?;
+    }
+    let source = below.schema();
+    let keys = filter.keys().iter().map(|key| {
+        let key = below.over_source(key)?;
+        let null = ScalarValue::try_from(&key.data_type(&source)?)?;
+        Ok((lowered(&key, &source)?, lowered(&lit(null), &source)?))
+    });
+    let join = Join::dynamic_filter(keys.collect::<Result<_>>()?, filter.null_equals_null());
+    below.joins.push((join, Side::Filter { number: filter.number(), metrics: filter.metrics.clone() }));
+    below.top = Some((filter.name().to_string(), filter.metrics.clone()));
+    Ok(below)
+}
+
 /// The rows of a join: of its probe side's pipeline where a row-wise step is enough, else of a stage of its own.
 fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
     let spec = &join.spec;
@@ -420,6 +482,7 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
         residual: None,
         schema: Arc::clone(&left_schema),
         types: concat.output_types().to_vec(),
+        tallied: false,
     };
     if let Some(filter) = &spec.filter {
         let sides = filter.column_indices().iter().map(|column| match column.side {
@@ -435,7 +498,14 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
     }
     let before: Vec<Join> = below.joins.iter().map(|(join, _)| join.clone()).collect();
     let build = JoinBuild::try_new(&below.source.types, &before, &kernel_join, options.clone()).map_err(kernel_error)?;
-    let build = BuildSide { stage, concat, build, checks: build_checks };
+    let scan_filter = spec.scan_filter.clone().filter(|_| !spec.null_equals_null);
+    let scan_filter = scan_filter.map(|filter| {
+        let types = spec.on.iter().map(|(left, _)| left.data_type(&left_schema)).collect::<Result<_>>()?;
+        let keys = spec.on.iter().map(|(_, right)| Arc::clone(right)).collect();
+        Ok::<_, DataFusionError>(ScanFilter { filter, keys, types })
+    });
+    let scan_filter = scan_filter.transpose()?;
+    let build = BuildSide { stage, concat, build, checks: build_checks, number: join.number(), scan_filter };
     let mark: Arc<dyn PhysicalExpr> =
         Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
     let own_left = || (0..left_columns.len()).map(|index| column(&left_schema, index));
@@ -478,7 +548,7 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
         };
         return Ok(Pipeline { predicates, outputs: Some(outputs), top, ..Pipeline::of(source) });
     }
-    below.joins.push((kernel_join, build));
+    below.joins.push((kernel_join, Side::Build(build)));
     below.outputs = Some(outputs);
     below.top = top;
     if kind.marks_build() { below.without_joins(Arc::clone(&spec.schema), profile) } else { Ok(below) }
@@ -643,7 +713,7 @@ impl Pipeline {
         let outputs = outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered(expr, &joined)?, field.as_ref().clone())));
         let outputs = outputs.collect::<Result<Vec<_>>>()?;
         let (input, options) = (self.input()?, Options::new(profile));
-        let (joins, builds): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
+        let (joins, sides): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
         let chain = JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
         let (operator, metrics) = self.top.unwrap_or_default();
         Ok(Stage {
@@ -654,7 +724,7 @@ impl Pipeline {
             metrics,
             kind: StageKind::Join(Box::new(Joins {
                 probe: Arc::new(self.source),
-                builds,
+                sides,
                 joins,
                 input,
                 outputs,
@@ -761,7 +831,7 @@ fn lowered_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kerne
     lower_output(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
 }
 
-fn kernel_error(error: kernels::Error) -> datafusion::common::DataFusionError {
+fn kernel_error(error: kernels::Error) -> DataFusionError {
     plan_datafusion_err!("{error}")
 }
 

@@ -4,9 +4,9 @@
 
 mod joins;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
@@ -21,7 +21,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use device::{DeviceKind, Event, Queue};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
-use kernels::ops::Decode;
+use kernels::ops::{Decode, JoinTable};
 use tokio::sync::mpsc;
 
 use crate::exchange::{ImportedArrayStream, of_query};
@@ -45,6 +45,8 @@ struct Run {
     task: Arc<TaskContext>,
     batch_rows: usize,
     meters: parking_lot::Mutex<Vec<StageMeter>>,
+    /// The tables that dynamic filters ask for, as long as their joins probe.
+    tables: parking_lot::Mutex<HashMap<usize, Weak<JoinTable>>>,
 }
 
 impl Run {
@@ -56,7 +58,7 @@ impl Run {
         let apart = stage.uploads() && !context.info().unified_memory;
         let uploads = if apart { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
-        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters: Default::default() }))
+        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters: Default::default(), tables: Default::default() }))
     }
 
     /// A handle of a queue that charges what it does to an operator.
@@ -453,17 +455,29 @@ async fn explain(
     checks: &[Arc<dyn PhysicalExpr>],
 ) -> DataFusionError {
     let kernels::Error::Row { row } = error else { return op_error(operator, error) };
-    let row = match columnar::download(queue, &batch.slice(row as usize, 1)).await {
-        Ok(row) => row,
-        Err(error) => return columnar_error(operator, error),
-    };
-    for check in checks {
-        if let Err(error) = check.evaluate(&row) {
-            return error;
+    match check_again(row, operator, queue, batch, checks).await {
+        Ok(row) => {
+            let values: String = format!("{:?}", row.columns()).chars().take(200).collect();
+            internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {values}")
         }
+        Err(error) => error,
     }
-    let values: String = format!("{:?}", row.columns()).chars().take(200).collect();
-    internal_datafusion_err!("{operator}: a row failed on the device and not on the host: {values}")
+}
+
+/// A row of a batch, none of whose `checks` fails on the host.
+async fn check_again(
+    row: u64,
+    operator: &str,
+    queue: &Queue,
+    batch: &DeviceBatch,
+    checks: &[Arc<dyn PhysicalExpr>],
+) -> Result<RecordBatch> {
+    let row = columnar::download(queue, &batch.slice(row as usize, 1)).await;
+    let row = row.map_err(|error| columnar_error(operator, error))?;
+    for check in checks {
+        check.evaluate(&row)?;
+    }
+    Ok(row)
 }
 
 pub(crate) fn op_error(operator: &str, error: kernels::Error) -> DataFusionError {

@@ -11,7 +11,7 @@ use columnar::ColumnType;
 
 use crate::codegen::{CType, Params, Profile, RowWriter};
 use crate::expr::{Aggregate, Expr};
-use crate::ops::{Input, Options, Reduce};
+use crate::ops::{Input, Options, Reduce, Window, WindowCall};
 use crate::{Error, Result};
 
 /// Whether the expression can be computed on a device over a source of this schema, and why not.
@@ -92,6 +92,22 @@ pub fn supports_aggregate(aggregate: &Aggregate, schema: &Schema) -> Result<(), 
     let input = Input { schema: Arc::new(schema.clone()), types, filter: None };
     let field = Field::new("aggregate", aggregate.data_type.clone(), true);
     match Reduce::try_new(input, vec![(aggregate.clone(), field)], Options::new(Profile::Gpu)) {
+        Ok(_) => Ok(()),
+        Err(Error::Unsupported(reason)) => Err(reason),
+        Err(other) => Err(other.to_string()),
+    }
+}
+
+/// Whether a window function has a device form over a source of this schema, and why not.
+pub fn supports_window(
+    partition: Vec<Expr>,
+    order: Vec<Expr>,
+    function: (WindowCall, Field),
+    schema: &Schema,
+) -> Result<(), String> {
+    let types = columnar::natural_types(schema).map_err(|error| error.to_string())?;
+    let input = Input { schema: Arc::new(schema.clone()), types, filter: None };
+    match Window::try_new(input, partition, order, vec![], vec![function], Options::new(Profile::Gpu)) {
         Ok(_) => Ok(()),
         Err(Error::Unsupported(reason)) => Err(reason),
         Err(other) => Err(other.to_string()),

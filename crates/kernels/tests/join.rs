@@ -11,11 +11,11 @@ use arrow::array::{
     Array, ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch,
     StringArray, StringViewArray, UInt64Array,
 };
-use arrow::datatypes::{DataType, Field, Int16Type};
+use arrow::datatypes::{DataType, Field, Int16Type, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use columnar::{DeviceBatch, natural_types};
 use device::Queue;
-use kernels::expr::{CompareOp, Expr};
+use kernels::expr::{CompareOp, Expr, Literal, LiteralValue};
 use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, Options};
 use support::*;
 
@@ -94,6 +94,7 @@ fn join_of(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Join {
         residual: case.residual.then(|| residual(probe)),
         schema: build.schema(),
         types: natural_types(&build.schema()).unwrap(),
+        tallied: false,
     }
 }
 
@@ -338,6 +339,7 @@ fn chains_of_joins() {
                 residual: None,
                 schema: batch.schema(),
                 types: types.clone(),
+                tallied: false,
             };
             let joins = vec![
                 side_of(&one, JoinKind::Inner, 0, 0),
@@ -438,4 +440,80 @@ fn not_in() {
             assert_eq!(kept.len(), (0..40).filter(stays).count(), "{:?}, {} rows", options.profile, probe.num_rows());
         }
     }
+}
+
+#[test]
+fn dynamic_filters() {
+    // A filter in front of a join that multiplies, and one alone; keys that are dense, sparse and several.
+    let (probe, build) = (side(300, 40, 18), side(37, 20, 19));
+    let queue = queue();
+    for options in profiles() {
+        for keys in [vec![1], vec![2], vec![1, 2]] {
+            let case = Case { kind: JoinKind::Inner, keys: keys.clone(), null_equals_null: false, residual: false };
+            let types = natural_types(&probe.schema()).unwrap();
+            let own = join_of(&case, &build, &probe);
+            let null = |key: &usize| {
+                let data_type = build.schema().field(*key).data_type().clone();
+                Expr::Literal(Literal { data_type, value: LiteralValue::Null })
+            };
+            let filter = Join::dynamic_filter(keys.iter().map(|key| (col(*key), null(key))).collect(), false);
+            let value_of = |batch: &RecordBatch, row: usize| -> Option<Vec<i64>> {
+                let value = |key: &usize| {
+                    let column = arrow::compute::cast(batch.column(*key), &DataType::Int64).unwrap();
+                    let column = column.as_any().downcast_ref::<Int64Array>().unwrap().clone();
+                    column.is_valid(row).then(|| column.value(row))
+                };
+                keys.iter().map(value).collect()
+            };
+            let known: Vec<Vec<i64>> = (0..37).filter_map(|row| value_of(&build, row)).collect();
+            let stays = |row: usize| value_of(&probe, row).is_some_and(|value| known.contains(&value));
+            let matches = |row: usize| value_of(&probe, row).map_or(0, |value| known.iter().filter(|key| **key == value).count());
+            for multiplies in [false, true] {
+                let (count, removed) = futures::executor::block_on(async {
+                    let table = table(&queue, &own, &probe, &build, &options).await;
+                    let mut joins = vec![filter.clone()];
+                    if multiplies {
+                        let types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+                        joins.push(Join { types, ..own.clone() });
+                    }
+                    let tables = vec![table; joins.len()];
+                    let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
+                    let outputs = vec![(col(0), probe.schema().field(0).clone())];
+                    let chain = JoinChain::try_new(input, &joins, Some(&tables), outputs, options.clone()).unwrap();
+                    let mut state = chain.start();
+                    let mut count = 0;
+                    for piece in up(&queue, &probe, &types).pieces(70) {
+                        let batches = chain.push(&queue, &mut state, &piece).await.unwrap();
+                        count += batches.iter().map(DeviceBatch::num_rows).sum::<usize>();
+                    }
+                    (count, chain.removed(&queue, &state).await.unwrap())
+                });
+                let expected: usize = (0..300).map(|row| if multiplies { matches(row) } else { usize::from(stays(row)) }).sum();
+                assert_eq!(count, expected, "{keys:?}, {:?}", options.profile);
+                assert_eq!(removed, [(0..300).filter(|row| !stays(*row)).count() as u64], "{keys:?}, {:?}", options.profile);
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_that_filter() {
+    let build = |values: Vec<Option<i64>>| {
+        let schema = Arc::new(Schema::new(vec![Field::new("key", DataType::Int64, true)]));
+        RecordBatch::try_new(schema, vec![Arc::new(Int64Array::from(values))]).unwrap()
+    };
+    let case = Case { kind: JoinKind::Inner, keys: vec![0], null_equals_null: false, residual: false };
+    let (queue, options) = (queue(), profiles().next().unwrap());
+    let table_of = |values| {
+        let build = build(values);
+        futures::executor::block_on(table(&queue, &join_of(&case, &build, &build), &build, &build, &options))
+    };
+    let turned = |value: i64| value as u64 ^ 1 << 63;
+    let few = table_of(vec![Some(-5), None, Some(90)]);
+    assert!(few.filters(1) && !few.filters(2));
+    assert_eq!(few.key_ranges(), Some(vec![(turned(-5), turned(90))]));
+    let most = table_of((0..100).map(Some).collect());
+    assert!(!most.filters(1), "every number of the range is there");
+    let none = table_of(vec![None, None]);
+    assert_eq!(none.key_ranges(), None);
 }

@@ -5,15 +5,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    ReplaceChildrenOptions,
 };
 
 use crate::exec::refuse_stream;
@@ -31,10 +33,50 @@ pub(crate) struct JoinSpec {
     pub filter: Option<JoinFilter>,
     /// Columns of the join that are handed on, all where `None`.
     pub projection: Option<Vec<usize>>,
+    /// What the host's scans below the probe side learn of the build side's keys.
+    pub scan_filter: Option<Arc<dyn PhysicalExpr>>,
     /// The result's, after the projection.
     pub schema: SchemaRef,
-    /// What is known of the result: what equals what, and the order of the probe side's rows, which stays.
+    /// What is known of the result: what equals what, and its order.
     pub equivalences: EquivalenceProperties,
+}
+
+impl JoinSpec {
+    /// The order of the result's rows: that of the probe side's, where it has one partition and none of the other side's rows
+    /// are left over. Rows of one probe row are in no order.
+    pub fn order_of_probe(&self, left: &Arc<dyn ExecutionPlan>, right: &Arc<dyn ExecutionPlan>) -> Result<Option<LexOrdering>> {
+        use JoinType::*;
+        let first = match self.join_type {
+            Inner | Right => left.schema().fields().len(),
+            RightSemi | RightAnti | RightMark => 0,
+            Left | Full | LeftSemi | LeftAnti | LeftMark => return Ok(None),
+        };
+        if right.output_partitioning().partition_count() != 1 {
+            return Ok(None);
+        }
+        let place = |column: &Column| {
+            let joined = first + column.index();
+            match &self.projection {
+                None => Some(joined),
+                Some(projection) => projection.iter().position(|index| *index == joined),
+            }
+        };
+        let mut order = Vec::new();
+        for key in right.output_ordering().into_iter().flatten() {
+            let mut kept = true;
+            let expr = Arc::clone(&key.expr).transform_up(|node| {
+                let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+                let moved = place(column).map(|index| Column::new(column.name(), index));
+                kept &= moved.is_some();
+                Ok(Transformed::yes(moved.map_or(Arc::clone(&node), |column| Arc::new(column))))
+            })?;
+            if !kept {
+                break;
+            }
+            order.push(PhysicalSortExpr::new(expr.data, key.options));
+        }
+        Ok(LexOrdering::new(order))
+    }
 }
 
 /// Joins two sides: the left one is built to a table, the rows of the right one look their matches up.
@@ -47,6 +89,7 @@ pub struct DeviceJoinExec {
     pub(crate) spec: JoinSpec,
     left: Arc<dyn ExecutionPlan>,
     right: Arc<dyn ExecutionPlan>,
+    number: Option<usize>,
     properties: Arc<PlanProperties>,
     pub(crate) metrics: ExecutionPlanMetricsSet,
 }
@@ -60,7 +103,25 @@ impl DeviceJoinExec {
             Boundedness::Bounded,
         )
         .with_scheduling_type(SchedulingType::Cooperative);
-        DeviceJoinExec { spec, left, right, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+        let metrics = ExecutionPlanMetricsSet::new();
+        DeviceJoinExec { spec, left, right, number: None, properties: Arc::new(properties), metrics }
+    }
+
+    /// The same join, with the number by which dynamic filters name it.
+    pub(crate) fn with_number(&self, number: Option<usize>) -> Self {
+        let join = DeviceJoinExec::new(self.spec.clone(), Arc::clone(&self.left), Arc::clone(&self.right));
+        DeviceJoinExec { number, ..join }
+    }
+
+    /// The same join with another side that probes.
+    pub(crate) fn with_right(&self, right: Arc<dyn ExecutionPlan>) -> Self {
+        let join = DeviceJoinExec::new(self.spec.clone(), Arc::clone(&self.left), right);
+        DeviceJoinExec { number: self.number, ..join }
+    }
+
+    /// The number by which dynamic filters name the join; `None` where there are none.
+    pub fn number(&self) -> Option<usize> {
+        self.number
     }
 
     /// The side that is built.
@@ -117,6 +178,9 @@ impl DisplayAs for DeviceJoinExec {
         if self.spec.null_aware {
             write!(f, ", null_aware")?;
         }
+        if let Some(number) = self.number {
+            write!(f, ", dynamic_filter=#{number}")?;
+        }
         Ok(())
     }
 }
@@ -157,7 +221,10 @@ impl ExecutionPlan for DeviceJoinExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 2]>::try_from(children) {
-            Ok([left, right]) => Ok(Arc::new(DeviceJoinExec::new(self.spec.clone(), left, right))),
+            Ok([left, right]) => {
+                let join = DeviceJoinExec::new(self.spec.clone(), left, right);
+                Ok(Arc::new(DeviceJoinExec { number: self.number, ..join }))
+            }
             Err(children) => internal_err!("DeviceJoinExec has two children, not {}", children.len()),
         }
     }

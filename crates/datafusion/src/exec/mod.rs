@@ -7,6 +7,7 @@
 //! never a quiet download.
 
 mod aggregate;
+mod dynamic_filter;
 mod filter;
 mod host;
 mod island;
@@ -21,6 +22,7 @@ mod upload;
 mod window;
 
 pub use aggregate::DeviceAggregateExec;
+pub use dynamic_filter::DeviceDynamicFilterExec;
 pub use filter::DeviceFilterExec;
 pub use host::HostExec;
 pub use island::DeviceIslandExec;
@@ -49,6 +51,7 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<DeviceFilterExec>()
         || plan.is::<DeviceProjectionExec>()
         || plan.is::<DeviceAggregateExec>()
+        || plan.is::<DeviceDynamicFilterExec>()
         || plan.is::<DeviceJoinExec>()
         || plan.is::<DeviceLimitExec>()
         || plan.is::<DeviceScanExec>()

@@ -44,6 +44,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: join.null_aware,
             filter: join.filter().cloned(),
             projection: join.projection.as_ref().map(|projection| projection.to_vec()),
+            scan_filter: join.dynamic_expressions_produced().into_iter().next(),
             schema,
             equivalences,
         }
@@ -55,6 +56,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: false,
             filter: join.filter().cloned(),
             projection: join.projection().as_ref().map(|projection| projection.to_vec()),
+            scan_filter: None,
             schema,
             equivalences,
         }
@@ -67,6 +69,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: false,
             filter: None,
             projection: None,
+            scan_filter: None,
             schema,
             equivalences,
         }
@@ -78,6 +81,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: false,
             filter: join.filter().clone(),
             projection: None,
+            scan_filter: None,
             schema,
             equivalences,
         }
@@ -92,6 +96,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: false,
             filter: join.filter().cloned(),
             projection: None,
+            scan_filter: None,
             schema,
             equivalences,
         }

@@ -2,11 +2,12 @@
 //! Moves operators to the device, bottom up, and puts islands, uploads and what the host needs
 //! restored around them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -15,6 +16,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::SortMergeJoinExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -29,6 +31,7 @@ use crate::exec::{
     DeviceSortExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec, is_device,
 };
 use crate::options::DeviceOptions;
+use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::placement::origin;
 use crate::planner::support::{
@@ -41,6 +44,8 @@ pub(crate) struct Placer<'a> {
     profile: Profile,
     /// Subtrees and what became of them: an operator that stays on the host after all asks for its inputs again.
     placed: RefCell<HashMap<*const (), Placed>>,
+    /// Whether parts of the plan run several times, with other rows each time.
+    recursive: Cell<bool>,
 }
 
 /// A subtree, which must stay where it is as long as its address stands for it, and its placement.
@@ -48,11 +53,12 @@ type Placed = (Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>);
 
 impl<'a> Placer<'a> {
     pub fn new(options: &'a DeviceOptions, profile: Profile) -> Self {
-        Placer { options, profile, placed: RefCell::default() }
+        Placer { options, profile, placed: RefCell::default(), recursive: Cell::default() }
     }
 
     /// Places a whole plan: what comes back runs on the host, with islands in it.
     pub fn place(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.recursive.set(plan.exists(|node| Ok(node.is::<RecursiveQueryExec>()))?);
         let placed = self.place_subtree(&plan)?;
         if is_device(&placed) { self.island(placed, "the result") } else { Ok(placed) }
     }
@@ -80,7 +86,7 @@ impl<'a> Placer<'a> {
             && let Ok(raw) = aggregate_form(aggregate)
         {
             let input = self.place_subtree(&without_exchanges(raw.input()))?;
-            if let Some(input) = self.device_input(input)? {
+            if let Some(input) = self.device_input(input)?.map(unsorted) {
                 let spec = DeviceAggregateExec::spec_of(raw, plan.schema());
                 return in_order_of(plan, Arc::new(DeviceAggregateExec::new(spec, input)));
             }
@@ -117,7 +123,6 @@ impl<'a> Placer<'a> {
         }
         let children = plan.children();
         let (Ok(mut spec), [left, right]) = (join_form(plan), children.as_slice()) else { return Ok(None) };
-        let order = right.output_ordering().cloned();
         let sorted = plan.is::<SortMergeJoinExec>();
         let place = |side: &Arc<dyn ExecutionPlan>| {
             let side = without_exchanges(side);
@@ -131,18 +136,20 @@ impl<'a> Placer<'a> {
         let inputs = match (self.device_input(Arc::clone(&left))?, self.device_input(Arc::clone(&right))?) {
             (Some(left), Some(right)) => (left, right),
             // One side of few rows goes where the other one is.
-            (None, Some(other)) if is_device(&other) => (self.upload(left), other),
-            (Some(other), None) if is_device(&other) => (other, self.upload(right)),
-            _ => return Ok(None),
+            (None, Some(other)) => (self.upload(left), other),
+            (Some(other), None) => (other, self.upload(right)),
+            (None, None) => return Ok(None),
         };
-        let ordered = match order {
-            Some(order) => inputs.1.equivalence_properties().ordering_satisfy(order)?,
-            None => false,
-        };
-        if !ordered || inputs.1.output_partitioning().partition_count() != 1 {
-            spec.equivalences.clear_orderings();
+        let (left, right) = (unsorted(inputs.0), inputs.1);
+        if self.recursive.get() {
+            // What a scan learnt of the rows of one time is wrong the next.
+            spec.scan_filter = None;
         }
-        let join: Arc<dyn ExecutionPlan> = Arc::new(DeviceJoinExec::new(spec, inputs.0, inputs.1));
+        spec.equivalences.clear_orderings();
+        if let Some(ordering) = spec.order_of_probe(&left, &right)? {
+            spec.equivalences.add_ordering(ordering);
+        }
+        let join = in_order_of(plan, Arc::new(DeviceJoinExec::new(spec, left, right)))?;
         match plan.fetch() {
             None => Ok(Some(join)),
             fetch => Ok(Some(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(join, 0, fetch)))?))),
@@ -273,6 +280,7 @@ impl<'a> Placer<'a> {
     }
 
     fn island(&self, input: Arc<dyn ExecutionPlan>, reason: impl Into<String>) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = with_dynamic_filters(&input)?;
         Ok(Arc::new(DeviceIslandExec::try_new(input, reason, self.profile)?))
     }
 }
@@ -313,6 +321,14 @@ fn in_order_of(plan: &Arc<dyn ExecutionPlan>, placed: Arc<dyn ExecutionPlan>) ->
             Ok(Arc::new(DeviceSortExec::try_new(Arc::new(SortExec::new(ordering.clone(), placed)))?))
         }
         _ => Ok(placed),
+    }
+}
+
+/// The rows of a sort in any order, for those who do not ask for one.
+fn unsorted(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    match input.downcast_ref::<DeviceSortExec>() {
+        Some(sort) if sort.fetch_rows().is_none() => sort.children().into_iter().next().cloned().unwrap_or(input),
+        _ => input,
     }
 }
 

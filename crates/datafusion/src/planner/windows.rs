@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{DataType, Schema, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
@@ -12,9 +12,11 @@ use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggrega
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use kernels::ops::{Frame, FrameBound, FrameUnits, WindowCall, WindowFunction};
+use kernels::support::supports_window;
 
 use crate::aggregate::lower_aggregate;
 use crate::expr::{Reason, lower, scalar};
+use crate::functions::is_own_window;
 use crate::planner::support::columns_have_device_form;
 
 /// The functions of a window operator, all of one partitioning and order.
@@ -36,11 +38,11 @@ pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     }
     columns_have_device_form(input)?;
     let schema = input.schema();
-    for expr in exprs {
-        for key in expr.partition_by().iter().chain(expr.order_by().iter().map(|key| &key.expr)) {
-            lower(key, &schema)?;
-        }
-        lower_window(expr, &schema)?;
+    for (expr, field) in exprs.iter().zip(plan.schema().fields().iter().skip(schema.fields().len())) {
+        let keys = |keys: Vec<&Arc<dyn PhysicalExpr>>| keys.into_iter().map(|key| lower(key, &schema)).collect::<Result<_, _>>();
+        let partition = keys(expr.partition_by().iter().collect())?;
+        let order = keys(expr.order_by().iter().map(|key| &key.expr).collect())?;
+        supports_window(partition, order, (lower_window(expr, &schema)?, field.as_ref().clone()), &schema)?;
     }
     columns_have_device_form(plan)
 }
@@ -71,15 +73,22 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Resul
         };
         ranking(udf, schema)?
     };
-    Ok(WindowCall { function, frame: frame(expr.get_window_frame())? })
+    let key = match expr.order_by() {
+        [key] => key.expr.data_type(schema).ok(),
+        _ => None,
+    };
+    Ok(WindowCall { function, frame: frame(expr.get_window_frame(), key.as_ref())? })
 }
 
 fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reason> {
     let name = udf.fun().name().to_string();
+    if !is_own_window(udf.fun()) {
+        return Err(format!("the window function {name} has no device form"));
+    }
     // It tells nobody else.
     let described = format!("{udf:?}");
-    for (field, what) in [("ignore_nulls: true", "IGNORE NULLS"), ("is_reversed: true", "a reversed order")] {
-        if described.contains(field) {
+    for (field, what) in [("ignore_nulls: false", "IGNORE NULLS"), ("is_reversed: false", "a reversed order")] {
+        if !described.contains(field) {
             return Err(format!("{name} with {what} has no device form yet"));
         }
     }
@@ -90,7 +99,7 @@ fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reaso
     let number = |index: usize, otherwise: i64| match udf.args().get(index) {
         None => Ok(otherwise),
         Some(argument) => constant(argument)
-            .and_then(|value| value.cast_to(&arrow::datatypes::DataType::Int64).ok())
+            .and_then(|value| value.cast_to(&DataType::Int64).ok())
             .and_then(|value| match value {
                 ScalarValue::Int64(value) => value,
                 _ => None,
@@ -136,15 +145,18 @@ fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
     expr.downcast_ref::<Literal>().map(|literal| literal.value().clone()).filter(|value| !value.is_null())
 }
 
-fn frame(frame: &WindowFrame) -> Result<Frame, Reason> {
+/// A frame over rows in the order of one key of type `key`, or of none or several.
+fn frame(frame: &WindowFrame, key: Option<&DataType>) -> Result<Frame, Reason> {
     let units = match frame.units {
         WindowFrameUnits::Rows => FrameUnits::Rows,
         WindowFrameUnits::Range => FrameUnits::Range,
         WindowFrameUnits::Groups => FrameUnits::Groups,
     };
     let offset = |value: &ScalarValue| match value {
+        value if frame.units == WindowFrameUnits::Range => key
+            .and_then(|key| range_offset(value, key))
+            .ok_or_else(|| format!("RANGE with an offset of {value} has no device form")),
         ScalarValue::UInt64(Some(offset)) => Ok(*offset),
-        _ if frame.units == WindowFrameUnits::Range => Err("RANGE with an offset has no device form yet".to_string()),
         other => Err(format!("a frame of {other} rows has no device form")),
     };
     let bound = |bound: &WindowFrameBound, start: bool| {
@@ -163,4 +175,35 @@ fn frame(frame: &WindowFrame) -> Result<Frame, Reason> {
         })
     };
     Ok(Frame { units, start: bound(&frame.start_bound, true)?, end: bound(&frame.end_bound, false)? })
+}
+
+/// An offset in units of the order key's integers: days of a `Date32`, hundredths of a `Decimal128(15, 2)`.
+fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u64> {
+    const DAY_NANOS: i64 = 86_400_000_000_000;
+    let units = match (value, key) {
+        (ScalarValue::IntervalMonthDayNano(Some(interval)), DataType::Date32) => {
+            (interval.months == 0 && interval.nanoseconds == 0).then_some(i64::from(interval.days))?
+        }
+        // Days of other zones have other lengths.
+        (ScalarValue::IntervalMonthDayNano(Some(interval)), DataType::Timestamp(unit, None)) if interval.months == 0 => {
+            let nanos = i64::from(interval.days).checked_mul(DAY_NANOS)?.checked_add(interval.nanoseconds)?;
+            let unit = match unit {
+                TimeUnit::Second => 1_000_000_000,
+                TimeUnit::Millisecond => 1_000_000,
+                TimeUnit::Microsecond => 1_000,
+                TimeUnit::Nanosecond => 1,
+            };
+            (nanos % unit == 0).then_some(nanos / unit)?
+        }
+        (ScalarValue::Decimal128(Some(value), _, scale), DataType::Decimal128(_, other)) if scale == other => {
+            i64::try_from(*value).ok()?
+        }
+        (ScalarValue::UInt64(Some(value)), DataType::UInt64) => i64::try_from(*value).ok()?,
+        (value, key) if key.is_integer() && value.data_type() == *key => match value.cast_to(&DataType::Int64).ok()? {
+            ScalarValue::Int64(value) => value?,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    u64::try_from(units).ok()
 }

@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs joins: first the tables of the build sides, then the rows that probe them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use columnar::DeviceBatch;
-use datafusion::common::{DataFusionError, Result, internal_err};
+use arrow::datatypes::DataType;
+use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{ChainState, JoinChain, JoinTable, Mark};
 
-use super::{DeviceBatchStream, Run, explain, merge, op_error};
-use crate::graph::{BuildSide, Joins, Stage, StageKind};
+use super::{DeviceBatchStream, Run, check_again, explain, merge, op_error};
+use crate::graph::{BuildSide, Joins, Marks, ScanFilter, Side, Stage, StageKind};
 
 /// Rows that probe the tables of one join after another.
 pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
-        let chain = chain(&stage, joins, &run, &queue).await?;
+        let (chain, removed) = chain(&stage, joins, &run, &queue).await?;
         // Where a build side has no rows, the probe side need not be read.
         let probing = if chain.is_empty() { stream::empty().boxed() } else { merge(&joins.probe, &run)? };
-        let state = Probing { state: Some(chain.start()), chain, input: probing };
+        let state = Probing { state: Some(chain.start()), chain, input: probing, removed };
         let batches = stream::try_unfold((state, stage, queue), |(mut probing, stage, queue)| async move {
             let batches = probing.next(&stage, &queue).await?;
             Ok::<_, DataFusionError>(batches.map(|batches| (stream::iter(batches.into_iter().map(Ok)), (probing, stage, queue))))
@@ -35,6 +40,8 @@ struct Probing {
     chain: JoinChain,
     /// `None` once everything is said.
     state: Option<ChainState>,
+    /// Where to count the rows that each dynamic filter removes.
+    removed: Vec<Count>,
 }
 
 impl Probing {
@@ -46,20 +53,35 @@ impl Probing {
             return Ok(Some(pushed.map_err(|error| failed_row(error, &stage.operator))?));
         }
         let Some(state) = self.state.take() else { return Ok(None) };
+        let removed = self.chain.removed(queue, &state).await.map_err(|error| op_error(&stage.operator, error))?;
+        self.removed.iter().zip(removed).for_each(|(count, rows)| count.add(rows as usize));
         let rest = self.chain.finish(queue, state).await;
         Ok(Some(rest.map_err(|error| failed_row(error, &stage.operator))?))
     }
 }
 
-/// The joins with their tables.
-async fn chain(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<JoinChain> {
-    let mut tables = Vec::with_capacity(joins.builds.len());
-    for side in &joins.builds {
-        tables.push(build(side, &stage.operator, run, queue).await?);
+/// The joins with their tables, but for filters that are of no use; counters of the rows that the others remove.
+async fn chain(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<(JoinChain, Vec<Count>)> {
+    let (mut used, mut tables, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+    // The last join first: its table filters what the tables of those before it are built of.
+    for (join, side) in joins.joins.iter().zip(&joins.sides).rev() {
+        match side {
+            Side::Build(side) => tables.push(build(side, &stage.operator, run, queue).await?),
+            Side::Filter { number, metrics } => {
+                let table = run.tables.lock().get(number).and_then(Weak::upgrade);
+                let Some(table) = table.filter(|table| join.can_filter_by(table)) else { continue };
+                tables.push(table);
+                removed.push(MetricBuilder::new(metrics).counter("rows_removed", 0));
+            }
+        }
+        used.push(join.clone());
     }
+    used.reverse();
+    tables.reverse();
+    removed.reverse();
     let (input, outputs, options) = (joins.input.clone(), joins.outputs.clone(), joins.options.clone());
-    let chain = JoinChain::try_new(input, &joins.joins, Some(&tables), outputs, options)
-        .map_err(|error| op_error(&stage.operator, error))?;
+    let chain =
+        JoinChain::try_new(input, &used, Some(&tables), outputs, options).map_err(|error| op_error(&stage.operator, error))?;
     let same =
         chain.output_types().iter().zip(&stage.types).all(|(is, planned)| {
             (&is.layout, is.nullable, &is.data_type) == (&planned.layout, planned.nullable, &planned.data_type)
@@ -67,7 +89,7 @@ async fn chain(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> R
     if !same {
         return internal_err!("{}: {:?} instead of {:?}", stage.operator, chain.output_types(), stage.types);
     }
-    Ok(chain)
+    Ok((chain, removed))
 }
 
 /// The table of a build side.
@@ -75,12 +97,61 @@ async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) 
     let batches: Vec<DeviceBatch> = merge(&side.stage, run)?.try_collect().await?;
     let batch = side.concat.run(queue, batches).await.map_err(|error| op_error(operator, error))?;
     match side.build.build(queue, batch.clone()).await {
-        Ok(table) => Ok(Arc::new(table)),
+        Ok(table) => {
+            let table = Arc::new(table);
+            if let Some(number) = side.number {
+                run.tables.lock().insert(number, Arc::downgrade(&table));
+            }
+            if let Some(filter) = &side.scan_filter {
+                tell_scans(filter, &table)?;
+            }
+            Ok(table)
+        }
         Err(error) => Err(match &batch {
             Some(batch) => explain(error, operator, queue, batch, &side.checks).await,
             None => op_error(operator, error),
         }),
     }
+}
+
+/// Tells host scans the ranges of a table's keys, so that they skip what cannot have a match.
+fn tell_scans(filter: &ScanFilter, table: &JoinTable) -> Result<()> {
+    let Some(told) = filter.filter.downcast_ref::<DynamicFilterPhysicalExpr>() else { return Ok(()) };
+    let ranges = table.key_ranges().unwrap_or_default();
+    let mut conditions: Option<Arc<dyn PhysicalExpr>> = None;
+    for ((key, data_type), (least, most)) in filter.keys.iter().zip(&filter.types).zip(ranges) {
+        let (Some(least), Some(most)) = (value_of(data_type, least), value_of(data_type, most)) else { continue };
+        for (operator, bound) in [(Operator::GtEq, least), (Operator::LtEq, most)] {
+            let condition: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(Arc::clone(key), operator, lit(bound)));
+            conditions = Some(match conditions {
+                Some(others) => Arc::new(BinaryExpr::new(others, Operator::And, condition)),
+                None => condition,
+            });
+        }
+    }
+    if let Some(conditions) = conditions {
+        told.update(conditions)?;
+    }
+    told.mark_complete();
+    Ok(())
+}
+
+/// The value that a digit of a join's numbers stands for, of the types whose order it keeps.
+fn value_of(data_type: &DataType, digit: u64) -> Option<ScalarValue> {
+    let signed = (digit ^ 1 << 63) as i64;
+    Some(match data_type {
+        DataType::Int8 => ScalarValue::Int8(Some(signed.try_into().ok()?)),
+        DataType::Int16 => ScalarValue::Int16(Some(signed.try_into().ok()?)),
+        DataType::Int32 => ScalarValue::Int32(Some(signed.try_into().ok()?)),
+        DataType::Int64 => ScalarValue::Int64(Some(signed)),
+        DataType::UInt8 => ScalarValue::UInt8(Some(digit.try_into().ok()?)),
+        DataType::UInt16 => ScalarValue::UInt16(Some(digit.try_into().ok()?)),
+        DataType::UInt32 => ScalarValue::UInt32(Some(digit.try_into().ok()?)),
+        DataType::UInt64 => ScalarValue::UInt64(Some(digit)),
+        DataType::Date32 => ScalarValue::Date32(Some(signed.try_into().ok()?)),
+        DataType::Decimal128(precision, scale) => ScalarValue::Decimal128(Some(signed.into()), *precision, *scale),
+        _ => return None,
+    })
 }
 
 /// Rows of a build side, marked where the probe side matches them.
@@ -96,7 +167,7 @@ pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
         while let Some(batch) = input.next().await {
             let batch = batch?;
             if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                return Err(explain(error, &stage.operator, &queue, &batch, &marks.checks).await);
+                return Err(failed_probe(error, &stage.operator, marks, &queue, &batch).await);
             }
         }
         drop(input);
@@ -105,6 +176,21 @@ pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
     })
     .try_flatten()
     .boxed()
+}
+
+/// Why a row of the probe side failed: by itself, or else with a row of the build side.
+async fn failed_probe(
+    error: kernels::Error,
+    operator: &str,
+    marks: &Marks,
+    queue: &Queue,
+    batch: &DeviceBatch,
+) -> DataFusionError {
+    let kernels::Error::Row { row } = error else { return op_error(operator, error) };
+    match check_again(row, operator, queue, batch, &marks.checks).await {
+        Ok(_) => failed_row(error, operator),
+        Err(error) => error,
+    }
 }
 
 /// The error of a row of several sides.

@@ -17,13 +17,25 @@ use crate::{Error, Result};
 /// The body of the mask kernel; `condition` is a C expression after `statements` for `row`. Declares
 /// its parameters, among them the number of rows `n`.
 pub(super) fn mask_body(params: &mut Params, options: &Options, statements: &str, condition: &str) -> String {
+    tallied_mask_body(params, options, statements, condition, 0)
+}
+
+/// The same, where `statements` count things in `tally0` and so on, which are added to the parameter `tallies`.
+pub(super) fn tallied_mask_body(
+    params: &mut Params,
+    options: &Options,
+    statements: &str,
+    condition: &str,
+    tallies: usize,
+) -> String {
+    let declared = declare_tallies(tallies);
     let n = params.named("n", "u64");
     let mask = params.named("mask", "G u32 *RESTRICT");
     let counts = params.named("counts", "G u64 *RESTRICT");
     let tile = options.tile_rows;
     match options.profile {
         Profile::Cpu => format!(
-            "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
+            "{declared}  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
   for (u64 first = begin; first < end; first += 32) {{
     u32 word = 0, width = end - first < 32 ? (u32)(end - first) : 32;
     for (u32 bit = 0; bit < width; ++bit) {{
@@ -34,17 +46,19 @@ pub(super) fn mask_body(params: &mut Params, options: &Options, statements: &str
     total += POPC32(word);
   }}
   {counts}[GRP()] = total;
-"
+{}",
+            add_tallies(params, tallies)
         ),
         Profile::Gpu => {
             let (words, group) = (tile / 32, options.group_size);
+            let Shared { declared: shared, cleared, gathered, added } = Shared::new(params, tallies);
             format!(
                 "  SHARED(u32, words, {words});
   SHARED(u32, total, 1);
-  u32 l = LID();
+{shared}{declared}  u32 l = LID();
   u64 base = (u64)GRP() * {tile};
   for (u32 w = l; w < {words}; w += {group}) words[w] = 0;
-  if (l == 0) total[0] = 0;
+{cleared}  if (l == 0) total[0] = 0;
   SYNC();
   for (u32 i = l; i < {tile}; i += {group}) {{
     u64 row = base + i;
@@ -54,15 +68,56 @@ pub(super) fn mask_body(params: &mut Params, options: &Options, statements: &str
     }}
     VOTE(words, i, keep)
   }}
-  SYNC();
+{gathered}  SYNC();
   for (u32 w = l; w < {words}; w += {group}) {{
     if (base + w * 32 < {n}) {mask}[(base >> 5) + w] = words[w];
     A_ADD32(&total[0], POPC32(words[w]));
   }}
   SYNC();
   if (l == 0) {counts}[GRP()] = total[0];
-"
+{added}"
             )
+        }
+    }
+}
+
+/// Text that declares an item's tallies.
+pub(super) fn declare_tallies(tallies: usize) -> String {
+    (0..tallies).map(|index| format!("  u32 tally{index} = 0;\n")).collect()
+}
+
+/// Text that adds an item's tallies to all items'.
+pub(super) fn add_tallies(params: &mut Params, tallies: usize) -> String {
+    if tallies == 0 {
+        return String::new();
+    }
+    let all = params.named("tallies", "volatile G u64 *");
+    (0..tallies).map(|index| format!("  if (tally{index}) A_ADD64(&{all}[{index}], (u64)tally{index});\n")).collect()
+}
+
+/// Text that sums a group's tallies before they are added to all items'.
+#[derive(Default)]
+struct Shared {
+    declared: String,
+    cleared: String,
+    gathered: String,
+    added: String,
+}
+
+impl Shared {
+    fn new(params: &mut Params, tallies: usize) -> Shared {
+        if tallies == 0 {
+            return Shared::default();
+        }
+        let all = params.named("tallies", "volatile G u64 *");
+        let each = |text: &dyn Fn(usize) -> String| (0..tallies).map(text).collect::<String>();
+        Shared {
+            declared: format!("  SHARED(u32, tallied, {tallies});\n"),
+            cleared: each(&|index| format!("  if (l == 0) tallied[{index}] = 0;\n")),
+            gathered: each(&|index| format!("  if (tally{index}) A_ADD32(&tallied[{index}], tally{index});\n")),
+            added: each(&|index| {
+                format!("  if (l == 0 && tallied[{index}]) A_ADD64(&{all}[{index}], (u64)tallied[{index}]);\n")
+            }),
         }
     }
 }

@@ -81,6 +81,9 @@ impl Source {
 
     /// The columns with the aliases; of a join, each side's columns have the side's length.
     pub fn bind_columns(&self, columns: &[DeviceColumn]) -> Result<Vec<DeviceColumn>> {
+        if columns.len() != self.columns {
+            return Err(Error::Internal(format!("{} columns instead of {}", columns.len(), self.columns)));
+        }
         let mut bound = columns.to_vec();
         for (alias, ty) in self.aliases.iter().zip(&self.types[self.columns..]) {
             let column = columns.get(*alias).ok_or_else(|| Error::Internal(format!("a batch without column {alias}")))?;

@@ -182,6 +182,15 @@ impl JoinChain {
         self.project(queue, batches).await
     }
 
+    /// Rows that each dynamic filter has removed so far, in the order of the joins.
+    pub async fn removed(&self, queue: &Queue, state: &ChainState) -> Result<Vec<u64>> {
+        let mut removed = Vec::new();
+        for (step, state) in self.steps.iter().zip(&state.steps) {
+            removed.extend(step.removed(queue, state).await?);
+        }
+        Ok(removed)
+    }
+
     /// What remains once every batch was probed.
     pub async fn finish(&self, queue: &Queue, state: ChainState) -> Result<Vec<DeviceBatch>> {
         match self.steps.last().zip(state.steps.into_iter().last()) {

@@ -8,9 +8,9 @@ use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Queue};
 
 use super::keys;
-use super::probe::{conjuncts, position};
+use super::probe::{conjuncts, guess, position};
 use super::search::{Names, Search};
-use super::table::{JoinTable, Shape};
+use super::table::JoinTable;
 use super::{Join, joined_types, mark_field, mark_type};
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
@@ -55,13 +55,8 @@ impl Mark {
     pub fn try_new(input: Input, join: &Join, table: Option<Arc<JoinTable>>, options: Options) -> Result<Mark> {
         let joins = std::slice::from_ref(join);
         let all = joined_types(&input.types, joins);
-        let text = |shape: &JoinTable| shape.shape();
-        let shape = table.as_deref().map_or(if join.keys.is_empty() { Shape::All } else { Shape::Number }, text);
-        let number_of_text = |search: &Search| search.has_text() && shape == Shape::Number;
-        let mut search = Search::try_new(join, 0, input.types.len(), &all, shape, options.profile)?;
-        if number_of_text(&search) {
-            search = Search::try_new(join, 0, input.types.len(), &all, Shape::Wide, options.profile)?;
-        }
+        let shape = table.as_deref().map_or_else(|| guess(join, &all), JoinTable::shape);
+        let search = Search::try_new(join, 0, input.types.len(), &all, shape, options.profile)?;
         let filters = conjuncts(input.filter);
         if filters.iter().any(|filter| position(filter, &input.types, joins) > 0) {
             return Err(Error::Internal("a filter over the rows that a semi join loses".into()));

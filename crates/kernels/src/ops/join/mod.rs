@@ -88,9 +88,31 @@ pub struct Join {
     pub schema: SchemaRef,
     /// Types and layouts of the build side.
     pub types: Vec<ColumnType>,
+    /// Whether the rows that it removes are counted; of [`JoinKind::RightSemi`].
+    pub tallied: bool,
 }
 
 impl Join {
+    /// A dynamic filter: keeps the rows whose keys another join's table has, and counts the others. The table is to be
+    /// one of numbers ([`JoinTable::filters`]); `keys` are over the probe side's columns, with NULL of the build side's types.
+    pub fn dynamic_filter(keys: Vec<(Expr, Expr)>, null_equals_null: bool) -> Join {
+        Join {
+            kind: JoinKind::RightSemi,
+            keys,
+            null_equals_null,
+            null_aware: false,
+            residual: None,
+            schema: Schema::empty().into(),
+            types: vec![],
+            tallied: true,
+        }
+    }
+
+    /// Whether a table can serve this dynamic filter, and is likely to remove rows.
+    pub fn can_filter_by(&self, table: &JoinTable) -> bool {
+        table.filters(self.keys.len())
+    }
+
     /// The fields that it appends to those before it: the build side's, and the mark of a mark join.
     pub fn fields(&self) -> Fields {
         let mark = (self.kind == JoinKind::RightMark).then(mark_field);

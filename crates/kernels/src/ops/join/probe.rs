@@ -17,7 +17,7 @@ use super::table::{JoinTable, Shape};
 use super::{Join, JoinKind, joined_schema, joined_types};
 use crate::codegen::{Params, Place, RowWriter, Value};
 use crate::expr::Expr;
-use crate::ops::compact::{Survivors, mask_body, write_body};
+use crate::ops::compact::{Survivors, add_tallies, declare_tallies, mask_body, tallied_mask_body, write_body};
 use crate::ops::primitives::{LoadedPrimitives, Primitives};
 use crate::ops::program::{Kernel, Loaded, Program, check_row, for_rows, spread, word};
 use crate::ops::project::{Projection, Rows};
@@ -57,10 +57,11 @@ const PAIRS: usize = 1;
 const UNMATCHED: usize = 2;
 const LEFT_OVER: usize = 3;
 
-/// Which rows of the build side have been matched so far.
+/// Which rows of the build side have been matched so far, and how many rows dynamic filters have removed.
 #[derive(Debug, Default)]
 pub struct ProbeState {
     marks: Option<Buffer>,
+    tallies: Option<Buffer>,
 }
 
 impl Probe {
@@ -184,8 +185,8 @@ impl Probe {
                 continue;
             }
             let result = match self.pairs {
-                false => self.select(queue, &loaded, &primitives, &part).await.map(Some),
-                true => self.pair(queue, &loaded, &primitives, state, &part).await,
+                false => self.select(queue, &loaded, &primitives, state, &part).await.map(Some),
+                true => self.pair(queue, &loaded, &primitives, state, &part, rows < batch.num_rows()).await,
             };
             match result {
                 Ok(Some(result)) => results.extend(Some(result).filter(|batch| batch.num_rows() > 0)),
@@ -200,6 +201,13 @@ impl Probe {
             }
         }
         Ok(results)
+    }
+
+    /// Rows that each dynamic filter has removed so far, in their order.
+    pub async fn removed(&self, queue: &Queue, state: &ProbeState) -> Result<Vec<u64>> {
+        let Some(tallies) = &state.tallies else { return Ok(vec![0; self.tallies()]) };
+        let counted = queue.read(tallies, 0..self.tallies() * 8).await?;
+        (0..self.tallies()).map(|index| word(&counted, index)).collect()
     }
 
     /// What remains once every batch was probed: rows of the build side that nothing matched, of left and full joins.
@@ -240,6 +248,7 @@ impl Probe {
         queue: &Queue,
         loaded: &Loaded<'_>,
         primitives: &LoadedPrimitives<'_>,
+        state: &mut ProbeState,
         batch: &DeviceBatch,
     ) -> Result<DeviceBatch> {
         let n = batch.num_rows();
@@ -247,6 +256,8 @@ impl Probe {
         let found = self.alloc_found(queue, n)?;
         let mut extra = self.table_args();
         extra.extend(found_args(&found));
+        let tallies = self.open_tallies(queue, state)?;
+        extra.extend(tallies.iter().map(|tallies| ("tallies", Arg::Buffer(tallies))));
         let survivors = Survivors::find(queue, &self.options, primitives, n, &extra, |grid, named, control| {
             loaded.launch_on(queue, SEARCH, grid, &*bound, Some(control), named)
         })
@@ -276,6 +287,7 @@ impl Probe {
         primitives: &LoadedPrimitives<'_>,
         state: &mut ProbeState,
         batch: &DeviceBatch,
+        is_part: bool,
     ) -> Result<Option<DeviceBatch>> {
         let n = batch.num_rows();
         let bound = self.bound(batch)?;
@@ -283,10 +295,13 @@ impl Probe {
         let places = queue.alloc((n + 1) * 8)?;
         queue.fill(&places, 0, 8, 0)?;
         let control = queue.filled(16, 0xff)?;
+        // The parts of a batch were counted with it.
+        let tallies = if is_part { self.open_tallies(queue, &mut ProbeState::default())? } else { self.open_tallies(queue, state)? };
         let grid = spread(queue, &self.options, n);
         let mut named = self.table_args();
         named.extend(found_args(&found));
         named.extend([("n", Arg::U64(n as u64)), ("places", Arg::Buffer(&places))]);
+        named.extend(tallies.iter().map(|tallies| ("tallies", Arg::Buffer(tallies))));
         loaded.launch_on(queue, SEARCH, grid, &*bound, Some(&control), named)?;
         primitives.offsets(queue, &places, 0, n, 0, &control, 1)?;
         let answer = queue.read(&control, 0..16).await?;
@@ -370,7 +385,8 @@ impl Probe {
     fn bound(&self, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
         let mut columns = batch.columns().to_vec();
         for (search, table) in self.searches.iter().zip(&self.tables) {
-            columns.extend(table.batch().columns().iter().cloned());
+            // A dynamic filter's table has columns that are no business of the chain.
+            columns.extend(table.batch().columns().iter().take(search.columns.len()).cloned());
             if search.kind == JoinKind::RightMark {
                 // Nobody reads it: its value is that of the search.
                 let ty = ColumnType { data_type: DataType::Null, nullable: true, layout: Layout::Null, bounds: None };
@@ -391,7 +407,21 @@ impl Probe {
     }
 
     fn alloc_found(&self, queue: &Queue, n: usize) -> Result<Vec<(String, Buffer)>> {
-        (0..self.noted()).map(|number| Ok((format!("found{number}"), queue.alloc(n * 4)?))).collect()
+        let noted = self.searches[..self.noted()].iter().filter(|search| search.is_noted());
+        noted.map(|search| Ok((format!("found{}", search.number), queue.alloc(n * 4)?))).collect()
+    }
+
+    /// Number of dynamic filters.
+    fn tallies(&self) -> usize {
+        self.searches.iter().filter(|search| search.tallied).count()
+    }
+
+    /// Where the rows that dynamic filters remove are counted, over all batches.
+    fn open_tallies(&self, queue: &Queue, state: &mut ProbeState) -> Result<Option<Buffer>> {
+        if self.tallies() > 0 && state.tallies.is_none() {
+            state.tallies = Some(queue.zeroed(self.tallies() * 8)?);
+        }
+        Ok(state.tallies.clone())
     }
 
     fn marks(&self) -> bool {
@@ -416,6 +446,7 @@ impl Probe {
     /// Appends filters and searches of the current row, up to the join that multiplies: `kept` tells whether it stays.
     fn search(&self, writer: &mut RowWriter<'_>) -> Result<()> {
         writer.push("i32 kept = 1;");
+        let mut tally = 0;
         for number in 0..=self.searches.len() {
             for (_, filter) in self.filters.iter().filter(|(position, _)| *position == number) {
                 writer.guarded("kept", |writer| {
@@ -436,13 +467,19 @@ impl Probe {
                 })
             })?;
             writer.push(&search.found(&format!("m{number}")));
+            if search.tallied {
+                writer.push(&format!("tally{tally} += kept & !f{number};"));
+                tally += 1;
+            }
             match search.kind {
                 JoinKind::Inner | JoinKind::RightSemi => writer.push(&format!("kept &= f{number};")),
                 JoinKind::RightAnti => writer.push(&format!("kept &= !f{number};")),
                 _ => {}
             }
-            let found = writer.params().named(&format!("found{number}"), "G u32 *RESTRICT");
-            writer.push(&format!("if (kept) {found}[row] = b{number};"));
+            if search.is_noted() {
+                let found = writer.params().named(&format!("found{number}"), "G u32 *RESTRICT");
+                writer.push(&format!("if (kept) {found}[row] = b{number};"));
+            }
         }
         Ok(())
     }
@@ -457,7 +494,7 @@ impl Probe {
         let mut writer = self.searching_writer(&mut params);
         self.search(&mut writer)?;
         let statements = writer.statements();
-        let body = mask_body(&mut params, &self.options, &statements, "kept");
+        let body = tallied_mask_body(&mut params, &self.options, &statements, "kept", self.tallies());
         Ok(Kernel::new("probe_mask", params, body))
     }
 
@@ -480,7 +517,8 @@ impl Probe {
         })?;
         writer.push(&format!("{places}[row + 1] = matches;"));
         let statements = writer.statements();
-        let body = for_rows(self.options.profile, "row", &n, &statements);
+        let (declared, added) = (declare_tallies(self.tallies()), add_tallies(&mut params, self.tallies()));
+        let body = format!("{declared}{}{added}", for_rows(self.options.profile, "row", &n, &statements));
         Ok(Kernel::new("probe_count", params, body))
     }
 
@@ -530,7 +568,8 @@ impl Probe {
 
     /// Appends what says which rows of the noted joins belong to the probe side's row.
     fn locate_noted(&self, writer: &mut RowWriter<'_>, row: &str) {
-        for (number, search) in self.searches[..self.noted()].iter().enumerate() {
+        for search in self.searches[..self.noted()].iter().filter(|search| search.is_noted()) {
+            let number = search.number;
             let found = writer.params().named(&format!("found{number}"), "const G u32 *RESTRICT");
             writer.push(&search.found(&format!("{found}[{row}]")));
         }
@@ -578,7 +617,7 @@ fn keeps_build(kind: JoinKind) -> bool {
 }
 
 /// The shape that a table most often has.
-fn guess(join: &Join, types: &[ColumnType]) -> Shape {
+pub(super) fn guess(join: &Join, types: &[ColumnType]) -> Shape {
     let text = |expr: &Expr| match expr {
         Expr::Column(index) => {
             types.get(*index).is_some_and(|ty| crate::codegen::CType::native(&ty.data_type) == Some(crate::codegen::CType::Str))

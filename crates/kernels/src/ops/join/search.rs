@@ -24,6 +24,8 @@ pub(super) struct Search {
     pub number: usize,
     /// Its build side's columns among all.
     pub columns: Range<usize>,
+    /// Whether the rows that it removes are counted.
+    pub tallied: bool,
     shape: Shape,
     forms: Vec<KeyForm>,
     /// Over all columns, both sides.
@@ -56,12 +58,18 @@ impl Search {
             kind: join.kind,
             number,
             columns: first..first + join.types.len(),
+            tallied: join.tallied,
             shape,
             forms,
             keys,
             null_equals_null: join.null_equals_null,
             residual: join.residual.clone(),
         })
+    }
+
+    /// Whether the match is needed after the search: by columns of the build side, or as a mark.
+    pub fn is_noted(&self) -> bool {
+        !matches!(self.kind, JoinKind::RightSemi | JoinKind::RightAnti)
     }
 
     /// Where the build side's columns are read once the search is over.
@@ -196,11 +204,6 @@ impl Search {
     /// The names of those arguments.
     pub fn names(&self) -> Names {
         Names(JoinTable::arg_names(&format!("t{}", self.number), self.digits()))
-    }
-
-    /// Whether a key is compared byte by byte.
-    pub fn has_text(&self) -> bool {
-        self.forms.contains(&KeyForm::Text)
     }
 
     fn digits(&self) -> usize {

@@ -29,6 +29,9 @@ const DENSE: u128 = 8;
 /// Numbers up to which they always do.
 const FEW: u128 = 4096;
 
+/// The share of the numbers between the least and the greatest that a table may have to be of use as a filter.
+const MOST_OF_FILTER: f64 = 0.4;
+
 /// How keys lead to slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Shape {
@@ -69,6 +72,8 @@ pub struct JoinTable {
     /// Where a slot's rows begin.
     starts: Buffer,
     digits: Vec<Digit>,
+    /// Rows whose keys can match, of a table of numbers.
+    known: u64,
 }
 
 /// A digit of the numbers.
@@ -152,6 +157,7 @@ impl JoinBuild {
             rows: queue.filled(4, 0xff)?,
             starts: queue.alloc(16)?,
             digits: vec![Digit::default(); self.forms.iter().map(|form| form.digits()).sum()],
+            known: 0,
         };
         if self.forms.is_empty() {
             table.unique = rows_in_all <= 1;
@@ -196,7 +202,8 @@ impl JoinBuild {
         loaded.launch_on(queue, 0, spread(queue, &self.options, n), &bound, Some(&stats), named)?;
         let answer = queue.read(&stats, 0..bytes.len()).await?;
         check_row(word(&answer, 0)?)?;
-        let rows = u128::from(word(&answer, 1)?);
+        table.known = word(&answer, 1)?;
+        let rows = u128::from(table.known);
         let mut total = 1u128;
         let mut first_digits = self.forms.iter().flat_map(|form| (0..form.digits()).map(|place| place == 0)).collect::<Vec<_>>();
         for (index, digit) in table.digits.iter_mut().enumerate().rev() {
@@ -449,6 +456,21 @@ impl JoinTable {
     /// Whether no two rows have equal keys.
     pub fn is_unique(&self) -> bool {
         self.unique
+    }
+
+    /// Whether the table can serve [`Join::dynamic_filter`]s with as many keys, and is likely to remove rows: it does not
+    /// have most of the numbers between its least and its greatest.
+    pub fn filters(&self, keys: usize) -> bool {
+        let span: f64 = self.digits.iter().map(|digit| digit.most as f64 + 1.0).product();
+        let selective = !self.dense || self.known as f64 <= span * MOST_OF_FILTER;
+        self.shape == Shape::Number && self.digits.len() == keys && selective
+    }
+
+    /// The least and the greatest digit of each key, of a table of numbers that has any: of signed integers the value with
+    /// its sign bit turned.
+    pub fn key_ranges(&self) -> Option<Vec<(u64, u64)>> {
+        let ranges = || self.digits.iter().map(|digit| (digit.least, digit.least + digit.most)).collect();
+        (self.shape == Shape::Number && self.known > 0).then(ranges)
     }
 
     pub(super) fn shape(&self) -> Shape {

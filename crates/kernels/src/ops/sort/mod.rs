@@ -247,7 +247,7 @@ impl Sort {
             let kept = top.keep(queue, &primitives, &forms, &batch.slice(0, n), state.threshold.as_ref()).await?;
             batch = batch.slice(n, batch.num_rows() - n);
             state.rows += kept.num_rows();
-            state.batches.push(kept);
+            state.batches.extend(Some(kept).filter(|kept| kept.num_rows() > 0));
             if state.rows >= most {
                 self.cut(queue, state, top, fetch).await?;
             }

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Dynamic filters: what a join's build side tells the operators below its probe side.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    ReplaceChildrenOptions,
+};
+
+use crate::exec::refuse_stream;
+
+/// Drops rows that a join above would drop for want of a match, before an aggregation or another join has worked on them.
+///
+/// The join's own table is asked, so the filter is exact: a Bloom filter of the same keys would be one more thing to build,
+/// and would let more rows pass. A table that has most of the values between its least and its greatest is of no use; then
+/// the filter steps aside, and EXPLAIN ANALYZE shows no `rows_removed`.
+#[derive(Debug)]
+pub struct DeviceDynamicFilterExec {
+    input: Arc<dyn ExecutionPlan>,
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    number: usize,
+    null_equals_null: bool,
+    properties: Arc<PlanProperties>,
+    pub(crate) metrics: ExecutionPlanMetricsSet,
+}
+
+impl DeviceDynamicFilterExec {
+    /// Filters rows of all partitions by `keys`, which are compared with those of the join that bears the `number`.
+    pub(crate) fn new(
+        input: Arc<dyn ExecutionPlan>,
+        keys: Vec<Arc<dyn PhysicalExpr>>,
+        number: usize,
+        null_equals_null: bool,
+    ) -> Self {
+        let mut equivalences = input.equivalence_properties().clone();
+        if input.output_partitioning().partition_count() != 1 {
+            equivalences.clear_orderings();
+            equivalences.clear_per_partition_constants();
+        }
+        let one = Partitioning::UnknownPartitioning(1);
+        let properties = PlanProperties::new(equivalences, one, EmissionType::Incremental, Boundedness::Bounded);
+        let properties = Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative));
+        DeviceDynamicFilterExec { input, keys, number, null_equals_null, properties, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// The rows that are filtered.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    /// The input's columns that are looked up, in the order of the join's keys.
+    pub(crate) fn keys(&self) -> &[Arc<dyn PhysicalExpr>] {
+        &self.keys
+    }
+
+    /// The number of the join, within the island.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Whether NULL has a match where the build side has NULL.
+    pub(crate) fn null_equals_null(&self) -> bool {
+        self.null_equals_null
+    }
+}
+
+impl DisplayAs for DeviceDynamicFilterExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.keys.iter().map(|key| key.to_string()).collect::<Vec<_>>().join(", ");
+        match format {
+            DisplayFormatType::TreeRender => write!(f, "keys={keys}\nof join #{}", self.number),
+            _ => write!(f, "DeviceDynamicFilterExec: keys=[{keys}], of_join=#{}", self.number),
+        }
+    }
+}
+
+impl ExecutionPlan for DeviceDynamicFilterExec {
+    fn name(&self) -> &str {
+        "DeviceDynamicFilterExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![self.input.output_partitioning().partition_count() == 1]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for key in &self.keys {
+            if f(key)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => {
+                Ok(Arc::new(DeviceDynamicFilterExec::new(input, self.keys.clone(), self.number, self.null_equals_null)))
+            }
+            Err(children) => internal_err!("DeviceDynamicFilterExec has one child, not {}", children.len()),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        refuse_stream("DeviceDynamicFilterExec")
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, _partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(None)]
+    }
+
+    fn statistics_from_inputs(&self, input_stats: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        match input_stats {
+            [input] => Ok(Arc::new(input.as_ref().clone().to_inexact())),
+            _ => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where dynamic filters go: from a join whose build side lacks some keys down to where rows of the probe side come from.
+//!
+//! A filter is worth its place below an aggregation, or on the build side of another join; a row that goes straight through
+//! the probes is dropped there by the join itself. Filters are pushed from the uppermost join on: one that lands on the build
+//! side of a lower join makes that table smaller, and so worth a filter of its own.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::JoinType;
+use datafusion::common::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+
+use crate::exec::{
+    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
+    DeviceSortExec, DeviceUnionExec, DeviceUploadExec, is_device,
+};
+
+/// An island's operators with the dynamic filters of its joins; those that were there before are planned anew.
+pub(crate) fn with_dynamic_filters(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    add(&without(plan)?, &mut 0)
+}
+
+fn without(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(filter) = plan.downcast_ref::<DeviceDynamicFilterExec>() {
+        return without(filter.input());
+    }
+    let plan = of_children(plan, &mut |child| without(child))?;
+    Ok(match plan.downcast_ref::<DeviceJoinExec>() {
+        Some(join) if join.number().is_some() => Arc::new(join.with_number(None)),
+        _ => plan,
+    })
+}
+
+fn add(plan: &Arc<dyn ExecutionPlan>, joins: &mut usize) -> Result<Arc<dyn ExecutionPlan>> {
+    let mut plan = Arc::clone(plan);
+    if let Some(join) = plan.downcast_ref::<DeviceJoinExec>()
+        && drops_unmatched(join)
+        && lacks_rows(join.left())
+    {
+        let filter = Filter { number: *joins + 1, null_equals_null: join.spec.null_equals_null };
+        let keys: Option<Vec<usize>> = join.spec.on.iter().map(|(_, right)| position(right)).collect();
+        if let Some(keys) = keys.filter(|keys| !keys.is_empty() && keys_are_numbers(join.right(), keys))
+            && let Some(right) = filter.push(join.right(), &keys, false)?
+        {
+            *joins += 1;
+            plan = Arc::new(join.with_right(right).with_number(Some(filter.number)));
+        }
+    }
+    of_children(&plan, &mut |child| add(child, joins))
+}
+
+/// A device operator over what `f` makes of its inputs; what lies below an upload stays.
+fn of_children(
+    plan: &Arc<dyn ExecutionPlan>,
+    f: &mut dyn FnMut(&Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
+        return Ok(Arc::clone(plan));
+    }
+    let children = plan.children().into_iter().map(&mut *f).collect::<Result<Vec<_>>>()?;
+    with_children(plan, children)
+}
+
+fn with_children(plan: &Arc<dyn ExecutionPlan>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+    if plan.children().into_iter().zip(&children).all(|(old, new)| Arc::ptr_eq(old, new)) {
+        return Ok(Arc::clone(plan));
+    }
+    Arc::clone(plan).replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+}
+
+/// Whether a row of the right side that has no match is of no consequence.
+fn drops_unmatched(join: &DeviceJoinExec) -> bool {
+    use JoinType::*;
+    matches!(join.spec.join_type, Inner | Left | LeftSemi | LeftAnti | LeftMark | RightSemi) && !join.spec.null_aware
+}
+
+/// Whether something below leaves rows out.
+fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let drops = plan.is::<DeviceFilterExec>()
+        || plan.is::<DeviceDynamicFilterExec>()
+        || plan.is::<DeviceLimitExec>()
+        || plan.downcast_ref::<DeviceSortExec>().is_some_and(|sort| sort.fetch_rows().is_some());
+    drops || is_device(plan) && !plan.is::<DeviceUploadExec>() && plan.children().into_iter().any(lacks_rows)
+}
+
+/// Whether keys are of types that a join numbers.
+fn keys_are_numbers(plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> bool {
+    let schema = plan.schema();
+    let is_number = |data_type: &DataType| {
+        data_type.is_integer() || data_type.is_temporal() && !matches!(data_type, DataType::Interval(_))
+    };
+    keys.iter().all(|key| schema.fields().get(*key).is_some_and(|field| is_number(field.data_type())))
+}
+
+fn position(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+    expr.downcast_ref::<Column>().map(Column::index)
+}
+
+struct Filter {
+    number: usize,
+    null_equals_null: bool,
+}
+
+impl Filter {
+    /// The plan with the filter at or below its top, by its columns `keys`; `None` where it would gain nothing. `crossed`: it
+    /// has come to another pipeline than the join's.
+    fn push(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize], crossed: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let children: Vec<_> = plan.children().into_iter().cloned().collect();
+        let (child, keys_below, crosses) = match self.way_down(plan, keys) {
+            Some(Way::Through { child, keys, crosses }) => (child, keys, crossed || crosses),
+            Some(Way::Branches) => {
+                let pushed = children.iter().map(|child| self.push(child, keys, crossed)).collect::<Result<Option<Vec<_>>>>()?;
+                return pushed.map(|children| with_children(plan, children)).transpose();
+            }
+            None => return Ok(crossed.then(|| self.above(plan, keys))),
+        };
+        match children.get(child).map(|input| self.push(input, &keys_below, crosses)).transpose()?.flatten() {
+            Some(input) => {
+                let mut children = children;
+                children[child] = input;
+                Ok(Some(with_children(plan, children)?))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn above(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Arc<dyn ExecutionPlan> {
+        let schema = plan.schema();
+        let columns = keys.iter().map(|key| Arc::new(Column::new(schema.field(*key).name(), *key)) as Arc<dyn PhysicalExpr>);
+        Arc::new(DeviceDynamicFilterExec::new(Arc::clone(plan), columns.collect(), self.number, self.null_equals_null))
+    }
+
+    fn way_down(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Option<Way> {
+        let through = |child, keys: Option<Vec<usize>>, crosses| keys.map(|keys| Way::Through { child, keys, crosses });
+        if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
+            let below = |key: &usize| filter.projection().map_or(Some(*key), |projection| projection.get(*key).copied());
+            return through(0, keys.iter().map(below).collect(), false);
+        }
+        if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
+            let below = |key: &usize| projection.expressions().get(*key).and_then(|output| position(&output.expr));
+            return through(0, keys.iter().map(below).collect(), false);
+        }
+        if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
+            // Rows of other groups change nothing in a group.
+            let below = |key: &usize| aggregate.spec.keys.get(*key).and_then(|(expr, _)| position(expr));
+            return through(0, keys.iter().map(below).collect(), true);
+        }
+        if let Some(join) = plan.downcast_ref::<DeviceJoinExec>() {
+            return way_down_join(join, keys);
+        }
+        if plan.is::<DeviceDynamicFilterExec>() {
+            return through(0, Some(keys.to_vec()), false);
+        }
+        if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
+            return through(0, sort.fetch_rows().is_none().then(|| keys.to_vec()), true);
+        }
+        plan.is::<DeviceUnionExec>().then_some(Way::Branches)
+    }
+}
+
+/// Where a filter's keys come from.
+enum Way {
+    Through { child: usize, keys: Vec<usize>, crosses: bool },
+    /// Every input has them.
+    Branches,
+}
+
+fn way_down_join(join: &DeviceJoinExec, keys: &[usize]) -> Option<Way> {
+    use JoinType::*;
+    let spec = &join.spec;
+    let joined = |key: &usize| spec.projection.as_ref().map_or(Some(*key), |projection| projection.get(*key).copied());
+    let keys = keys.iter().map(joined).collect::<Option<Vec<usize>>>()?;
+    let (left, right) = (join.left().schema().fields().len(), join.right().schema().fields().len());
+    let first_right = match spec.join_type {
+        RightSemi | RightAnti | RightMark => 0,
+        _ => left,
+    };
+    // A row that goes missing here must not turn one of the other side into one without a match that stays.
+    let (to_left, to_right) = match spec.join_type {
+        Inner => (true, true),
+        Left | LeftSemi | LeftMark => (true, false),
+        LeftAnti => (!spec.null_aware, false),
+        Right | RightSemi | RightAnti | RightMark => (false, true),
+        Full => (false, false),
+    };
+    if to_left && keys.iter().all(|key| *key < left) {
+        return Some(Way::Through { child: 0, keys, crosses: true });
+    }
+    if to_right && keys.iter().all(|key| (first_right..first_right + right).contains(key)) {
+        let keys = keys.into_iter().map(|key| key - first_right).collect();
+        return Some(Way::Through { child: 1, keys, crosses: false });
+    }
+    None
+}
