@@ -79,7 +79,9 @@ impl GroupBy {
                     matches!(value, Some(Ok(value)) if matches!(value.ctype, CType::Str | CType::I128))
                 }
         });
-        if wide_keys || best_arguments {
+        // Two kernels look at each row, one of them with a branch for each: they had better see the survivors alone.
+        let filtered = !matches!(mode, Mode::Dense { .. }) && input.filter.is_some() && options.profile == Profile::Cpu;
+        if wide_keys || best_arguments || filtered {
             return materialised(input, keys, aggregates, distinct, options);
         }
         build(source, input, keys, planned, mode, aggregates, options)

@@ -55,8 +55,8 @@ impl Mark {
     pub fn try_new(input: Input, join: &Join, table: Option<Arc<JoinTable>>, options: Options) -> Result<Mark> {
         let joins = std::slice::from_ref(join);
         let all = joined_types(&input.types, joins);
-        let shape = table.as_deref().map_or_else(|| guess(join, &all), JoinTable::shape);
-        let search = Search::try_new(join, 0, input.types.len(), &all, shape, options.profile)?;
+        let form = table.as_deref().map_or_else(|| guess(join, &all), JoinTable::form);
+        let search = Search::try_new(join, 0, input.types.len(), &all, form, options.profile)?;
         let filters = conjuncts(input.filter);
         if filters.iter().any(|filter| position(filter, &input.types, joins) > 0) {
             return Err(Error::Internal("a filter over the rows that a semi join loses".into()));

@@ -13,7 +13,7 @@ use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
 use super::search::{NONE, Names, Search};
-use super::table::{JoinTable, Shape};
+use super::table::{Form, JoinTable, Shape};
 use super::{Join, JoinKind, joined_schema, joined_types};
 use crate::codegen::{Params, Place, RowWriter, Value};
 use crate::expr::Expr;
@@ -84,11 +84,11 @@ impl Probe {
         let mut searches = Vec::with_capacity(joins.len());
         let mut searching: Vec<Option<Place>> = vec![None; first];
         for (number, join) in joins.iter().enumerate() {
-            let shape = match tables.and_then(|tables| tables.get(number)) {
-                Some(table) => table.shape(),
+            let form = match tables.and_then(|tables| tables.get(number)) {
+                Some(table) => table.form(),
                 None => guess(join, &types),
             };
-            let search = Search::try_new(join, number, first, &types, shape, options.profile)?;
+            let search = Search::try_new(join, number, first, &types, form, options.profile)?;
             let place = search.place();
             searching.extend(join.types.iter().map(|_| Some(place.clone())));
             if join.kind == JoinKind::RightMark {
@@ -462,7 +462,7 @@ impl Probe {
             writer.push(&format!("u32 m{number} = {NONE};"));
             writer.guarded("kept", |writer| {
                 search.matches(writer, (&self.source.types, &self.searching), "row", &mut |writer, candidate| {
-                    writer.push(&format!("m{number} = {candidate};\nbreak;"));
+                    writer.push(&format!("m{number} = {candidate};\n{}", search.stop()));
                     Ok(())
                 })
             })?;
@@ -616,19 +616,20 @@ fn keeps_build(kind: JoinKind) -> bool {
     matches!(kind, JoinKind::Left | JoinKind::Full)
 }
 
-/// The shape that a table most often has.
-pub(super) fn guess(join: &Join, types: &[ColumnType]) -> Shape {
+/// What tables most often are.
+pub(super) fn guess(join: &Join, types: &[ColumnType]) -> Form {
     let text = |expr: &Expr| match expr {
         Expr::Column(index) => {
             types.get(*index).is_some_and(|ty| crate::codegen::CType::native(&ty.data_type) == Some(crate::codegen::CType::Str))
         }
         _ => false,
     };
-    match join.keys.as_slice() {
+    let shape = match join.keys.as_slice() {
         [] => Shape::All,
         keys if keys.iter().any(|(probe, _)| text(probe)) => Shape::Wide,
-        _ => Shape::Number,
-    }
+        _ => Shape::Number { dense: true },
+    };
+    Form { shape, unique: !join.keys.is_empty() }
 }
 
 /// The conditions all of which a filter asks for.

@@ -7,7 +7,7 @@ use columnar::ColumnType;
 use device::Arg;
 
 use super::keys::{self, KeyForm};
-use super::table::{JoinTable, Shape};
+use super::table::{Form, JoinTable, Shape};
 use super::{Join, JoinKind};
 use crate::Result;
 use crate::codegen::{CType, Params, Place, Profile, RowWriter, Value};
@@ -26,7 +26,7 @@ pub(super) struct Search {
     pub columns: Range<usize>,
     /// Whether the rows that it removes are counted.
     pub tallied: bool,
-    shape: Shape,
+    form: Form,
     forms: Vec<KeyForm>,
     /// Over all columns, both sides.
     keys: Vec<(Expr, Expr)>,
@@ -41,7 +41,7 @@ impl Search {
         number: usize,
         first: usize,
         types: &[ColumnType],
-        shape: Shape,
+        form: Form,
         profile: Profile,
     ) -> Result<Search> {
         let keys = join.keys.iter().map(|(probe, build)| {
@@ -59,7 +59,7 @@ impl Search {
             number,
             columns: first..first + join.types.len(),
             tallied: join.tallied,
-            shape,
+            form,
             forms,
             keys,
             null_equals_null: join.null_equals_null,
@@ -85,7 +85,7 @@ impl Search {
     }
 
     /// Appends the search for the current row's matches; `body` is what happens for each, whose row has the name that it is
-    /// given, and may leave the loop by `break`.
+    /// given, and may go no further by [`stop`](Self::stop).
     pub fn matches(
         &self,
         writer: &mut RowWriter<'_>,
@@ -108,7 +108,7 @@ impl Search {
             writer.push(&statements);
             writer.guarded(&condition, |writer| body(writer, &candidate))
         };
-        if self.shape == Shape::All {
+        if self.form.shape == Shape::All {
             let n = writer.params().named(&format!("{table}_n"), "u64");
             writer.push(&format!("for (u32 {candidate} = 0; {candidate} < {n}; ++{candidate})"));
             return writer.guarded("1", visit);
@@ -116,22 +116,30 @@ impl Search {
         let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
         let known = keys::known(&values, self.null_equals_null);
         let slot = writer.local(CType::U64, "NO_ROW");
-        match self.shape {
-            Shape::Number => self.find_number(writer, &values, known, &table, &slot)?,
+        match self.form.shape {
+            Shape::Number { dense } => self.find_number(writer, &values, known, &table, &slot, dense)?,
             _ => self.find_wide(writer, &values, known, &table, &slot, (types, &inner), row)?,
         }
         writer.guarded(&format!("{slot} != NO_ROW"), |writer| {
             let rows = writer.params().named(&format!("{table}_rows"), "const G u32 *RESTRICT");
+            if self.form.unique {
+                writer.push(&format!("u32 {candidate} = {rows}[{slot}];"));
+                return writer.guarded(&format!("{candidate} != {NONE}"), visit);
+            }
             let starts = writer.params().named(&format!("{table}_starts"), "const G i64 *RESTRICT");
-            let unique = writer.params().named(&format!("{table}_unique"), "u32");
-            let first = writer.local(CType::U64, &format!("{unique} ? {slot} : (u64){starts}[{slot}]"));
-            let last = writer.local(CType::U64, &format!("{unique} ? {slot} + 1 : (u64){starts}[{slot} + 1]"));
+            let first = writer.local(CType::U64, &format!("(u64){starts}[{slot}]"));
+            let last = writer.local(CType::U64, &format!("(u64){starts}[{slot} + 1]"));
             writer.push(&format!("for (; {first} < {last}; ++{first})"));
             writer.guarded("1", |writer| {
-                writer.push(&format!("u32 {candidate} = {rows}[{first}];\nif ({candidate} == {NONE}) break;"));
+                writer.push(&format!("u32 {candidate} = {rows}[{first}];"));
                 visit(writer)
             })
         })
+    }
+
+    /// What leaves the loop over a row's matches, where there is one.
+    pub fn stop(&self) -> &'static str {
+        if self.form.unique && self.form.shape != Shape::All { "" } else { "break;" }
     }
 
     fn find_number(
@@ -141,17 +149,20 @@ impl Search {
         known: Option<String>,
         table: &str,
         slot: &str,
+        dense: bool,
     ) -> Result<()> {
         let (inside, number) = keys::number(writer, &self.forms, values, self.null_equals_null, table);
         let condition = known.map_or(inside.clone(), |known| format!("{inside} & {known}"));
         writer.guarded(&condition, |writer| {
-            let dense = writer.params().named(&format!("{table}_dense"), "u32");
+            if dense {
+                writer.push(&format!("{slot} = {number};"));
+                return Ok(());
+            }
             let mask = writer.params().named(&format!("{table}_mask"), "u64");
             let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
             writer.params().need(crate::prelude::Section::Hash);
-            writer.push(&format!("if ({dense}) {slot} = {number};"));
             writer.push(&format!(
-                "else for (u64 h = hash64({number}) & {mask};; h = (h + 1) & {mask}) {{
+                "for (u64 h = hash64({number}) & {mask};; h = (h + 1) & {mask}) {{
   u64 seen = {slots}[h];
   if (seen == {number}) {slot} = h;
   if (seen == {number} || seen == NO_ROW) break;

@@ -24,10 +24,17 @@ use crate::{Error, Result};
 
 /// The most rows of a build side: twice as many slots have numbers of 32 bits.
 const MOST_ROWS: usize = 1 << 30;
-/// Numbers for each row up to which they index an array.
-const DENSE: u128 = 8;
-/// Numbers up to which they always do.
-const FEW: u128 = 4096;
+
+/// Numbers up to which they index an array, for so many rows.
+fn dense_numbers(rows: u128) -> u128 {
+    (1 << 19).max(rows * 8).min(1 << 31)
+}
+
+/// The same where keys are unique, as far as is known. An array that is mostly empty is read in order where the probe side
+/// lies in the order of the keys, as fact tables do; a list of rows for each number would be too much.
+fn dense_unique_numbers(rows: u128) -> u128 {
+    (rows * 256).min(1 << 23).max(dense_numbers(rows))
+}
 
 /// The share of the numbers between the least and the greatest that a table may have to be of use as a filter.
 const MOST_OF_FILTER: f64 = 0.4;
@@ -37,10 +44,18 @@ const MOST_OF_FILTER: f64 = 0.4;
 pub(super) enum Shape {
     /// There are no keys: every row matches.
     All,
-    /// By a number.
-    Number,
+    /// By a number, which is the slot, or leads to it.
+    Number { dense: bool },
     /// By a hash and a comparison.
     Wide,
+}
+
+/// What is known of a table when kernels are written that search it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub shape: Shape,
+    /// Whether a slot has one row.
+    pub unique: bool,
 }
 
 /// Makes [`JoinTable`]s.
@@ -61,9 +76,7 @@ pub struct JoinBuild {
 pub struct JoinTable {
     batch: DeviceBatch,
     rows_in_all: usize,
-    shape: Shape,
-    unique: bool,
-    dense: bool,
+    form: Form,
     mask: u64,
     /// Numbers, or tags and rows, by slot.
     keys: Buffer,
@@ -149,9 +162,7 @@ impl JoinBuild {
         let mut table = JoinTable {
             batch,
             rows_in_all,
-            shape: Shape::All,
-            unique: true,
-            dense: false,
+            form: Form { shape: Shape::All, unique: true },
             mask: 0,
             keys: queue.filled(8, 0xff)?,
             rows: queue.filled(4, 0xff)?,
@@ -160,36 +171,44 @@ impl JoinBuild {
             known: 0,
         };
         if self.forms.is_empty() {
-            table.unique = rows_in_all <= 1;
+            table.form.unique = rows_in_all <= 1;
             return Ok(table);
         }
         if let Some(program) = &self.number
-            && self.find_digits(queue, program, &mut table).await?
+            && let Some(numbers) = self.find_digits(queue, program, &mut table).await?
         {
-            table.shape = Shape::Number;
-            if rows_in_all > 0 {
-                self.insert(queue, program, 1, &mut table).await?;
+            if rows_in_all == 0 {
+                return Ok(table);
             }
+            let rows = u128::from(table.known);
+            table.clear_numbers(queue, numbers, numbers <= dense_unique_numbers(rows))?;
+            let mut slot_of = self.claim(queue, program, 1, &mut table).await?;
+            if !table.form.unique && numbers > dense_numbers(rows) && table.form.shape == (Shape::Number { dense: true }) {
+                table.clear_numbers(queue, numbers, false)?;
+                slot_of = self.claim(queue, program, 1, &mut table).await?;
+            }
+            self.list(queue, &slot_of, &mut table).await?;
             return Ok(table);
         }
-        table.shape = Shape::Wide;
+        table.form.shape = Shape::Wide;
         if let Some(program) = &self.wide
             && rows_in_all > 0
         {
             let slots = (rows_in_all * 2).next_power_of_two();
             (table.keys, table.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
             table.rows = queue.filled(slots * 4, 0xff)?;
-            self.insert(queue, program, 0, &mut table).await?;
+            let slot_of = self.claim(queue, program, 0, &mut table).await?;
+            self.list(queue, &slot_of, &mut table).await?;
         }
         Ok(table)
     }
 
-    /// Sets digits and slots of a table of numbers. False where the numbers would not fit 64 bits.
-    async fn find_digits(&self, queue: &Queue, program: &Program, table: &mut JoinTable) -> Result<bool> {
+    /// Sets the digits of a table of numbers: how many numbers they make, `None` where these would not fit 64 bits.
+    async fn find_digits(&self, queue: &Queue, program: &Program, table: &mut JoinTable) -> Result<Option<u128>> {
         let n = table.rows_in_all;
-        table.dense = true;
+        table.form.shape = Shape::Number { dense: true };
         if n == 0 {
-            return Ok(true);
+            return Ok(Some(0));
         }
         let loaded = program.load(queue).await?;
         let mut words = vec![u64::MAX, 0];
@@ -203,7 +222,6 @@ impl JoinBuild {
         let answer = queue.read(&stats, 0..bytes.len()).await?;
         check_row(word(&answer, 0)?)?;
         table.known = word(&answer, 1)?;
-        let rows = u128::from(table.known);
         let mut total = 1u128;
         let mut first_digits = self.forms.iter().flat_map(|form| (0..form.digits()).map(|place| place == 0)).collect::<Vec<_>>();
         for (index, digit) in table.digits.iter_mut().enumerate().rev() {
@@ -211,24 +229,18 @@ impl JoinBuild {
             // No row has a value.
             let (least, most) = if least > most { (0, 0) } else { (least, most - least) };
             let null = u128::from(self.null_equals_null && first_digits.pop().unwrap_or(false));
-            let Ok(stride) = u64::try_from(total) else { return Ok(false) };
+            let Ok(stride) = u64::try_from(total) else { return Ok(None) };
             *digit = Digit { least, most, stride };
             total = match total.checked_mul(u128::from(most) + 1 + null) {
                 Some(total) if total <= u128::from(u64::MAX) => total,
-                _ => return Ok(false),
+                _ => return Ok(None),
             };
         }
-        table.dense = total <= FEW.max(rows * DENSE) && total <= 1 << 31;
-        let slots = if table.dense { total as usize } else { (rows as usize * 2).next_power_of_two() };
-        table.rows = queue.filled(slots * 4, 0xff)?;
-        if !table.dense {
-            (table.keys, table.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
-        }
-        Ok(true)
+        Ok(Some(total))
     }
 
-    /// Gives rows their slots, by a kernel of `program`, and lists them where a slot has several.
-    async fn insert(&self, queue: &Queue, program: &Program, kernel: usize, table: &mut JoinTable) -> Result<()> {
+    /// Gives rows their slots, by a kernel of `program`; finds out whether a slot has several.
+    async fn claim(&self, queue: &Queue, program: &Program, kernel: usize, table: &mut JoinTable) -> Result<Buffer> {
         let n = table.rows_in_all;
         let loaded = program.load(queue).await?;
         let grid = spread(queue, &self.options, n);
@@ -243,17 +255,25 @@ impl JoinBuild {
         loaded.launch_on(queue, kernel, grid, &bound, Some(&control), named)?;
         let answer = queue.read(&control, 0..16).await?;
         check_row(word(&answer, 0)?)?;
-        table.unique = word(&answer, 1)? == 0;
-        if table.unique {
+        table.form.unique = word(&answer, 1)? == 0;
+        Ok(slot_of)
+    }
+
+    /// Lists the rows slot by slot, where slots have several.
+    async fn list(&self, queue: &Queue, slot_of: &Buffer, table: &mut JoinTable) -> Result<()> {
+        if table.form.unique {
             return Ok(());
         }
+        let n = table.rows_in_all;
+        let grid = spread(queue, &self.options, n);
+        let control = queue.alloc(16)?;
         let (lists, primitives) = (self.lists.load(queue).await?, self.primitives.load(queue).await?);
         let slots = table.rows.len() / 4;
         let (starts, ranks) = (queue.zeroed((slots + 1) * 8)?, queue.alloc(n * 4)?);
         let rows = queue.alloc(n * 4)?;
         let args = [
             ("n", Arg::U64(n as u64)),
-            ("slot_of", Arg::Buffer(&slot_of)),
+            ("slot_of", Arg::Buffer(slot_of)),
             ("starts", Arg::Buffer(&starts)),
             ("ranks", Arg::Buffer(&ranks)),
             ("rows", Arg::Buffer(&rows)),
@@ -453,33 +473,45 @@ impl JoinTable {
         self.rows_in_all
     }
 
+    /// Makes room for so many numbers, as an array or hashed.
+    fn clear_numbers(&mut self, queue: &Queue, numbers: u128, dense: bool) -> Result<()> {
+        let slots = if dense { numbers as usize } else { (self.known as usize * 2).next_power_of_two() };
+        self.form.shape = Shape::Number { dense };
+        self.rows = queue.filled(slots * 4, 0xff)?;
+        if !dense {
+            (self.keys, self.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
+        }
+        Ok(())
+    }
+
     /// Whether no two rows have equal keys.
     pub fn is_unique(&self) -> bool {
-        self.unique
+        self.form.unique
     }
 
     /// Whether the table can serve [`Join::dynamic_filter`]s with as many keys, and is likely to remove rows: it does not
     /// have most of the numbers between its least and its greatest.
     pub fn filters(&self, keys: usize) -> bool {
         let span: f64 = self.digits.iter().map(|digit| digit.most as f64 + 1.0).product();
-        let selective = !self.dense || self.known as f64 <= span * MOST_OF_FILTER;
-        self.shape == Shape::Number && self.digits.len() == keys && selective
+        let Shape::Number { dense } = self.form.shape else { return false };
+        let selective = !dense || self.known as f64 <= span * MOST_OF_FILTER;
+        self.digits.len() == keys && selective
     }
 
     /// The least and the greatest digit of each key, of a table of numbers that has any: of signed integers the value with
     /// its sign bit turned.
     pub fn key_ranges(&self) -> Option<Vec<(u64, u64)>> {
         let ranges = || self.digits.iter().map(|digit| (digit.least, digit.least + digit.most)).collect();
-        (self.shape == Shape::Number && self.known > 0).then(ranges)
+        (matches!(self.form.shape, Shape::Number { .. }) && self.known > 0).then(ranges)
     }
 
-    pub(super) fn shape(&self) -> Shape {
-        self.shape
+    pub(super) fn form(&self) -> Form {
+        self.form
     }
 
     /// Names of [`args`](Self::args), after `prefix`.
     pub(super) fn arg_names(prefix: &str, digits: usize) -> Vec<String> {
-        let fixed = ["keys", "rows", "starts", "mask", "dense", "unique", "n"].map(String::from);
+        let fixed = ["keys", "rows", "starts", "mask", "dense", "n"].map(String::from);
         let digits = (0..digits).flat_map(|digit| ["least", "most", "stride"].map(|what| format!("{what}{digit}")));
         fixed.into_iter().chain(digits).map(|name| format!("{prefix}_{name}")).collect()
     }
@@ -490,8 +522,7 @@ impl JoinTable {
             Arg::Buffer(&self.rows),
             Arg::Buffer(&self.starts),
             Arg::U64(self.mask),
-            Arg::U32(u32::from(self.dense)),
-            Arg::U32(u32::from(self.unique)),
+            Arg::U32(u32::from(self.form.shape == Shape::Number { dense: true })),
             Arg::U64(self.rows_in_all as u64),
         ];
         args.extend(self.digits.iter().flat_map(|digit| [digit.least, digit.most, digit.stride].map(Arg::U64)));
@@ -503,9 +534,7 @@ impl fmt::Debug for JoinTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinTable")
             .field("rows", &self.rows_in_all)
-            .field("shape", &self.shape)
-            .field("unique", &self.unique)
-            .field("dense", &self.dense)
+            .field("form", &self.form)
             .finish_non_exhaustive()
     }
 }
