@@ -16,7 +16,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use columnar::{DeviceBatch, natural_types};
 use device::Queue;
 use kernels::expr::{CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, Options};
+use kernels::ops::{ChainState, Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, Options};
 use support::*;
 
 const KINDS: [JoinKind; 10] = [
@@ -110,6 +110,16 @@ async fn table(queue: &Queue, join: &Join, probe: &RecordBatch, build: &RecordBa
     Arc::new(builder.build(queue, batch).await.unwrap())
 }
 
+/// All that a batch gives.
+async fn pushed(chain: &JoinChain, queue: &Queue, state: &mut ChainState, batch: &DeviceBatch) -> Vec<DeviceBatch> {
+    chain.push(state, batch);
+    let mut results = Vec::new();
+    while let Some(batch) = chain.next(queue, state).await.unwrap() {
+        results.push(batch);
+    }
+    results
+}
+
 /// The rows that the device gives, in no order.
 fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Options) -> Vec<String> {
     let queue = queue();
@@ -148,7 +158,7 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
             let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap();
             let mut state = chain.start();
             for piece in &pieces {
-                results.extend(chain.push(&queue, &mut state, piece).await.unwrap());
+                results.extend(pushed(&chain, &queue, &mut state, piece).await);
             }
             results.extend(chain.finish(&queue, state).await.unwrap());
             for batch in &results {
@@ -371,7 +381,7 @@ fn chains_of_joins() {
             let mut state = chain.start();
             let mut found = Vec::new();
             for piece in up(&queue, &probe, &types).pieces(64) {
-                for batch in chain.push(&queue, &mut state, &piece).await.unwrap() {
+                for batch in pushed(&chain, &queue, &mut state, &piece).await {
                     found.extend(rows(&columnar::download(&queue, &batch).await.unwrap()));
                 }
             }
@@ -483,7 +493,7 @@ fn dynamic_filters() {
                     let mut state = chain.start();
                     let mut count = 0;
                     for piece in up(&queue, &probe, &types).pieces(70) {
-                        let batches = chain.push(&queue, &mut state, &piece).await.unwrap();
+                        let batches = pushed(&chain, &queue, &mut state, &piece).await;
                         count += batches.iter().map(DeviceBatch::num_rows).sum::<usize>();
                     }
                     (count, chain.removed(&queue, &state).await.unwrap())
@@ -516,4 +526,46 @@ fn tables_that_filter() {
     assert!(!most.filters(1), "every number of the range is there");
     let none = table_of(vec![None, None]);
     assert_eq!(none.key_ranges(), None);
+}
+
+#[test]
+fn more_pairs_than_are_written_at_once() {
+    let n = 3500;
+    let side = batch(vec![("row", Arc::new(Int64Array::from_iter_values(0..n)) as ArrayRef, false)]);
+    let queue = queue();
+    for options in profiles() {
+        for kind in [JoinKind::Right, JoinKind::Full] {
+            // The last row of the probe side has no match, and the first of the build side.
+            let case = Case { kind, keys: vec![], null_equals_null: false, residual: true };
+            let (count, sum, alone) = futures::executor::block_on(async {
+                let types = natural_types(&side.schema()).unwrap();
+                let mut join = join_of(&case, &side, &side);
+                let table = table(&queue, &join, &side, &side, &options).await;
+                join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+                let input = Input { schema: side.schema(), types: types.clone(), filter: None };
+                let field = |name: &str| Field::new(name, DataType::Int64, true);
+                let outputs = vec![(col(0), field("probe")), (col(1), field("build"))];
+                let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap();
+                let mut state = chain.start();
+                let mut batches = pushed(&chain, &queue, &mut state, &up(&queue, &side, &types)).await;
+                assert!(batches.len() > 1, "{} pairs at once", batches[0].num_rows());
+                batches.extend(chain.finish(&queue, state).await.unwrap());
+                let (mut count, mut sum, mut alone) = (0, 0, 0);
+                for batch in &batches {
+                    let batch = columnar::download(&queue, batch).await.unwrap();
+                    let values = |column: usize| batch.column(column).as_any().downcast_ref::<Int64Array>().unwrap().clone();
+                    for (probe, build) in values(0).iter().zip(&values(1)) {
+                        match (probe, build) {
+                            (Some(probe), Some(build)) => (count, sum) = (count + 1, sum + build - probe),
+                            _ => alone += 1,
+                        }
+                    }
+                }
+                (count, sum, alone)
+            });
+            assert_eq!(count, n * (n - 1) / 2);
+            assert_eq!(sum, (1..n).map(|distance| distance * (n - distance)).sum::<i64>());
+            assert_eq!(alone, if kind == JoinKind::Full { 2 } else { 1 });
+        }
+    }
 }

@@ -46,17 +46,21 @@ struct Probing {
 
 impl Probing {
     async fn next(&mut self, stage: &Stage, queue: &Queue) -> Result<Option<Vec<DeviceBatch>>> {
-        let Some(state) = &mut self.state else { return Ok(None) };
-        if let Some(batch) = self.input.next().await {
-            let batch = batch?;
-            let pushed = self.chain.push(queue, state, &batch).await;
-            return Ok(Some(pushed.map_err(|error| failed_row(error, &stage.operator))?));
+        let failed = |error| op_error(&stage.operator, error);
+        while let Some(state) = &mut self.state {
+            if let Some(batch) = self.chain.next(queue, state).await.map_err(failed)? {
+                return Ok(Some(vec![batch]));
+            }
+            if let Some(batch) = self.input.next().await {
+                self.chain.push(state, &batch?);
+                continue;
+            }
+            let removed = self.chain.removed(queue, state).await.map_err(failed)?;
+            self.removed.iter().zip(removed).for_each(|(count, rows)| count.add(rows as usize));
+            let Some(state) = self.state.take() else { return Ok(None) };
+            return Ok(Some(self.chain.finish(queue, state).await.map_err(failed)?));
         }
-        let Some(state) = self.state.take() else { return Ok(None) };
-        let removed = self.chain.removed(queue, &state).await.map_err(|error| op_error(&stage.operator, error))?;
-        self.removed.iter().zip(removed).for_each(|(count, rows)| count.add(rows as usize));
-        let rest = self.chain.finish(queue, state).await;
-        Ok(Some(rest.map_err(|error| failed_row(error, &stage.operator))?))
+        Ok(None)
     }
 }
 

@@ -11,8 +11,8 @@ use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
 use device::Queue;
 
-use super::probe::{conjuncts, position};
-use super::{Join, JoinKind, JoinTable, Probe, ProbeState, joined_schema};
+use super::probe::{Pairs, Probe, ProbeState, Probed, conjuncts, position};
+use super::{Join, JoinKind, JoinTable, joined_schema};
 use crate::expr::Expr;
 use crate::ops::{Input, Options, Select};
 use crate::{Error, Result};
@@ -27,10 +27,19 @@ pub struct JoinChain {
     types: Vec<ColumnType>,
 }
 
-/// What the steps of a [`JoinChain`] remember between batches.
+/// What the steps of a [`JoinChain`] remember between batches, and what is left to do.
 #[derive(Debug, Default)]
 pub struct ChainState {
     steps: Vec<ProbeState>,
+    /// What comes next is last.
+    pending: Vec<Work>,
+}
+
+/// Something that a step, by its number, is to go on with.
+#[derive(Debug)]
+enum Work {
+    Batch(usize, DeviceBatch),
+    Pairs(usize, Pairs),
 }
 
 impl JoinChain {
@@ -158,7 +167,7 @@ impl JoinChain {
 
     /// Nothing probed yet.
     pub fn start(&self) -> ChainState {
-        ChainState { steps: self.steps.iter().map(Probe::start).collect() }
+        ChainState { steps: self.steps.iter().map(Probe::start).collect(), pending: vec![] }
     }
 
     /// Whether no row of the probe side can give any: nothing needs to be probed.
@@ -166,20 +175,47 @@ impl JoinChain {
         self.steps.iter().any(Probe::is_empty)
     }
 
-    /// Probes a batch.
+    /// Takes a batch of the probe side; what it gives comes out of [`next`](Self::next).
+    pub fn push(&self, state: &mut ChainState, batch: &DeviceBatch) {
+        state.pending.push(Work::Batch(0, batch.clone()));
+    }
+
+    /// The next rows of what was pushed; `None` once there are no more. However many rows a join makes of one, few of them are
+    /// in memory at once.
     ///
     /// # Errors
-    /// `Row` with the lowest row of which an expression failed in the first step.
-    pub async fn push(&self, queue: &Queue, state: &mut ChainState, batch: &DeviceBatch) -> Result<Vec<DeviceBatch>> {
-        let mut batches = vec![batch.clone()];
-        for (index, (step, state)) in self.steps.iter().zip(&mut state.steps).enumerate() {
-            let mut results = Vec::new();
-            for batch in &batches {
-                results.extend(step.push(queue, state, batch).await.map_err(|error| of_step(index, error))?);
-            }
-            batches = results;
+    /// `Unsupported` where an expression failed, of a row that the caller does not have.
+    pub async fn next(&self, queue: &Queue, state: &mut ChainState) -> Result<Option<DeviceBatch>> {
+        while let Some(work) = state.pending.pop() {
+            let found = match work {
+                Work::Batch(_, batch) if batch.num_rows() == 0 => continue,
+                Work::Batch(index, batch) if index == self.steps.len() => match &self.last {
+                    Some(select) => match select.run(queue, &batch).await.map_err(of_joined_rows)? {
+                        batch if batch.num_rows() > 0 => return Ok(Some(batch)),
+                        _ => continue,
+                    },
+                    None => return Ok(Some(batch)),
+                },
+                Work::Batch(index, batch) => {
+                    let step = &self.steps[index];
+                    let mut pieces = step.pieces(&batch);
+                    let first = pieces.next().unwrap_or(batch);
+                    state.pending.extend(pieces.rev().map(|piece| Work::Batch(index, piece)));
+                    match step.probe(queue, &mut state.steps[index], &first).await.map_err(of_joined_rows)? {
+                        Probed::Rows(batch) => Work::Batch(index + 1, batch),
+                        Probed::Pairs(pairs) => Work::Pairs(index, pairs),
+                    }
+                }
+                Work::Pairs(index, mut pairs) => {
+                    let next = self.steps[index].next_pairs(queue, &mut state.steps[index], &mut pairs).await;
+                    let Some(batch) = next.map_err(of_joined_rows)? else { continue };
+                    state.pending.push(Work::Pairs(index, pairs));
+                    Work::Batch(index + 1, batch)
+                }
+            };
+            state.pending.push(found);
         }
-        self.project(queue, batches).await
+        Ok(None)
     }
 
     /// Rows that each dynamic filter has removed so far, in the order of the joins.
@@ -191,32 +227,25 @@ impl JoinChain {
         Ok(removed)
     }
 
-    /// What remains once every batch was probed.
-    pub async fn finish(&self, queue: &Queue, state: ChainState) -> Result<Vec<DeviceBatch>> {
-        match self.steps.last().zip(state.steps.into_iter().last()) {
-            Some((step, state)) => {
-                let batches = step.finish(queue, state).await?;
-                self.project(queue, batches).await
-            }
-            None => Ok(vec![]),
-        }
-    }
-
-    async fn project(&self, queue: &Queue, batches: Vec<DeviceBatch>) -> Result<Vec<DeviceBatch>> {
-        let Some(select) = &self.last else { return Ok(batches) };
-        let mut results = Vec::with_capacity(batches.len());
-        for batch in batches {
-            results.push(select.run(queue, &batch).await.map_err(|error| of_step(self.steps.len(), error))?);
+    /// What remains once every batch was probed and all that it gave was taken.
+    pub async fn finish(&self, queue: &Queue, mut state: ChainState) -> Result<Vec<DeviceBatch>> {
+        let Some((step, of_step)) = self.steps.last().zip(state.steps.pop()) else { return Ok(vec![]) };
+        let mut results = Vec::new();
+        for batch in step.finish(queue, of_step).await? {
+            results.push(match &self.last {
+                Some(select) => select.run(queue, &batch).await.map_err(of_joined_rows)?,
+                None => batch,
+            });
         }
         results.retain(|batch| batch.num_rows() > 0);
         Ok(results)
     }
 }
 
-/// A row that failed in a later step is none that the caller has.
-fn of_step(index: usize, error: Error) -> Error {
+/// A row of joined rows, or of a piece of a batch, is none that the caller has.
+fn of_joined_rows(error: Error) -> Error {
     match error {
-        Error::Row { .. } if index > 0 => {
+        Error::Row { .. } => {
             Error::Unsupported("an expression over joined rows failed (overflow, division by zero or a cast)".into())
         }
         error => error,

@@ -8,9 +8,9 @@
 //! to one row where the build side's keys turn out to be unique, else to a range of rows.
 //!
 //! Row numbers are all that a probe finds: columns of the build side are read where they lie, through
-//! [`Place`](crate::codegen::Place)s, by the kernel that writes the result. A [`Probe`] goes through any number of joins that give
+//! [`Place`](crate::codegen::Place)s, by the kernel that writes the result. A `Probe` goes through any number of joins that give
 //! a row one match at most, in one kernel; a join that multiplies rows ends it ([`JoinChain`] strings several
-//! together). Joins that keep rows of the build side note which ones were matched, in [`Probe`] (left and
+//! together). Joins that keep rows of the build side note which ones were matched, in `Probe` (left and
 //! full joins) or [`Mark`] (left semi, anti and mark joins).
 
 mod chain;
@@ -25,7 +25,6 @@ use columnar::ColumnType;
 
 pub use chain::{ChainState, JoinChain};
 pub use mark::{Mark, MarkState};
-pub use probe::{Probe, ProbeState};
 pub use table::{JoinBuild, JoinTable};
 
 use crate::expr::Expr;

@@ -27,8 +27,10 @@ use crate::ops::{Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// Pairs that are written at once; a batch with more is cut.
-const MOST_PAIRS: u64 = 1 << 24;
+/// Pairs that are written at once.
+const MOST_PAIRS: u64 = 1 << 22;
+/// Rows that a launch of a join without keys may compare.
+const MOST_MEETINGS: usize = 1 << 31;
 
 /// Probes through joins, the last of which may multiply rows or keep those of its build side.
 #[derive(Debug, Clone)]
@@ -62,6 +64,29 @@ const LEFT_OVER: usize = 3;
 pub struct ProbeState {
     marks: Option<Buffer>,
     tallies: Option<Buffer>,
+}
+
+/// What a batch's rows have found.
+#[derive(Debug)]
+pub(super) enum Probed {
+    /// The result.
+    Rows(DeviceBatch),
+    /// Pairs that are still to be written.
+    Pairs(Pairs),
+}
+
+/// The pairs of a batch.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    /// The columns of all sides.
+    bound: Vec<DeviceColumn>,
+    found: Vec<(String, Buffer)>,
+    /// Where each row's pairs begin among all.
+    places: Buffer,
+    rows: usize,
+    total: u64,
+    /// The first one that is not written yet.
+    next: u64,
 }
 
 impl Probe {
@@ -164,43 +189,59 @@ impl Probe {
         self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search.kind) && table.num_rows() == 0)
     }
 
-    /// Probes a batch.
+    /// A batch in pieces that kernels search in bounded time: without keys every row meets every other.
+    pub fn pieces(&self, batch: &DeviceBatch) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
+        let met = self.searches.iter().zip(&self.tables).filter(|(search, _)| search.meets_all());
+        let met = met.map(|(_, table)| table.num_rows()).max().unwrap_or(0);
+        let (rows, all) = ((MOST_MEETINGS / met.max(1)).max(1), batch.num_rows());
+        let batch = batch.clone();
+        (0..all.div_ceil(rows)).map(move |piece| batch.slice(piece * rows, rows))
+    }
+
+    /// Probes a batch that has rows.
     ///
     /// # Errors
     /// `Row` with the lowest row of which an expression failed.
-    pub async fn push(&self, queue: &Queue, state: &mut ProbeState, batch: &DeviceBatch) -> Result<Vec<DeviceBatch>> {
+    pub async fn probe(&self, queue: &Queue, state: &mut ProbeState, batch: &DeviceBatch) -> Result<Probed> {
         if self.tables.len() != self.searches.len() {
             return Err(Error::Internal("a probe without its tables".into()));
         }
-        if self.is_empty() {
-            return Ok(vec![]);
+        let loaded = self.program.load(queue).await?;
+        let primitives = self.primitives.load(queue).await?;
+        match self.pairs {
+            false => Ok(Probed::Rows(self.select(queue, &loaded, &primitives, state, batch).await?)),
+            true => Ok(Probed::Pairs(self.count(queue, &loaded, &primitives, state, batch).await?)),
+        }
+    }
+
+    /// The next of a batch's pairs; `None` once there are no more.
+    pub async fn next_pairs(&self, queue: &Queue, state: &mut ProbeState, pairs: &mut Pairs) -> Result<Option<DeviceBatch>> {
+        let (from, to) = (pairs.next, pairs.total.min(pairs.next + MOST_PAIRS));
+        if from == to {
+            return Ok(None);
         }
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
-        let mut results = Vec::new();
-        let mut pending = vec![(batch.clone(), 0)];
-        while let Some((part, first)) = pending.pop() {
-            let rows = part.num_rows();
-            if rows == 0 {
-                continue;
+        let count = (to - from) as usize;
+        let (rows, builds) = (queue.alloc(count * 4)?, queue.alloc(count * 4)?);
+        let mut named = self.table_args();
+        named.extend(found_args(&pairs.found));
+        named.extend([("n", Arg::U64(pairs.rows as u64)), ("places", Arg::Buffer(&pairs.places))]);
+        named.extend([("from", Arg::U64(from)), ("to", Arg::U64(to))]);
+        named.extend([("pair_rows", Arg::Buffer(&rows)), ("pair_builds", Arg::Buffer(&builds))]);
+        if let (true, Some(table)) = (self.marks(), self.tables.last()) {
+            if state.marks.is_none() {
+                state.marks = Some(queue.zeroed(table.batch().num_rows())?);
             }
-            let result = match self.pairs {
-                false => self.select(queue, &loaded, &primitives, state, &part).await.map(Some),
-                true => self.pair(queue, &loaded, &primitives, state, &part, rows < batch.num_rows()).await,
-            };
-            match result {
-                Ok(Some(result)) => results.extend(Some(result).filter(|batch| batch.num_rows() > 0)),
-                // Too many pairs at once.
-                Ok(None) => {
-                    let half = rows / 2;
-                    pending.push((part.slice(half, rows - half), first + half as u64));
-                    pending.push((part.slice(0, half), first));
-                }
-                Err(Error::Row { row }) => return Err(Error::Row { row: first + row }),
-                Err(error) => return Err(error),
-            }
+            named.extend(state.marks.as_ref().map(|marks| ("marks", Arg::Buffer(marks))));
         }
-        Ok(results)
+        // What fails has failed when the pairs were counted; this word is never read.
+        let error = queue.filled(8, 0xff)?;
+        loaded.launch_on(queue, PAIRS, spread(queue, &self.options, pairs.rows), &*pairs.bound, Some(&error), named)?;
+        let extra: Vec<_> = found_args(&pairs.found).collect();
+        let batch = self.write_pairs(queue, &loaded, &primitives, &pairs.bound, (&rows, &builds), count, &extra).await?;
+        pairs.next = to;
+        Ok(Some(batch))
     }
 
     /// Rows that each dynamic filter has removed so far, in their order.
@@ -279,56 +320,31 @@ impl Probe {
         self.collect(queue, primitives, &bound, written, survivors.count)
     }
 
-    /// The pairs of a batch; `None` where they are too many at once.
-    async fn pair(
+    /// Counts the pairs of a batch.
+    async fn count(
         &self,
         queue: &Queue,
         loaded: &Loaded<'_>,
         primitives: &LoadedPrimitives<'_>,
         state: &mut ProbeState,
         batch: &DeviceBatch,
-        is_part: bool,
-    ) -> Result<Option<DeviceBatch>> {
+    ) -> Result<Pairs> {
         let n = batch.num_rows();
         let bound = self.bound(batch)?;
         let found = self.alloc_found(queue, n)?;
         let places = queue.alloc((n + 1) * 8)?;
         queue.fill(&places, 0, 8, 0)?;
         let control = queue.filled(16, 0xff)?;
-        // The parts of a batch were counted with it.
-        let tallies = if is_part { self.open_tallies(queue, &mut ProbeState::default())? } else { self.open_tallies(queue, state)? };
-        let grid = spread(queue, &self.options, n);
+        let tallies = self.open_tallies(queue, state)?;
         let mut named = self.table_args();
         named.extend(found_args(&found));
         named.extend([("n", Arg::U64(n as u64)), ("places", Arg::Buffer(&places))]);
         named.extend(tallies.iter().map(|tallies| ("tallies", Arg::Buffer(tallies))));
-        loaded.launch_on(queue, SEARCH, grid, &*bound, Some(&control), named)?;
+        loaded.launch_on(queue, SEARCH, spread(queue, &self.options, n), &*bound, Some(&control), named)?;
         primitives.offsets(queue, &places, 0, n, 0, &control, 1)?;
         let answer = queue.read(&control, 0..16).await?;
         check_row(word(&answer, 0)?)?;
-        let total = word(&answer, 1)?;
-        if total > MOST_PAIRS && n > 1 {
-            return Ok(None);
-        }
-        let total = total as usize;
-        let (rows, builds) = (queue.alloc(total * 4)?, queue.alloc(total * 4)?);
-        let mut named = self.table_args();
-        named.extend(found_args(&found));
-        named.extend([("n", Arg::U64(n as u64)), ("places", Arg::Buffer(&places))]);
-        named.extend([("pair_rows", Arg::Buffer(&rows)), ("pair_builds", Arg::Buffer(&builds))]);
-        if let (true, Some(table)) = (self.marks(), self.tables.last()) {
-            if state.marks.is_none() {
-                state.marks = Some(queue.zeroed(table.batch().num_rows())?);
-            }
-            named.extend(state.marks.as_ref().map(|marks| ("marks", Arg::Buffer(marks))));
-        }
-        if total > 0 {
-            // What fails has failed above already; this word is never read.
-            loaded.launch_on(queue, PAIRS, grid, &*bound, Some(&control), named)?;
-        }
-        let extra: Vec<_> = found_args(&found).collect();
-        let batch = self.write_pairs(queue, loaded, primitives, &bound, (&rows, &builds), total, &extra).await?;
-        Ok(Some(batch))
+        Ok(Pairs { bound, found, places, rows: n, total: word(&answer, 1)?, next: 0 })
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -525,23 +541,35 @@ impl Probe {
     fn pairs_kernel(&self) -> Result<Kernel> {
         let mut params = Params::new();
         let (n, places) = (params.named("n", "u64"), params.named("places", "const G i64 *RESTRICT"));
+        let (from, to) = (params.named("from", "u64"), params.named("to", "u64"));
         let rows = params.named("pair_rows", "G u32 *RESTRICT");
         let builds = params.named("pair_builds", "G u32 *RESTRICT");
         let marks = self.marks().then(|| params.named("marks", "G u8 *"));
         let mut writer = self.searching_writer(&mut params);
         let Some(last) = self.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
-        writer.push(&format!("u64 at = (u64){places}[row], end = (u64){places}[row + 1];"));
-        writer.guarded("at < end", |writer| {
+        writer.push(&format!("u64 first = (u64){places}[row], end = (u64){places}[row + 1], at = first;"));
+        writer.guarded(&format!("at < end && at < {to} && end > {from}"), |writer| {
             self.locate_noted(writer, "row");
             last.matches(writer, (&self.source.types, &self.searching), "row", &mut |writer, candidate| {
-                writer.push(&format!("{rows}[at] = (u32)row;\n{builds}[at] = {candidate};\n++at;"));
-                if let Some(marks) = &marks {
-                    writer.push(&format!("{marks}[{candidate}] = 1;"));
+                writer.guarded(&format!("at >= {from} && at < {to}"), |writer| {
+                    writer.push(&format!("{rows}[at - {from}] = (u32)row;\n{builds}[at - {from}] = {candidate};"));
+                    if let Some(marks) = &marks {
+                        writer.push(&format!("{marks}[{candidate}] = 1;"));
+                    }
+                    Ok(())
+                })?;
+                writer.push("++at;");
+                match last.stop() {
+                    "" => {}
+                    stop => writer.push(&format!("if (at >= {to}) {stop}")),
                 }
                 Ok(())
             })?;
             if last.kind.keeps_probe() {
-                writer.push(&format!("if (at < end) {{ {rows}[at] = (u32)row; {builds}[at] = {NONE}; }}"));
+                writer.guarded(&format!("at == first && at >= {from}"), |writer| {
+                    writer.push(&format!("{rows}[at - {from}] = (u32)row;\n{builds}[at - {from}] = {NONE};"));
+                    Ok(())
+                })?;
             }
             Ok(())
         })?;

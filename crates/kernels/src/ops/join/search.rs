@@ -137,6 +137,11 @@ impl Search {
         })
     }
 
+    /// Whether every row of the table is looked at for each row.
+    pub fn meets_all(&self) -> bool {
+        self.form.shape == Shape::All
+    }
+
     /// What leaves the loop over a row's matches, where there is one.
     pub fn stop(&self) -> &'static str {
         if self.form.unique && self.form.shape != Shape::All { "" } else { "break;" }
