@@ -4,6 +4,7 @@
 //! Row-wise operators (filter, projection) are substituted into the operator that ends their
 //! pipeline; what remains are [`Stage`]s, each of which reads the batches of the one below.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -13,6 +14,7 @@ use datafusion::common::{
     DataFusionError, JoinSide, JoinType, Result, ScalarValue, internal_datafusion_err, internal_err, plan_datafusion_err,
 };
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::expressions::{Column, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
@@ -157,8 +159,11 @@ impl Joins {
 }
 
 impl BuildSide {
-    /// The most that rows go through at once: kernels have a limit of arguments.
+    /// The most that rows go through at once, and the most keys of these: kernels have a limit of arguments.
     const MOST: usize = 4;
+    const MOST_KEYS: usize = 6;
+    /// The most columns that the filters before them may look at.
+    const MOST_TESTED: usize = 8;
 
     fn kernel_texts(&self) -> Vec<(String, String)> {
         self.stage.kernel_texts().into_iter().chain(self.build.kernel_text()).collect()
@@ -447,11 +452,14 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
     let kind = join_kind(spec.join_type);
     let (left_schema, right_schema) = (join.left().schema(), join.right().schema());
     let mut below = pipeline(join.right(), profile)?;
-    if kind.marks_build() || below.joins.len() >= BuildSide::MOST {
+    let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();
+    let full = below.joins.len() >= BuildSide::MOST || keys > BuildSide::MOST_KEYS && !below.joins.is_empty();
+    if kind.marks_build() || full {
         below = below.without_joins(Arc::clone(&right_schema), profile)?;
     }
     // Where a left row has no match, the right columns are NULL, which what is computed of NULLs need not be.
-    if matches!(kind, JoinKind::Left | JoinKind::Full) && below.computes() {
+    let computes = matches!(kind, JoinKind::Left | JoinKind::Full) && below.computes();
+    if computes || below.joins.is_empty() && below.tested_columns() > BuildSide::MOST_TESTED {
         below = Pipeline::of(below.materialise(Arc::clone(&right_schema), profile)?);
     }
     let stage = Arc::new(pipeline(join.left(), profile)?.materialise(Arc::clone(&left_schema), profile)?);
@@ -596,6 +604,12 @@ impl Pipeline {
         }
         let joined = self.joins.iter().flat_map(|(join, _)| join.fields().to_vec());
         Arc::new(Schema::new(self.source.schema.fields().iter().cloned().chain(joined).collect::<Vec<_>>()))
+    }
+
+    /// Number of the source's columns that predicates look at.
+    fn tested_columns(&self) -> usize {
+        let columns = self.predicates.iter().flat_map(collect_columns).map(|column| column.index());
+        columns.collect::<HashSet<_>>().len()
     }
 
     fn computes(&self) -> bool {

@@ -10,6 +10,7 @@ use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec, SymmetricHashJoinExec,
 };
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use kernels::support::supports_join;
 
 use crate::exec::JoinSpec;
 use crate::expr::{Reason, lower};
@@ -108,13 +109,15 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
         columns_have_device_form(child)?;
     }
     let (left, right) = (left.schema(), right.schema());
+    let mut keys = Vec::new();
     for (left_key, right_key) in &spec.on {
-        lower(left_key, &left)?;
-        lower(right_key, &right)?;
+        keys.extend([(lower(left_key, &left)?, &left), (lower(right_key, &right)?, &right)]);
     }
-    if let Some(filter) = &spec.filter {
-        lower(filter.expression(), &filter_schema(filter, &left, &right))?;
+    let filter_schema = spec.filter.as_ref().map(|filter| Arc::new(filter_schema(filter, &left, &right)));
+    if let (Some(filter), Some(schema)) = (&spec.filter, &filter_schema) {
+        keys.push((lower(filter.expression(), schema)?, schema));
     }
+    supports_join(keys.iter().map(|(expr, schema)| (expr, schema.as_ref())))?;
     columns_have_device_form(plan)?;
     Ok(spec)
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::stats::Precision;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
@@ -18,6 +18,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use kernels::support::supports_group_keys;
 
 use crate::exec::{DeviceIslandExec, HostExec, is_device};
 use crate::expr::{Reason, lower};
@@ -152,6 +153,9 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
     Ok(raw)
 }
 
+/// Keys that always fit a kernel's arguments.
+const FEW_KEYS: usize = 8;
+
 /// What the aggregation of raw rows has no device form for.
 fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     if raw.group_expr().has_grouping_set() || !(raw.group_expr().is_single() || raw.group_expr().is_empty()) {
@@ -159,8 +163,14 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     }
     columns_have_device_form(raw.input())?;
     let schema = raw.input().schema();
-    for (key, _) in raw.group_expr().expr() {
+    let mut fields = Vec::new();
+    for (key, name) in raw.group_expr().expr() {
         has_device_form(key, &schema)?;
+        let data_type = key.data_type(&schema).map_err(|error| error.to_string())?;
+        fields.push(Field::new(name, data_type, true));
+    }
+    if fields.len() > FEW_KEYS {
+        supports_group_keys(fields)?;
     }
     for (function, filter) in raw.aggr_expr().iter().zip(raw.filter_expr()) {
         aggregate_has_device_form(function, filter.as_ref(), &schema)?;

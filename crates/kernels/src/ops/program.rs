@@ -50,7 +50,7 @@ impl Program {
         for kernel in &kernels {
             if !kernel.fits(options) {
                 return Err(Error::Unsupported(format!(
-                    "{operator} of one expression needs {} bytes of kernel arguments, the limit is {}",
+                    "{operator} needs {} bytes of arguments for one kernel, the limit is {}: it takes too many columns at once",
                     kernel.params.bytes(),
                     options.max_arg_bytes
                 )));

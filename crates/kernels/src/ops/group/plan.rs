@@ -30,6 +30,9 @@ use crate::{Error, Result};
 /// How many rows ahead of an update the cpu profile fetches its states.
 const AHEAD: usize = 32;
 
+/// Keys that leave room for a filter's arguments.
+const FEW_KEYS: usize = 4;
+
 /// An aggregation by keys before its kernels are written.
 struct Draft {
     options: Options,
@@ -79,8 +82,11 @@ impl GroupBy {
                     matches!(value, Some(Ok(value)) if matches!(value.ctype, CType::Str | CType::I128))
                 }
         });
-        // Two kernels look at each row, one of them with a branch for each: they had better see the survivors alone.
-        let filtered = !matches!(mode, Mode::Dense { .. }) && input.filter.is_some() && options.profile == Profile::Cpu;
+        // Two kernels look at each row, one of them with a branch for each: they had better see the survivors alone. Nor is
+        // there room for the arguments of many keys and of a filter.
+        let filtered = !matches!(mode, Mode::Dense { .. })
+            && input.filter.is_some()
+            && (options.profile == Profile::Cpu || keys.len() > FEW_KEYS);
         if wide_keys || best_arguments || filtered {
             return materialised(input, keys, aggregates, distinct, options);
         }

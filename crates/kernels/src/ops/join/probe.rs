@@ -64,6 +64,8 @@ const LEFT_OVER: usize = 3;
 pub struct ProbeState {
     marks: Option<Buffer>,
     tallies: Option<Buffer>,
+    /// A row of the probe side, which left over rows of the build side take their dictionaries from.
+    sample: Option<DeviceBatch>,
 }
 
 /// What a batch's rows have found.
@@ -277,8 +279,11 @@ impl Probe {
         named.push(("pair_builds", Arg::Buffer(&builds)));
         loaded.launch(queue, LEFT_OVER, survivors.grid(), named)?;
         let (schema, types) = &self.probe;
-        let blank = DeviceBatch::blank(queue, schema, types)?;
-        let bound = self.bound(&blank)?;
+        let sample = match state.sample {
+            Some(sample) => sample,
+            None => DeviceBatch::blank(queue, schema, types)?,
+        };
+        let bound = self.bound(&sample)?;
         let batch = self.write_pairs(queue, &loaded, &primitives, &bound, (&rows, &builds), survivors.count, &[]).await?;
         Ok(vec![batch])
     }
@@ -330,6 +335,9 @@ impl Probe {
         batch: &DeviceBatch,
     ) -> Result<Pairs> {
         let n = batch.num_rows();
+        if self.marks() && state.sample.is_none() {
+            state.sample = Some(batch.slice(0, 1));
+        }
         let bound = self.bound(batch)?;
         let found = self.alloc_found(queue, n)?;
         let places = queue.alloc((n + 1) * 8)?;
