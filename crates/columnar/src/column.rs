@@ -85,6 +85,20 @@ impl DeviceColumn {
         Self::try_new(Arc::new(ty.clone()), 1, buffers, validity, None, dictionary)
     }
 
+    /// The same column as one of a nullable source: with its own NULLs, or with nothing but NULLs.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn nullable(&self, queue: &Queue, all_null: bool) -> Result<Self> {
+        if self.ty.layout == Layout::Null || !all_null && self.validity.is_some() {
+            return Ok(self.clone());
+        }
+        let bits = queue.filled(self.len.div_ceil(32).max(1) * 4, if all_null { 0 } else { 0xff })?;
+        let ty = Arc::new(ColumnType { nullable: true, ..self.ty.as_ref().clone() });
+        let null_count = Some(if all_null { self.len } else { 0 });
+        Ok(Self { ty, validity: Some(bits), validity_offset: 0, null_count, ..self.clone() })
+    }
+
     /// The same column with its first value at element `offset` of the buffers.
     ///
     /// # Errors

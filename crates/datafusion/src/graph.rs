@@ -8,14 +8,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use columnar::ColumnType;
+use columnar::{Carrier, ColumnType, Layout};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{
     DataFusionError, JoinSide, JoinType, Result, ScalarValue, internal_datafusion_err, internal_err, plan_datafusion_err,
 };
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::expressions::{Column, lit};
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
@@ -29,8 +29,9 @@ use kernels::ops::{
 use crate::aggregate::lower_aggregate;
 use crate::exchange::Source;
 use crate::exec::{
-    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec, DeviceSortExec,
-    DeviceStreamExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec,
+    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec,
+    DeviceProjectionExec, DeviceScanExec, DeviceSortExec, DeviceStreamExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec,
+    GroupingSet,
 };
 use crate::expr::{computes_text, lower as lower_expr, lower_output};
 use crate::planner::{lower_window, reads_files};
@@ -71,6 +72,8 @@ pub(crate) enum StageKind {
     GroupBy { input: Arc<Stage>, op: GroupBy, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// All rows in an order, or the first of them.
     Sort { input: Arc<Stage>, op: Box<Sort>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    /// Each batch once for each set of keys.
+    Expand { input: Arc<Stage>, sets: Vec<GroupingSet> },
     /// The partitions of several stages, each in the union's layouts.
     Union { inputs: Vec<(Arc<Stage>, Conform)> },
     /// Window functions over rows in their order.
@@ -111,7 +114,7 @@ pub(crate) struct ScanFilter {
 #[derive(Debug)]
 pub(crate) enum Side {
     /// It is built.
-    Build(BuildSide),
+    Build(Box<BuildSide>),
     /// A join further up has built it, and it filters.
     Filter { number: usize, metrics: ExecutionPlanMetricsSet },
 }
@@ -119,7 +122,7 @@ pub(crate) enum Side {
 impl Side {
     fn build(&self) -> Option<&BuildSide> {
         match self {
-            Side::Build(build) => Some(build),
+            Side::Build(build) => Some(build.as_ref()),
             Side::Filter { .. } => None,
         }
     }
@@ -177,6 +180,7 @@ impl Stage {
             StageKind::Upload { .. } | StageKind::Stream { .. } => true,
             StageKind::Scan { .. } => false,
             StageKind::Columns { input, .. }
+            | StageKind::Expand { input, .. }
             | StageKind::Limit { input, .. }
             | StageKind::Select { input, .. }
             | StageKind::Reduce { input, .. }
@@ -198,7 +202,9 @@ impl Stage {
     pub fn pipelines(&self) -> usize {
         match &self.kind {
             StageKind::Upload { .. } | StageKind::Scan { .. } | StageKind::Stream { .. } => 0,
-            StageKind::Columns { input, .. } | StageKind::Limit { input, .. } => input.pipelines(),
+            StageKind::Columns { input, .. } | StageKind::Expand { input, .. } | StageKind::Limit { input, .. } => {
+                input.pipelines()
+            }
             StageKind::Select { input, .. }
             | StageKind::Reduce { input, .. }
             | StageKind::Sort { input, .. }
@@ -220,7 +226,9 @@ impl Stage {
     pub fn kernel_texts(&self) -> Vec<(String, String)> {
         let (input, own) = match &self.kind {
             StageKind::Upload { .. } | StageKind::Scan { .. } | StageKind::Stream { .. } => return Vec::new(),
-            StageKind::Columns { input, .. } | StageKind::Limit { input, .. } => (input, Vec::new()),
+            StageKind::Columns { input, .. } | StageKind::Expand { input, .. } | StageKind::Limit { input, .. } => {
+                (input, Vec::new())
+            }
             StageKind::Select { input, op, .. } => (input, op.kernel_text()),
             StageKind::Reduce { input, op, .. } => (input, op.kernel_text()),
             StageKind::GroupBy { input, op, .. } => (input, op.kernel_text()),
@@ -360,6 +368,8 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
     } else if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
         let schema = child(plan)?.schema();
         pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.sort(sort, schema, profile)?
+    } else if let Some(expand) = plan.downcast_ref::<DeviceExpandExec>() {
+        expanded(expand, profile)?
     } else if let Some(union) = plan.downcast_ref::<DeviceUnionExec>() {
         unioned(union, profile)?
     } else if let Some(window) = plan.downcast_ref::<DeviceWindowExec>() {
@@ -369,6 +379,35 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         return internal_err!("{} is not a device operator", plan.name());
     };
     Ok(Pipeline::of(source))
+}
+
+/// Rows that come once for each set of keys.
+fn expanded(expand: &DeviceExpandExec, profile: Profile) -> Result<Stage> {
+    let below = expand.input().schema();
+    let input = pipeline(expand.input(), profile)?.materialise(Arc::clone(&below), profile)?;
+    let first = below.fields().len() - expand.sets().first().map_or(0, |set| set.masked.len());
+    let most = expand.sets().iter().map(|set| set.id).max().unwrap_or(0);
+    let real = expand.sets().iter().any(GroupingSet::is_total);
+    let types =
+        input.types.iter().enumerate().map(|(index, ty)| ColumnType { nullable: ty.nullable || index >= first, ..ty.clone() });
+    Ok(Stage {
+        schema: expand.schema(),
+        types: types.chain([grouping_id_type(most)]).chain(real.then(real_type)).collect(),
+        partitions: 1,
+        kind: StageKind::Expand { input: Arc::new(input), sets: expand.sets().to_vec() },
+        operator: expand.name().to_string(),
+        metrics: expand.metrics.clone(),
+    })
+}
+
+fn real_type() -> ColumnType {
+    ColumnType { data_type: DataType::Boolean, nullable: false, layout: Layout::Bits, bounds: None }
+}
+
+/// The type of the sets' numbers, up to `most`.
+fn grouping_id_type(most: u8) -> ColumnType {
+    let bounds = Some((0, i128::from(most)));
+    ColumnType { data_type: DataType::UInt8, nullable: false, layout: Layout::Fixed(Carrier::U8), bounds }
 }
 
 /// The rows of several stages.
@@ -556,7 +595,7 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
         };
         return Ok(Pipeline { predicates, outputs: Some(outputs), top, ..Pipeline::of(source) });
     }
-    below.joins.push((kernel_join, Side::Build(build)));
+    below.joins.push((kernel_join, Side::Build(Box::new(build))));
     below.outputs = Some(outputs);
     below.top = top;
     if kind.marks_build() { below.without_joins(Arc::clone(&spec.schema), profile) } else { Ok(below) }
@@ -736,15 +775,7 @@ impl Pipeline {
             partitions: 1,
             operator,
             metrics,
-            kind: StageKind::Join(Box::new(Joins {
-                probe: Arc::new(self.source),
-                sides,
-                joins,
-                input,
-                outputs,
-                options,
-                chain,
-            })),
+            kind: StageKind::Join(Box::new(Joins { probe: Arc::new(self.source), sides, joins, input, outputs, options, chain })),
         })
     }
 

@@ -25,6 +25,7 @@ use kernels::ops::{Decode, JoinTable};
 use tokio::sync::mpsc;
 
 use crate::exchange::{ImportedArrayStream, of_query};
+use crate::exec::GroupingSet;
 use crate::graph::{Stage, StageKind};
 use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
@@ -184,6 +185,27 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             let (columns, schema) = (columns.clone(), Arc::clone(&stage.schema));
             open(input, partition, run)?.map(move |batch| project(&batch?, &columns, &schema)).boxed()
         }
+        StageKind::Expand { input, sets } => {
+            let (sets, stage, from) = (sets.clone(), Arc::clone(stage), Arc::clone(input));
+            let batches = merge(input, run)?.map_ok(Some).chain(stream::once(async { Ok(None) }));
+            let mut any = false;
+            let expanded = batches.map(move |batch| {
+                let (batch, real) = match batch? {
+                    Some(batch) => (batch, true),
+                    None => (
+                        DeviceBatch::blank(&queue, &from.schema, &from.types)
+                            .map_err(|error| columnar_error(&stage.operator, error))?,
+                        false,
+                    ),
+                };
+                any |= real && batch.num_rows() > 0;
+                // Without rows there are the groups of no keys.
+                let sets = sets.iter().filter(|set| if real { batch.num_rows() > 0 } else { !any && set.is_total() });
+                let sets = sets.map(|set| expand(&batch, set, real, &stage, &queue)).collect::<Vec<_>>();
+                Ok::<_, DataFusionError>(stream::iter(sets))
+            });
+            expanded.try_flatten().boxed()
+        }
         StageKind::Select { input, .. } => select(open(input, partition, run)?, Arc::clone(stage), queue),
         StageKind::Union { inputs } => {
             let mut first = 0;
@@ -321,6 +343,22 @@ fn project(batch: &DeviceBatch, columns: &[usize], schema: &SchemaRef) -> Result
     });
     DeviceBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?, batch.num_rows())
         .map_err(|error| columnar_error(ISLAND, error))
+}
+
+/// A batch with the keys that a set lacks all NULL, and the set's number.
+fn expand(batch: &DeviceBatch, set: &GroupingSet, real: bool, stage: &Stage, queue: &Queue) -> Result<DeviceBatch> {
+    let failed = |error| columnar_error(&stage.operator, error);
+    let first = batch.columns().len().saturating_sub(set.masked.len());
+    let (own, keys) = batch.columns().split_at(first);
+    let keys = keys.iter().zip(&set.masked).map(|(key, masked)| key.nullable(queue, *masked));
+    let mut columns = own.iter().cloned().map(Ok).chain(keys).collect::<columnar::Result<Vec<_>>>().map_err(failed)?;
+    let rows = batch.num_rows();
+    let constants = [(rows, set.id), (rows.div_ceil(32) * 4, if real { 0xff } else { 0 })];
+    for (ty, (bytes, value)) in stage.types.iter().skip(columns.len()).zip(constants) {
+        let values = queue.filled(bytes, value).map_err(|error| device_error(&stage.operator, error))?;
+        columns.push(DeviceColumn::try_new(Arc::new(ty.clone()), rows, vec![values], None, None, None).map_err(failed)?);
+    }
+    DeviceBatch::try_new(Arc::clone(&stage.schema), columns, rows).map_err(failed)
 }
 
 fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {

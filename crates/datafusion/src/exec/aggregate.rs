@@ -8,7 +8,9 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Aggregate, Operator};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::projection::ProjectionMapping;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -66,6 +68,32 @@ impl DeviceAggregateExec {
             filters: aggregate.filter_expr().to_vec(),
             schema: final_schema,
         }
+    }
+
+    /// The same with the keys in columns from `first` on: those of the sets, and the set's number. `real`: the column that
+    /// tells which rows are some.
+    pub(crate) fn spec_of_sets(
+        aggregate: &AggregateExec,
+        final_schema: SchemaRef,
+        first: usize,
+        real: Option<Column>,
+    ) -> AggregateSpec {
+        let names = aggregate.group_expr().expr().iter().map(|(_, name)| name.as_str()).chain([Aggregate::INTERNAL_GROUPING_ID]);
+        let keys = names.enumerate().map(|(index, name)| {
+            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(name, first + index));
+            (column, name.to_string())
+        });
+        let mut spec = AggregateSpec { keys: keys.collect(), ..Self::spec_of(aggregate, final_schema) };
+        if let Some(real) = real {
+            let real: Arc<dyn PhysicalExpr> = Arc::new(real);
+            for filter in &mut spec.filters {
+                *filter = Some(match filter.take() {
+                    Some(filter) => Arc::new(BinaryExpr::new(Arc::clone(&real), Operator::And, filter)),
+                    None => Arc::clone(&real),
+                });
+            }
+        }
+        spec
     }
 
     fn describe(&self) -> (Vec<String>, Vec<String>) {

@@ -8,6 +8,7 @@
 
 mod aggregate;
 mod dynamic_filter;
+mod expand;
 mod filter;
 mod host;
 mod island;
@@ -23,6 +24,8 @@ mod window;
 
 pub use aggregate::DeviceAggregateExec;
 pub use dynamic_filter::DeviceDynamicFilterExec;
+pub use expand::DeviceExpandExec;
+pub(crate) use expand::GroupingSet;
 pub use filter::DeviceFilterExec;
 pub use host::HostExec;
 pub use island::DeviceIslandExec;
@@ -52,6 +55,7 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<DeviceProjectionExec>()
         || plan.is::<DeviceAggregateExec>()
         || plan.is::<DeviceDynamicFilterExec>()
+        || plan.is::<DeviceExpandExec>()
         || plan.is::<DeviceJoinExec>()
         || plan.is::<DeviceLimitExec>()
         || plan.is::<DeviceScanExec>()

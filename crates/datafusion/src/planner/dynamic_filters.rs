@@ -28,7 +28,7 @@ fn without(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(filter) = plan.downcast_ref::<DeviceDynamicFilterExec>() {
         return without(filter.input());
     }
-    let plan = of_children(plan, &mut |child| without(child))?;
+    let plan = of_children(plan, without)?;
     Ok(match plan.downcast_ref::<DeviceJoinExec>() {
         Some(join) if join.number().is_some() => Arc::new(join.with_number(None)),
         _ => plan,
@@ -50,18 +50,18 @@ fn add(plan: &Arc<dyn ExecutionPlan>, joins: &mut usize) -> Result<Arc<dyn Execu
             plan = Arc::new(join.with_right(right).with_number(Some(filter.number)));
         }
     }
-    of_children(&plan, &mut |child| add(child, joins))
+    of_children(&plan, |child| add(child, joins))
 }
 
 /// A device operator over what `f` makes of its inputs; what lies below an upload stays.
 fn of_children(
     plan: &Arc<dyn ExecutionPlan>,
-    f: &mut dyn FnMut(&Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
+    mut f: impl FnMut(&Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if !is_device(plan) || plan.is::<DeviceUploadExec>() {
         return Ok(Arc::clone(plan));
     }
-    let children = plan.children().into_iter().map(&mut *f).collect::<Result<Vec<_>>>()?;
+    let children = plan.children().into_iter().map(&mut f).collect::<Result<Vec<_>>>()?;
     with_children(plan, children)
 }
 
@@ -90,9 +90,8 @@ fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// Whether keys are of types that a join numbers.
 fn keys_are_numbers(plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> bool {
     let schema = plan.schema();
-    let is_number = |data_type: &DataType| {
-        data_type.is_integer() || data_type.is_temporal() && !matches!(data_type, DataType::Interval(_))
-    };
+    let is_number =
+        |data_type: &DataType| data_type.is_integer() || data_type.is_temporal() && !matches!(data_type, DataType::Interval(_));
     keys.iter().all(|key| schema.fields().get(*key).is_some_and(|field| is_number(field.data_type())))
 }
 
@@ -164,7 +163,11 @@ impl Filter {
 
 /// Where a filter's keys come from.
 enum Way {
-    Through { child: usize, keys: Vec<usize>, crosses: bool },
+    Through {
+        child: usize,
+        keys: Vec<usize>,
+        crosses: bool,
+    },
     /// Every input has them.
     Branches,
 }

@@ -6,9 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNode;
-use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -27,8 +29,8 @@ use datafusion::physical_plan::{
 use kernels::codegen::Profile;
 
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceSortExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec, is_device,
+    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec,
+    DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec, GroupingSet, is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::dynamic_filters::with_dynamic_filters;
@@ -87,8 +89,11 @@ impl<'a> Placer<'a> {
         {
             let input = self.place_subtree(&without_exchanges(raw.input()))?;
             if let Some(input) = self.device_input(input)?.map(unsorted) {
-                let spec = DeviceAggregateExec::spec_of(raw, plan.schema());
-                return in_order_of(plan, Arc::new(DeviceAggregateExec::new(spec, input)));
+                let aggregate = match GroupingSet::numbered(raw.group_expr().groups()) {
+                    Some(sets) if raw.group_expr().has_grouping_set() => grouping_sets(raw, sets, plan.schema(), input)?,
+                    _ => DeviceAggregateExec::new(DeviceAggregateExec::spec_of(raw, plan.schema()), input),
+                };
+                return in_order_of(plan, Arc::new(aggregate));
             }
         }
         if self.options.enabled
@@ -283,6 +288,26 @@ impl<'a> Placer<'a> {
         let input = with_dynamic_filters(&input)?;
         Ok(Arc::new(DeviceIslandExec::try_new(input, reason, self.profile)?))
     }
+}
+
+/// An aggregation by several sets of keys: by all of them and the set's number, over rows that come once for each set.
+fn grouping_sets(
+    raw: &AggregateExec,
+    sets: Vec<GroupingSet>,
+    schema: SchemaRef,
+    input: Arc<dyn ExecutionPlan>,
+) -> Result<DeviceAggregateExec> {
+    let from = input.schema();
+    let own = from.fields().iter().enumerate().map(|(index, field)| {
+        let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), index));
+        (column, field.name().clone())
+    });
+    let columns = own.chain(raw.group_expr().expr().iter().cloned()).collect::<Vec<_>>();
+    let projection = DeviceProjectionExec::try_new(Arc::new(ProjectionExec::try_new(columns, input)?))?;
+    let expanded = DeviceExpandExec::try_new(Arc::new(projection), sets)?;
+    let real = expanded.schema().column_with_name(DeviceExpandExec::REAL).map(|(index, field)| Column::new(field.name(), index));
+    let spec = DeviceAggregateExec::spec_of_sets(raw, schema, from.fields().len(), real);
+    Ok(DeviceAggregateExec::new(spec, Arc::new(expanded)))
 }
 
 /// Gives an island the partitioning and ordering of the operator it replaced, where its parent counts on them.

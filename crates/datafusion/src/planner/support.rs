@@ -20,7 +20,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use kernels::support::supports_group_keys;
 
-use crate::exec::{DeviceIslandExec, HostExec, is_device};
+use crate::exec::{DeviceIslandExec, GroupingSet, HostExec, is_device};
 use crate::expr::{Reason, lower};
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
@@ -158,8 +158,8 @@ const FEW_KEYS: usize = 8;
 
 /// What the aggregation of raw rows has no device form for.
 fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
-    if raw.group_expr().has_grouping_set() || !(raw.group_expr().is_single() || raw.group_expr().is_empty()) {
-        return Err("GROUPING SETS have no device form yet".to_string());
+    if raw.group_expr().has_grouping_set() && GroupingSet::numbered(raw.group_expr().groups()).is_none() {
+        return Err("GROUPING SETS of more than eight keys have no device form".to_string());
     }
     columns_have_device_form(raw.input())?;
     let schema = raw.input().schema();

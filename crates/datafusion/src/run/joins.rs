@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Weak};
 
-use columnar::DeviceBatch;
 use arrow::datatypes::DataType;
+use columnar::DeviceBatch;
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;

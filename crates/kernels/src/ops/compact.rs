@@ -115,9 +115,7 @@ impl Shared {
             declared: format!("  SHARED(u32, tallied, {tallies});\n"),
             cleared: each(&|index| format!("  if (l == 0) tallied[{index}] = 0;\n")),
             gathered: each(&|index| format!("  if (tally{index}) A_ADD32(&tallied[{index}], tally{index});\n")),
-            added: each(&|index| {
-                format!("  if (l == 0 && tallied[{index}]) A_ADD64(&{all}[{index}], (u64)tallied[{index}]);\n")
-            }),
+            added: each(&|index| format!("  if (l == 0 && tallied[{index}]) A_ADD64(&{all}[{index}], (u64)tallied[{index}]);\n")),
         }
     }
 }

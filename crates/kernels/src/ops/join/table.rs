@@ -532,9 +532,6 @@ impl JoinTable {
 
 impl fmt::Debug for JoinTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinTable")
-            .field("rows", &self.rows_in_all)
-            .field("form", &self.form)
-            .finish_non_exhaustive()
+        f.debug_struct("JoinTable").field("rows", &self.rows_in_all).field("form", &self.form).finish_non_exhaustive()
     }
 }

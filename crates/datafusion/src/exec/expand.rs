@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `GROUPING SETS`, `ROLLUP` and `CUBE` on the device: the rows of an aggregation once for each set.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Aggregate;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
+};
+
+use crate::exec::refuse_stream;
+
+/// Gives each batch of all partitions once for each set, with the keys that the set lacks all NULL, and the set's number behind them.
+///
+/// The keys are the input's last columns. Nothing is copied: a key that is NULL has the values of the others, and bits of its
+/// own that say so. A set without keys has a group even where there are no rows: then a row comes that is none, as its column
+/// [`REAL`](Self::REAL) says, and which aggregates do not take.
+#[derive(Debug)]
+pub struct DeviceExpandExec {
+    input: Arc<dyn ExecutionPlan>,
+    sets: Vec<GroupingSet>,
+    properties: Arc<PlanProperties>,
+    pub(crate) metrics: ExecutionPlanMetricsSet,
+}
+
+/// A set of an aggregation's keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupingSet {
+    /// For each key, whether it is left out.
+    pub masked: Vec<bool>,
+    /// What `__grouping_id` is: a bit for each key that is left out, the last key's being the lowest; above them how often
+    /// the same set came before.
+    pub id: u8,
+}
+
+impl GroupingSet {
+    /// Whether it has no keys.
+    pub fn is_total(&self) -> bool {
+        self.masked.iter().all(|masked| *masked)
+    }
+
+    /// The sets of an aggregation, as the host numbers them. `None` where the numbers do not fit a byte.
+    pub fn numbered(groups: &[Vec<bool>]) -> Option<Vec<GroupingSet>> {
+        let before = |index: usize| groups[..index].iter().filter(|other| **other == groups[index]).count();
+        let sets = groups.iter().enumerate().map(|(index, masked)| {
+            let bits = masked.iter().try_fold(0u64, |bits, masked| Some(bits.checked_mul(2)? | u64::from(*masked)))?;
+            let id = bits | (before(index) as u64).checked_shl(masked.len() as u32)?;
+            Some(GroupingSet { masked: masked.clone(), id: u8::try_from(id).ok()? })
+        });
+        sets.collect()
+    }
+}
+
+impl DeviceExpandExec {
+    /// Name of the last column, where a set has no keys: whether a row is one.
+    pub const REAL: &str = "__real";
+
+    /// Expands the rows of `input`, whose last columns are the keys of `sets`.
+    pub(crate) fn try_new(input: Arc<dyn ExecutionPlan>, sets: Vec<GroupingSet>) -> Result<Self> {
+        let from = input.schema();
+        let Some(first) = sets.first().and_then(|set| from.fields().len().checked_sub(set.masked.len())) else {
+            return internal_err!("DeviceExpandExec without sets, or with more keys than columns");
+        };
+        let fields = from.fields().iter().enumerate().map(|(index, field)| match index < first {
+            true => Arc::clone(field),
+            false => Arc::new(field.as_ref().clone().with_nullable(true)),
+        });
+        let id = Arc::new(Field::new(Aggregate::INTERNAL_GROUPING_ID, DataType::UInt8, false));
+        let real = sets.iter().any(GroupingSet::is_total).then(|| Arc::new(Field::new(Self::REAL, DataType::Boolean, false)));
+        let schema = Arc::new(Schema::new(fields.chain([id]).chain(real).collect::<Vec<_>>()));
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        let properties = Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative));
+        Ok(DeviceExpandExec { input, sets, properties, metrics: ExecutionPlanMetricsSet::new() })
+    }
+
+    /// The rows that are given several times.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    pub(crate) fn sets(&self) -> &[GroupingSet] {
+        &self.sets
+    }
+
+    fn describe(&self) -> String {
+        let schema = self.input.schema();
+        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let set = |set: &GroupingSet| {
+            let first = names.len() - set.masked.len();
+            let kept = set.masked.iter().zip(&names[first..]).filter(|(masked, _)| !**masked);
+            format!("({})", kept.map(|(_, name)| *name).collect::<Vec<_>>().join(", "))
+        };
+        self.sets.iter().map(set).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl DisplayAs for DeviceExpandExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => write!(f, "sets={}", self.describe()),
+            _ => write!(f, "DeviceExpandExec: sets=[{}]", self.describe()),
+        }
+    }
+}
+
+impl ExecutionPlan for DeviceExpandExec {
+    fn name(&self) -> &str {
+        "DeviceExpandExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(Arc::new(DeviceExpandExec::try_new(input, self.sets.clone())?)),
+            Err(children) => internal_err!("DeviceExpandExec has one child, not {}", children.len()),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        refuse_stream("DeviceExpandExec")
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_numbered_as_the_host_does() {
+        let sets =
+            |groups: &[Vec<bool>]| GroupingSet::numbered(groups).map(|sets| sets.iter().map(|set| set.id).collect::<Vec<_>>());
+        let (all, one, none) = (vec![false, false], vec![false, true], vec![true, true]);
+        assert_eq!(sets(&[all.clone(), one, none.clone()]), Some(vec![0, 1, 3]));
+        assert_eq!(sets(&[all.clone(), none, all]), Some(vec![0, 3, 4]), "the second time a bit above the keys' is set");
+        assert_eq!(sets(&[vec![true; 9]]), None);
+    }
+}
