@@ -176,6 +176,7 @@ impl Outcome {
                     "later_programs_compiled": fast.later_new.programs,
                     "later_first_launches": fast.later_new.kernels,
                     "launches": work.launches,
+                    "waits": work.waits,
                     "bytes_up": work.bytes_up,
                     "bytes_down": work.bytes_down,
                     "peak_device_bytes": work.peak_bytes,
@@ -194,8 +195,55 @@ impl Outcome {
     }
 }
 
+/// All queries on one kind of table on one device.
+pub struct Total {
+    source: Source,
+    device: String,
+    plain: f64,
+    fast: f64,
+    kernel: f64,
+    launches: usize,
+    waits: usize,
+    target: Option<Target>,
+}
+
+/// The sums of all outcomes; `None` where one of them failed.
+pub fn total(outcomes: &[Outcome], source: Source, device: &Device, target: Option<Target>) -> Option<Total> {
+    let device = device.engine.name.clone();
+    let mut total = Total { source, device, plain: 0.0, fast: 0.0, kernel: 0.0, launches: 0, waits: 0, target };
+    for outcome in outcomes.iter().filter(|outcome| outcome.source == source && outcome.device == total.device) {
+        let Ok(Ran::Compared(measured)) = &outcome.result else { return None };
+        let work = measured.fast.first.work();
+        total.plain += measured.plain.median();
+        total.fast += measured.fast.median();
+        total.kernel += measured.fast.kernel_median();
+        total.launches += work.launches;
+        total.waits += work.waits;
+    }
+    Some(total)
+}
+
+impl Total {
+    fn cells(&self) -> [String; 15] {
+        let ratio = self.fast / self.plain;
+        let target = self.target.map_or("–".to_string(), |target| match target {
+            Target::Ratio(most) => verdict(ratio <= most, &target.describe()),
+            Target::Bound(_) => target.describe(),
+        });
+        let mut values = ["–"; 12].map(str::to_string);
+        values[0] = milliseconds(self.plain);
+        values[1] = milliseconds(self.fast);
+        values[2] = format!("{ratio:.3}");
+        values[3] = target;
+        values[4] = milliseconds(self.kernel);
+        values[6] = self.launches.to_string();
+        values[7] = self.waits.to_string();
+        cells(["all".to_string(), self.source.name().to_string(), self.device.clone()], values)
+    }
+}
+
 /// Prints the outcomes as a table, then what stayed on the host and what went wrong.
-pub fn print(outcomes: &[Outcome]) {
+pub fn print(outcomes: &[Outcome], totals: &[Total]) {
     let mut table = Table::new([
         "query",
         "tables",
@@ -206,6 +254,8 @@ pub fn print(outcomes: &[Outcome]) {
         "target",
         "kernel ms",
         "of bound",
+        "launches",
+        "waits",
         "first ms",
         "compile ms",
         "runs on",
@@ -219,12 +269,12 @@ pub fn print(outcomes: &[Outcome]) {
         match result {
             Err(error) => {
                 notes.push(red(&format!("{label}, {}, {device}: {error}", source.name())));
-                table.push(cells(names, ["–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string)));
+                table.push(cells(names, ["–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string)));
             }
             Ok(Ran::Alone(plain)) => {
-                let mut values = ["–"; 10].map(str::to_string);
+                let mut values = ["–"; 12].map(str::to_string);
                 values[0] = milliseconds(plain.median());
-                values[6] = milliseconds(plain.first.seconds);
+                values[8] = milliseconds(plain.first.seconds);
                 table.push(cells(names, values));
             }
             Ok(Ran::Compared(measured)) => {
@@ -250,6 +300,8 @@ pub fn print(outcomes: &[Outcome]) {
                         measured.target.map_or("–".to_string(), |target| verdict(measured.meets(target), &target.describe())),
                         milliseconds(fast.kernel_median()),
                         measured.percent_of_bound.map_or("–".to_string(), |percent| format!("{percent:.0} %")),
+                        work.launches.to_string(),
+                        work.waits.to_string(),
                         milliseconds(fast.first.seconds),
                         milliseconds(work.compile.as_secs_f64()),
                         fast.first.place().to_string(),
@@ -259,6 +311,7 @@ pub fn print(outcomes: &[Outcome]) {
             }
         }
     }
+    totals.iter().for_each(|total| table.push(total.cells()));
     print!("{}", table.render());
     if !reasons.is_empty() {
         println!("  on the host:");
@@ -272,7 +325,7 @@ pub fn print(outcomes: &[Outcome]) {
     }
 }
 
-fn cells(names: [String; 3], values: [String; 10]) -> [String; 13] {
+fn cells(names: [String; 3], values: [String; 12]) -> [String; 15] {
     let mut all = names.into_iter().chain(values);
     std::array::from_fn(|_| all.next().unwrap_or_default())
 }

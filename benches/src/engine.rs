@@ -93,6 +93,8 @@ impl New {
 pub struct Work {
     /// Kernel launches.
     pub launches: usize,
+    /// How often the host waited for the device.
+    pub waits: usize,
     /// Time inside kernels, by the device's own events.
     pub kernel: Duration,
     /// Time spent compiling kernels.
@@ -254,6 +256,7 @@ fn add_work(plan: &Arc<dyn ExecutionPlan>, work: &mut Work) {
     if let Some(metrics) = plan.metrics() {
         let sum = |name: &str| metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
         work.launches += sum("launches");
+        work.waits += sum("waits");
         work.kernel += Duration::from_nanos(sum("kernel_time") as u64);
         work.compile += Duration::from_nanos(sum("compile_time") as u64);
         work.bytes_up += sum("bytes_up");

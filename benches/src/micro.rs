@@ -83,7 +83,7 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
         "  tables      {rows} rows; answers fetched as record batches; medians of {} interleaved runs after a first one",
         common.runs
     );
-    compare::print(&outcomes);
+    compare::print(&outcomes, &[]);
     if let Some(path) = &common.json {
         let results = outcomes.iter().map(Outcome::json).collect::<Vec<_>>();
         let report = json!({ "suite": "micro", "rows": rows, "groups": groups, "runs": common.runs, "surroundings": surroundings, "devices": device_reports, "results": results });

@@ -34,6 +34,7 @@ impl Drop for StageMeter {
             }
         };
         count("launches", meter.launches());
+        count("waits", meter.waits());
         count("bytes_up", meter.bytes_up());
         count("bytes_down", meter.bytes_down());
         // Kernels are not timed with device.profiling = false, and known ones not compiled.

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub struct Meter {
     launches: AtomicU64,
+    waits: AtomicU64,
     kernel_nanos: AtomicU64,
     compile_nanos: AtomicU64,
     bytes_up: AtomicU64,
@@ -40,6 +41,11 @@ impl Meter {
     /// Launches of kernels.
     pub fn launches(&self) -> u64 {
         self.launches.load(Relaxed)
+    }
+
+    /// How often the host has waited for the device: to read something, or for all work to end.
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Relaxed)
     }
 
     /// Time that the device spent in kernels whose completion has been seen; 0 without profiling.
@@ -93,6 +99,10 @@ impl Meters {
 
     pub(crate) fn launched(&self) {
         self.iter().for_each(|meter| _ = meter.launches.fetch_add(1, Relaxed));
+    }
+
+    pub(crate) fn waited(&self) {
+        self.iter().for_each(|meter| _ = meter.waits.fetch_add(1, Relaxed));
     }
 
     pub(crate) fn ran(&self, nanos: u64) {

@@ -379,6 +379,9 @@ impl Queue {
             0 => from.check("read", range.start, 0).map(|()| None),
             _ => self.start_read(from, range, landing).and_then(|target| Ok(Some((self.lane().finished()?, target)))),
         };
+        if bytes > 0 {
+            self.meters.waited();
+        }
         async move {
             let Some((finished, target)) = started? else { return Ok(Bytes::new()) };
             finished.await.map_err(|_| QUEUE_GONE)??;
@@ -536,6 +539,7 @@ impl Queue {
     /// The first failure of work in this queue. It stays: no later result of the queue can be trusted.
     pub fn finish(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let finished = self.lane().finished();
+        self.meters.waited();
         async move { finished?.await.map_err(|_| QUEUE_GONE)? }
     }
 
