@@ -470,8 +470,8 @@ fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRef, profile:
 fn filtered(filter: &DeviceDynamicFilterExec, profile: Profile) -> Result<Pipeline> {
     let schema = filter.input().schema();
     let mut below = pipeline(filter.input(), profile)?;
-    if below.joins.len() >= BuildSide::MOST {
-        below = below.without_joins(Arc::clone(&schema), profile)?;
+    if below.joins.len() >= BuildSide::MOST || below.tested_columns() > BuildSide::MOST_TESTED {
+        below = Pipeline::of(below.materialise(Arc::clone(&schema), profile)?);
     }
     let source = below.schema();
     let keys = filter.keys().iter().map(|key| {
@@ -498,7 +498,9 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
     }
     // Where a left row has no match, the right columns are NULL, which what is computed of NULLs need not be.
     let computes = matches!(kind, JoinKind::Left | JoinKind::Full) && below.computes();
-    if computes || below.joins.is_empty() && below.tested_columns() > BuildSide::MOST_TESTED {
+    let conditions = spec.filter.as_ref().map_or(0, |filter| filter.column_indices().len());
+    let tests = below.tested_columns();
+    if computes || tests > 0 && tests + conditions > BuildSide::MOST_TESTED {
         below = Pipeline::of(below.materialise(Arc::clone(&right_schema), profile)?);
     }
     let stage = Arc::new(pipeline(join.left(), profile)?.materialise(Arc::clone(&left_schema), profile)?);
@@ -545,7 +547,7 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
     }
     let before: Vec<Join> = below.joins.iter().map(|(join, _)| join.clone()).collect();
     let build = JoinBuild::try_new(&below.source.types, &before, &kernel_join, options.clone()).map_err(kernel_error)?;
-    let scan_filter = spec.scan_filter.clone().filter(|_| !spec.null_equals_null);
+    let scan_filter = spec.scan_filter.clone().filter(|_| !spec.null_equals_null && !spec.null_aware);
     let scan_filter = scan_filter.map(|filter| {
         let types = spec.on.iter().map(|(left, _)| left.data_type(&left_schema)).collect::<Result<_>>()?;
         let keys = spec.on.iter().map(|(_, right)| Arc::clone(right)).collect();
@@ -645,10 +647,11 @@ impl Pipeline {
         Arc::new(Schema::new(self.source.schema.fields().iter().cloned().chain(joined).collect::<Vec<_>>()))
     }
 
-    /// Number of the source's columns that predicates look at.
+    /// Number of columns that predicates and conditions of joins look at.
     fn tested_columns(&self) -> usize {
-        let columns = self.predicates.iter().flat_map(collect_columns).map(|column| column.index());
-        columns.collect::<HashSet<_>>().len()
+        let mut columns: Vec<usize> = self.predicates.iter().flat_map(collect_columns).map(|column| column.index()).collect();
+        self.joins.iter().filter_map(|(join, _)| join.residual.as_ref()).for_each(|residual| residual.columns(&mut columns));
+        columns.into_iter().collect::<HashSet<_>>().len()
     }
 
     fn computes(&self) -> bool {

@@ -187,7 +187,11 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
         }
         StageKind::Expand { input, sets } => {
             let (sets, stage, from) = (sets.clone(), Arc::clone(stage), Arc::clone(input));
-            let batches = merge(input, run)?.map_ok(Some).chain(stream::once(async { Ok(None) }));
+            let rows = run.batch_rows;
+            let pieces = merge(input, run)?
+                .map_ok(move |batch| stream::iter(batch.pieces(rows).map(Ok::<_, DataFusionError>)))
+                .try_flatten();
+            let batches = pieces.map_ok(Some).chain(stream::once(async { Ok(None) }));
             let mut any = false;
             let expanded = batches.map(move |batch| {
                 let (batch, real) = match batch? {
@@ -200,9 +204,10 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
                 };
                 any |= real && batch.num_rows() > 0;
                 // Without rows there are the groups of no keys.
-                let sets = sets.iter().filter(|set| if real { batch.num_rows() > 0 } else { !any && set.is_total() });
-                let sets = sets.map(|set| expand(&batch, set, real, &stage, &queue)).collect::<Vec<_>>();
-                Ok::<_, DataFusionError>(stream::iter(sets))
+                let wanted = |set: &GroupingSet| if real { batch.num_rows() > 0 } else { !any && set.is_total() };
+                let wanted: Vec<_> = sets.iter().filter(|set| wanted(set)).cloned().collect();
+                let (stage, queue) = (Arc::clone(&stage), queue.clone());
+                Ok::<_, DataFusionError>(stream::iter(wanted).map(move |set| expand(&batch, &set, real, &stage, &queue)))
             });
             expanded.try_flatten().boxed()
         }

@@ -112,13 +112,14 @@ fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Plac
 
 fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> {
     let (first, behind) = (place.partition.start as i64, place.partition.end as i64);
+    let most = if frame.units == FrameUnits::Range { i64::MAX as u64 } else { 1 << 40 };
     let bound = |bound: FrameBound, is_end: bool| -> i64 {
         let offset = match bound {
             FrameBound::UnboundedPreceding => return first,
             FrameBound::UnboundedFollowing => return behind,
             FrameBound::CurrentRow => 0,
-            FrameBound::Preceding(k) => -(k.min(1 << 40) as i64),
-            FrameBound::Following(k) => k.min(1 << 40) as i64,
+            FrameBound::Preceding(k) => -(k.min(most) as i64),
+            FrameBound::Following(k) => k.min(most) as i64,
         };
         if frame.units == FrameUnits::Rows {
             return (row as i64 + offset + i64::from(is_end)).clamp(first, behind);
@@ -126,7 +127,7 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
         if frame.units == FrameUnits::Range && offset != 0 {
             return by_key(place, row, offset, is_end);
         }
-        let group = place.own as i64 + offset;
+        let group = (place.own as i64).saturating_add(offset);
         match place.peers.get(group as usize) {
             _ if group < 0 => first,
             None => behind,
@@ -147,6 +148,14 @@ fn by_key(place: &Place, row: usize, offset: i64, is_end: bool) -> i64 {
     let values: Vec<(usize, i64)> = place.partition.clone().filter_map(|row| Some((row, place.keys[row]?))).collect();
     let falls = values[values.len() - 1].1 < values[0].1;
     let target = i128::from(key) + if falls { -i128::from(offset) } else { i128::from(offset) };
+    // Beyond the key's type there is no bound, and NULLs are in the frame.
+    if i64::try_from(target).is_err() {
+        return match (offset < 0, is_end) {
+            (true, false) => place.partition.start as i64,
+            (true, true) => values[0].0 as i64,
+            (false, _) => place.partition.end as i64,
+        };
+    }
     let before = |key: i64| match is_end {
         true => {
             if falls {

@@ -50,6 +50,11 @@ impl GroupingSet {
     /// The sets of an aggregation, as the host numbers them. `None` where the numbers do not fit a byte.
     pub fn numbered(groups: &[Vec<bool>]) -> Option<Vec<GroupingSet>> {
         let before = |index: usize| groups[..index].iter().filter(|other| **other == groups[index]).count();
+        let most = (0..groups.len()).map(before).max().unwrap_or(0);
+        let bits_of_most = usize::BITS - most.leading_zeros();
+        if groups.iter().any(|masked| masked.len() as u32 + bits_of_most > u8::BITS) {
+            return None;
+        }
         let sets = groups.iter().enumerate().map(|(index, masked)| {
             let bits = masked.iter().try_fold(0u64, |bits, masked| Some(bits.checked_mul(2)? | u64::from(*masked)))?;
             let id = bits | (before(index) as u64).checked_shl(masked.len() as u32)?;
@@ -175,6 +180,6 @@ mod tests {
         let (all, one, none) = (vec![false, false], vec![false, true], vec![true, true]);
         assert_eq!(sets(&[all.clone(), one, none.clone()]), Some(vec![0, 1, 3]));
         assert_eq!(sets(&[all.clone(), none, all]), Some(vec![0, 3, 4]), "the second time a bit above the keys' is set");
-        assert_eq!(sets(&[vec![true; 9]]), None);
+        assert_eq!(sets(&[vec![false; 9]]), None, "the host's number has 16 bits");
     }
 }

@@ -37,7 +37,7 @@ use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::placement::origin;
 use crate::planner::support::{
-    aggregate_form, columns_have_device_form, computes, device_form, host_form, is_tiny, is_trivial, island_input,
+    aggregate_form, columns_have_device_form, computes, device_form, host_form, is_limit, is_tiny, is_trivial, island_input,
 };
 use crate::planner::windows::window_exprs;
 
@@ -62,7 +62,17 @@ impl<'a> Placer<'a> {
     pub fn place(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         self.recursive.set(plan.exists(|node| Ok(node.is::<RecursiveQueryExec>()))?);
         let placed = self.place_subtree(&plan)?;
-        if is_device(&placed) { self.island(placed, "the result") } else { Ok(placed) }
+        if !is_device(&placed) {
+            return Ok(placed);
+        }
+        // An ORDER BY may have gone since the operators below gave that order anyway.
+        let island = |placed| self.island(placed, "the result");
+        let ordered = plan.output_partitioning().partition_count() == 1;
+        match if ordered { in_order_of(&plan, Arc::clone(&placed))? } else { None } {
+            Some(sorted) => island(sorted),
+            None if ordered => restore(&plan, island(placed)?, "the result", None),
+            None => island(placed),
+        }
     }
 
     /// Places a subtree; its top may be a device operator without an island yet.
@@ -93,7 +103,9 @@ impl<'a> Placer<'a> {
                     Some(sets) if raw.group_expr().has_grouping_set() => grouping_sets(raw, sets, plan.schema(), input)?,
                     _ => DeviceAggregateExec::new(DeviceAggregateExec::spec_of(raw, plan.schema()), input),
                 };
-                return in_order_of(plan, Arc::new(aggregate));
+                if let Some(placed) = in_order_of(plan, Arc::new(aggregate))? {
+                    return Ok(placed);
+                }
             }
         }
         if self.options.enabled
@@ -154,7 +166,7 @@ impl<'a> Placer<'a> {
         if let Some(ordering) = spec.order_of_probe(&left, &right)? {
             spec.equivalences.add_ordering(ordering);
         }
-        let join = in_order_of(plan, Arc::new(DeviceJoinExec::new(spec, left, right)))?;
+        let join: Arc<dyn ExecutionPlan> = Arc::new(DeviceJoinExec::new(spec, left, right));
         match plan.fetch() {
             None => Ok(Some(join)),
             fetch => Ok(Some(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(join, 0, fetch)))?))),
@@ -218,7 +230,12 @@ impl<'a> Placer<'a> {
         if is_trivial(plan) && !inside {
             return Ok(None);
         }
-        let Some(input) = self.device_input(Arc::clone(child))? else { return Ok(None) };
+        let Some(mut input) = self.device_input(Arc::clone(child))? else { return Ok(None) };
+        if let (true, [original]) = (is_limit(plan), plan.children().as_slice()) {
+            // Which rows are the first depends on their order.
+            let Some(sorted) = in_order_of(original, input)? else { return Ok(None) };
+            input = sorted;
+        }
         if let Some(filter) = plan.downcast_ref::<FilterExec>()
             && let Some(fetch) = filter.fetch()
         {
@@ -339,13 +356,18 @@ fn restore(
     Ok(restored)
 }
 
-/// An operator's device form, sorted where the operator itself gives its rows in an order that is not that of its device form.
-fn in_order_of(plan: &Arc<dyn ExecutionPlan>, placed: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// An operator's device form, sorted where the operator itself gives all of its rows in an order that is not that of its device
+/// form. `None` where that sort has no device form.
+fn in_order_of(plan: &Arc<dyn ExecutionPlan>, placed: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     match plan.output_ordering() {
         Some(ordering) if !placed.equivalence_properties().ordering_satisfy(ordering.clone())? => {
-            Ok(Arc::new(DeviceSortExec::try_new(Arc::new(SortExec::new(ordering.clone(), placed)))?))
+            let sort: Arc<dyn ExecutionPlan> = Arc::new(SortExec::new(ordering.clone(), placed));
+            if device_form(&sort).is_err() {
+                return Ok(None);
+            }
+            Ok(Some(Arc::new(DeviceSortExec::try_new(sort)?)))
         }
-        _ => Ok(placed),
+        _ => Ok(Some(placed)),
     }
 }
 
@@ -363,15 +385,20 @@ fn merged(plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Resu
         Some(ordering) => child.equivalence_properties().ordering_satisfy(ordering.clone())?,
         None => true,
     };
-    if !sorted || child.output_partitioning().partition_count() != 1 {
+    let mut child = Arc::clone(child);
+    if !sorted {
+        let Some(sorted) = in_order_of(plan, child)? else { return Ok(None) };
+        child = sorted;
+    }
+    if child.output_partitioning().partition_count() != 1 {
         return Ok(None);
     }
     match plan.fetch() {
-        Some(fetch) if fetches(child) != Some(fetch) => {
-            let limit = GlobalLimitExec::new(Arc::clone(child), 0, Some(fetch));
+        Some(fetch) if fetches(&child) != Some(fetch) => {
+            let limit = GlobalLimitExec::new(child, 0, Some(fetch));
             Ok(Some(Arc::new(DeviceLimitExec::try_new(Arc::new(limit))?)))
         }
-        _ => Ok(Some(Arc::clone(child))),
+        _ => Ok(Some(child)),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::common::stats::Precision;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
@@ -83,7 +83,7 @@ fn subtree_computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.children().into_iter().any(|child| is_device(child) || computes(child) || subtree_computes(child))
 }
 
-fn is_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn is_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<GlobalLimitExec>() || plan.is::<LocalLimitExec>()
 }
 
@@ -168,6 +168,9 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
         has_device_form(key, &schema)?;
         let data_type = key.data_type(&schema).map_err(|error| error.to_string())?;
         fields.push(Field::new(name, data_type, true));
+    }
+    if raw.group_expr().has_grouping_set() {
+        fields.push(Field::new("set", DataType::UInt8, false));
     }
     if fields.len() > FEW_KEYS {
         supports_group_keys(fields)?;

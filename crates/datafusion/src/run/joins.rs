@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use arrow::datatypes::DataType;
-use columnar::DeviceBatch;
+use columnar::{ColumnType, DeviceBatch};
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
@@ -12,7 +12,8 @@ use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalEx
 use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
-use kernels::ops::{ChainState, JoinChain, JoinTable, Mark};
+use kernels::expr::{Expr, Literal, LiteralValue};
+use kernels::ops::{ChainState, Input, JoinChain, JoinTable, Mark};
 
 use super::{DeviceBatchStream, Run, check_again, explain, merge, op_error};
 use crate::graph::{BuildSide, Joins, Marks, ScanFilter, Side, Stage, StageKind};
@@ -83,17 +84,26 @@ async fn chain(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> R
     used.reverse();
     tables.reverse();
     removed.reverse();
-    let (input, outputs, options) = (joins.input.clone(), joins.outputs.clone(), joins.options.clone());
-    let chain =
-        JoinChain::try_new(input, &used, Some(&tables), outputs, options).map_err(|error| op_error(&stage.operator, error))?;
-    let same =
-        chain.output_types().iter().zip(&stage.types).all(|(is, planned)| {
-            (&is.layout, is.nullable, &is.data_type) == (&planned.layout, planned.nullable, &planned.data_type)
-        });
-    if !same {
+    let with_input = |input| {
+        JoinChain::try_new(input, &used, Some(&tables), joins.outputs.clone(), joins.options.clone())
+            .map_err(|error| op_error(&stage.operator, error))
+    };
+    let mut chain = with_input(joins.input.clone())?;
+    if used.is_empty() && !gives(&chain, stage) {
+        // Rows that go through no join are passed on as they lie, which the stages above do not expect of all layouts.
+        let all = Literal { data_type: DataType::Boolean, value: LiteralValue::Bool(true) };
+        chain = with_input(Input { filter: Some(Expr::Literal(all)), ..joins.input.clone() })?;
+    }
+    if !gives(&chain, stage) {
         return internal_err!("{}: {:?} instead of {:?}", stage.operator, chain.output_types(), stage.types);
     }
     Ok((chain, removed))
+}
+
+/// Whether a chain gives the columns that were planned.
+fn gives(chain: &JoinChain, stage: &Stage) -> bool {
+    let form = |ty: &ColumnType| (ty.layout.clone(), ty.nullable, ty.data_type.clone());
+    chain.output_types().iter().map(form).eq(stage.types.iter().map(form))
 }
 
 /// The table of a build side.
@@ -121,7 +131,7 @@ async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) 
 /// Tells host scans the ranges of a table's keys, so that they skip what cannot have a match.
 fn tell_scans(filter: &ScanFilter, table: &JoinTable) -> Result<()> {
     let Some(told) = filter.filter.downcast_ref::<DynamicFilterPhysicalExpr>() else { return Ok(()) };
-    let ranges = table.key_ranges().unwrap_or_default();
+    let ranges = table.key_ranges(filter.keys.len()).unwrap_or_default();
     let mut conditions: Option<Arc<dyn PhysicalExpr>> = None;
     for ((key, data_type), (least, most)) in filter.keys.iter().zip(&filter.types).zip(ranges) {
         let (Some(least), Some(most)) = (value_of(data_type, least), value_of(data_type, most)) else { continue };

@@ -8,7 +8,7 @@ use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Queue};
 
 use super::keys;
-use super::probe::{conjuncts, guess, position};
+use super::probe::{conjuncts, guess, pieces, position};
 use super::search::{Names, Search};
 use super::table::JoinTable;
 use super::{Join, joined_types, mark_field, mark_type};
@@ -109,6 +109,19 @@ impl Mark {
     /// # Errors
     /// `Row` with the lowest row of which an expression failed.
     pub async fn push(&self, queue: &Queue, state: &mut MarkState, batch: &DeviceBatch) -> Result<()> {
+        let met = if self.search.meets_all() { self.table()?.num_rows() } else { 0 };
+        let mut first = 0;
+        for piece in pieces(batch, met) {
+            self.push_piece(queue, state, &piece).await.map_err(|error| match error {
+                Error::Row { row } => Error::Row { row: first + row },
+                error => error,
+            })?;
+            first += piece.num_rows() as u64;
+        }
+        Ok(())
+    }
+
+    async fn push_piece(&self, queue: &Queue, state: &mut MarkState, batch: &DeviceBatch) -> Result<()> {
         let table = self.table()?;
         let n = batch.num_rows();
         if n == 0 || table.num_rows() == 0 {

@@ -194,10 +194,7 @@ impl Probe {
     /// A batch in pieces that kernels search in bounded time: without keys every row meets every other.
     pub fn pieces(&self, batch: &DeviceBatch) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
         let met = self.searches.iter().zip(&self.tables).filter(|(search, _)| search.meets_all());
-        let met = met.map(|(_, table)| table.num_rows()).max().unwrap_or(0);
-        let (rows, all) = ((MOST_MEETINGS / met.max(1)).max(1), batch.num_rows());
-        let batch = batch.clone();
-        (0..all.div_ceil(rows)).map(move |piece| batch.slice(piece * rows, rows))
+        pieces(batch, met.map(|(_, table)| table.num_rows()).max().unwrap_or(0))
     }
 
     /// Probes a batch that has rows.
@@ -530,10 +527,7 @@ impl Probe {
         let Some(last) = self.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
         writer.push("i64 matches = 0;");
         writer.guarded("kept", |writer| {
-            last.matches(writer, (&self.source.types, &self.searching), "row", &mut |writer, _| {
-                writer.push("++matches;");
-                Ok(())
-            })?;
+            last.count(writer, (&self.source.types, &self.searching), "row", "matches")?;
             if last.kind.keeps_probe() {
                 writer.push("if (matches == 0) matches = 1;");
             }
@@ -650,6 +644,13 @@ fn expands(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool {
 
 fn keeps_build(kind: JoinKind) -> bool {
     matches!(kind, JoinKind::Left | JoinKind::Full)
+}
+
+/// A batch in pieces of which a launch can compare each row with `met` others.
+pub(super) fn pieces(batch: &DeviceBatch, met: usize) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
+    let (rows, all) = ((MOST_MEETINGS / met.max(1)).max(1), batch.num_rows());
+    let batch = batch.clone();
+    (0..all.div_ceil(rows)).map(move |piece| batch.slice(piece * rows, rows))
 }
 
 /// What tables most often are.

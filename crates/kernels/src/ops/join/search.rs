@@ -89,10 +89,36 @@ impl Search {
     pub fn matches(
         &self,
         writer: &mut RowWriter<'_>,
-        (types, places): (&[ColumnType], &[Option<Place>]),
+        columns: (&[ColumnType], &[Option<Place>]),
         row: &str,
         body: &mut dyn FnMut(&mut RowWriter<'_>, &str) -> Result<()>,
     ) -> Result<()> {
+        self.visit(writer, columns, row, None, body)
+    }
+
+    /// Appends the number of the current row's matches to the integer `count`; one by one only where they must be looked at.
+    pub fn count(
+        &self,
+        writer: &mut RowWriter<'_>,
+        columns: (&[ColumnType], &[Option<Place>]),
+        row: &str,
+        count: &str,
+    ) -> Result<()> {
+        self.visit(writer, columns, row, Some(count), &mut |writer, _| {
+            writer.push(&format!("++{count};"));
+            Ok(())
+        })
+    }
+
+    fn visit(
+        &self,
+        writer: &mut RowWriter<'_>,
+        (types, places): (&[ColumnType], &[Option<Place>]),
+        row: &str,
+        count: Option<&str>,
+        body: &mut dyn FnMut(&mut RowWriter<'_>, &str) -> Result<()>,
+    ) -> Result<()> {
+        let count = count.filter(|_| self.residual.is_none());
         let k = self.number;
         let table = format!("t{k}");
         let candidate = format!("c{k}");
@@ -110,6 +136,10 @@ impl Search {
         };
         if self.form.shape == Shape::All {
             let n = writer.params().named(&format!("{table}_n"), "u64");
+            if let Some(count) = count {
+                writer.push(&format!("{count} += (i64){n};"));
+                return Ok(());
+            }
             writer.push(&format!("for (u32 {candidate} = 0; {candidate} < {n}; ++{candidate})"));
             return writer.guarded("1", visit);
         }
@@ -129,6 +159,10 @@ impl Search {
             let starts = writer.params().named(&format!("{table}_starts"), "const G i64 *RESTRICT");
             let first = writer.local(CType::U64, &format!("(u64){starts}[{slot}]"));
             let last = writer.local(CType::U64, &format!("(u64){starts}[{slot} + 1]"));
+            if let Some(count) = count {
+                writer.push(&format!("{count} += (i64)({last} - {first});"));
+                return Ok(());
+            }
             writer.push(&format!("for (; {first} < {last}; ++{first})"));
             writer.guarded("1", |writer| {
                 writer.push(&format!("u32 {candidate} = {rows}[{first}];"));

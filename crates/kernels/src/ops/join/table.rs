@@ -38,6 +38,8 @@ fn dense_unique_numbers(rows: u128) -> u128 {
 
 /// The share of the numbers between the least and the greatest that a table may have to be of use as a filter.
 const MOST_OF_FILTER: f64 = 0.4;
+/// Rows of a table that is so small that asking it costs little.
+const FEW_OF_FILTER: u64 = 4096;
 
 /// How keys lead to slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -494,15 +496,16 @@ impl JoinTable {
     pub fn filters(&self, keys: usize) -> bool {
         let span: f64 = self.digits.iter().map(|digit| digit.most as f64 + 1.0).product();
         let Shape::Number { dense } = self.form.shape else { return false };
-        let selective = !dense || self.known as f64 <= span * MOST_OF_FILTER;
+        let selective = !dense || self.known < FEW_OF_FILTER || self.known as f64 <= span * MOST_OF_FILTER;
         self.digits.len() == keys && selective
     }
 
-    /// The least and the greatest digit of each key, of a table of numbers that has any: of signed integers the value with
-    /// its sign bit turned.
-    pub fn key_ranges(&self) -> Option<Vec<(u64, u64)>> {
+    /// The least and the greatest digit of each of so many keys, of a table of numbers that has any, where each key is one
+    /// digit: of signed integers the value with its sign bit turned.
+    pub fn key_ranges(&self, keys: usize) -> Option<Vec<(u64, u64)>> {
         let ranges = || self.digits.iter().map(|digit| (digit.least, digit.least + digit.most)).collect();
-        (matches!(self.form.shape, Shape::Number { .. }) && self.known > 0).then(ranges)
+        let of_words = matches!(self.form.shape, Shape::Number { .. }) && self.digits.len() == keys;
+        (of_words && self.known > 0).then(ranges)
     }
 
     pub(super) fn form(&self) -> Form {

@@ -2,10 +2,11 @@
 //! Where partitions and peers begin in sorted rows: a flag for each row that differs from the one before it, a scan of the
 //! flags, and the first row of each number.
 
+use arrow::datatypes::DataType;
 use columnar::{ColumnType, DeviceBatch, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::frame::{Places, RANGE_SEARCH};
+use super::frame::{Places, range_search};
 use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
@@ -148,8 +149,22 @@ fn keys(types: &[ColumnType], order: &[usize], options: &Options) -> Result<Kern
     let n = params.named("n", "u64");
     let mut writer = RowWriter::new(types, options.profile, &mut params);
     let value = writer.eval(&Expr::Column(*column))?;
+    let (least, most, unsigned) = match &value.data_type {
+        DataType::Int8 => (i8::MIN.into(), i8::MAX.into(), false),
+        DataType::Int16 => (i16::MIN.into(), i16::MAX.into(), false),
+        DataType::Int32 | DataType::Date32 => (i32::MIN.into(), i32::MAX.into(), false),
+        DataType::UInt8 => (0, u8::MAX.into(), true),
+        DataType::UInt16 => (0, u16::MAX.into(), true),
+        DataType::UInt32 => (0, u32::MAX.into(), true),
+        // With its highest bit turned.
+        DataType::UInt64 => (i64::MIN, i64::MAX, true),
+        _ => (i64::MIN, i64::MAX, false),
+    };
     let key = match value.ctype {
-        CType::U64 => format!("(i64)({} ^ (u64)0x8000000000000000UL)", value.code),
+        // A narrow carrier of a wide type.
+        ctype if value.data_type == DataType::UInt64 && ctype.is_integer() && ctype != CType::I128 => {
+            format!("(i64)((u64){} ^ (u64)0x8000000000000000UL)", value.code)
+        }
         ctype if ctype.is_integer() && ctype != CType::I128 => format!("(i64){}", value.code),
         _ => {
             return Err(Error::Unsupported(format!("RANGE with an offset over {} has no device form", value.data_type)));
@@ -159,6 +174,6 @@ fn keys(types: &[ColumnType], order: &[usize], options: &Options) -> Result<Kern
     let statements = writer.statements();
     let mut kernel = Kernel::new("window_keys", params, for_rows(options.profile, "row", &n, &statements));
     // For the kernels of the functions, which come behind.
-    kernel.functions = RANGE_SEARCH.into();
+    kernel.functions = range_search(least, most, unsigned);
     Ok(kernel)
 }

@@ -109,14 +109,30 @@ i64 own_key = has_key ? range_keys[ROW] : 0;
 ";
 
 /// The function that finds rows by their keys.
-pub(super) const RANGE_SEARCH: &str = "/* The first of the rows from low to high whose key does not come before the one that lies `offset` back from `key`, or ahead
+///
+/// A bound beyond the values of the key's type is none at all, with DataFusion: NULLs lie before it as well. Less than 0
+/// of an unsigned type is 0.
+pub(super) fn range_search(least: i64, most: i64, unsigned: bool) -> String {
+    let (least, most, unsigned) = (least as u64, most as u64, i32::from(unsigned));
+    RANGE_SEARCH
+        .replace("LEAST", &format!("(i64){least:#x}UL"))
+        .replace("MOST", &format!("(i64){most:#x}UL"))
+        .replace("UNSIGNED", &unsigned.to_string())
+}
+
+const RANGE_SEARCH: &str = "/* The first of the rows from low to high whose key does not come before the one that lies `offset` back from `key`, or ahead
    of it; nor is that one, where `behind`. */
-FN u64 range_search(const G i64 *keys, u64 low, u64 high, i64 key, u64 offset, i32 back, i32 falls, i32 behind) {
-  const i64 most = (i64)0x7fffffffffffffffL;
+FN u64 range_search(const G i64 *keys, u64 low, u64 high, i64 key, u64 offset, i32 back, i32 falls, i32 behind, u64 edge) {
+  const i64 least = LEAST, most = MOST;
   i64 by = (i64)offset, target;
-  /* Beyond all keys there are. */
-  if (back != falls ? key < by - most - 1 : key > most - by) return back ? low : high;
-  target = back != falls ? key - by : key + by;
+  if (back != falls) {
+    i32 below = (u64)key - (u64)least < offset;
+    if (below && !UNSIGNED) return edge;
+    target = below ? least : key - by;
+  } else {
+    if ((u64)most - (u64)key < offset) return edge;
+    target = key + by;
+  }
   while (low < high) {
     u64 middle = low + (high - low) / 2;
     i64 other = keys[middle];
@@ -165,9 +181,14 @@ impl fmt::Display for Position<'_> {
             (FrameBound::Preceding(1..) | FrameBound::Following(1..), FrameUnits::Range) => {
                 let back = i32::from(matches!(self.bound, FrameBound::Preceding(_)));
                 let (peers, behind) = if *behind { ("peer_end", 1) } else { ("peer_start", 0) };
+                let edge = match (back, behind) {
+                    (0, _) => "part_end",
+                    (_, 0) => "part_start",
+                    _ => "values_start",
+                };
                 write!(
                     f,
-                    "(has_key ? range_search(range_keys, values_start, values_end, own_key, {offset}, {back}, falls, {behind}) : {peers})"
+                    "(has_key ? range_search(range_keys, values_start, values_end, own_key, {offset}, {back}, falls, {behind}, {edge}) : {peers})"
                 )
             }
             _ => f.write_str(if *behind { "peer_end" } else { "peer_start" }),
