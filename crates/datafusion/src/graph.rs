@@ -105,7 +105,7 @@ pub(crate) struct BuildSide {
 pub(crate) struct ScanFilter {
     /// A `DynamicFilterPhysicalExpr`.
     pub filter: Arc<dyn PhysicalExpr>,
-    /// The probe side's keys, over the columns that the filter is made of.
+    /// The keys, as the scan has them.
     pub keys: Vec<Arc<dyn PhysicalExpr>>,
     pub types: Vec<DataType>,
 }
@@ -547,11 +547,10 @@ fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
     }
     let before: Vec<Join> = below.joins.iter().map(|(join, _)| join.clone()).collect();
     let build = JoinBuild::try_new(&below.source.types, &before, &kernel_join, options.clone()).map_err(kernel_error)?;
-    let scan_filter = spec.scan_filter.clone().filter(|_| !spec.null_equals_null && !spec.null_aware);
-    let scan_filter = scan_filter.map(|filter| {
+    let scan_filter = join.scan_filter().map(|filter| {
         let types = spec.on.iter().map(|(left, _)| left.data_type(&left_schema)).collect::<Result<_>>()?;
-        let keys = spec.on.iter().map(|(_, right)| Arc::clone(right)).collect();
-        Ok::<_, DataFusionError>(ScanFilter { filter, keys, types })
+        let keys = filter.children().into_iter().cloned().collect();
+        Ok::<_, DataFusionError>(ScanFilter { filter: Arc::clone(filter), keys, types })
     });
     let scan_filter = scan_filter.transpose()?;
     let build = BuildSide { stage, concat, build, checks: build_checks, number: join.number(), scan_filter };

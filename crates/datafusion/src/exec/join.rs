@@ -33,8 +33,6 @@ pub(crate) struct JoinSpec {
     pub filter: Option<JoinFilter>,
     /// Columns of the join that are handed on, all where `None`.
     pub projection: Option<Vec<usize>>,
-    /// What the host's scans below the probe side learn of the build side's keys.
-    pub scan_filter: Option<Arc<dyn PhysicalExpr>>,
     /// The result's, after the projection.
     pub schema: SchemaRef,
     /// What is known of the result: what equals what, and its order.
@@ -90,6 +88,7 @@ pub struct DeviceJoinExec {
     left: Arc<dyn ExecutionPlan>,
     right: Arc<dyn ExecutionPlan>,
     number: Option<usize>,
+    scan_filter: Option<Arc<dyn PhysicalExpr>>,
     properties: Arc<PlanProperties>,
     pub(crate) metrics: ExecutionPlanMetricsSet,
 }
@@ -104,24 +103,29 @@ impl DeviceJoinExec {
         )
         .with_scheduling_type(SchedulingType::Cooperative);
         let metrics = ExecutionPlanMetricsSet::new();
-        DeviceJoinExec { spec, left, right, number: None, properties: Arc::new(properties), metrics }
+        DeviceJoinExec { spec, left, right, number: None, scan_filter: None, properties: Arc::new(properties), metrics }
     }
 
-    /// The same join, with the number by which dynamic filters name it.
-    pub(crate) fn with_number(&self, number: Option<usize>) -> Self {
-        let join = DeviceJoinExec::new(self.spec.clone(), Arc::clone(&self.left), Arc::clone(&self.right));
-        DeviceJoinExec { number, ..join }
-    }
-
-    /// The same join with another side that probes.
-    pub(crate) fn with_right(&self, right: Arc<dyn ExecutionPlan>) -> Self {
+    /// The same join over a probe side with dynamic filters: the number by which they name it, and what tells a host scan
+    /// the ranges of the build side's keys.
+    pub(crate) fn with_dynamic_filters(
+        &self,
+        right: Arc<dyn ExecutionPlan>,
+        number: Option<usize>,
+        scan_filter: Option<Arc<dyn PhysicalExpr>>,
+    ) -> Self {
         let join = DeviceJoinExec::new(self.spec.clone(), Arc::clone(&self.left), right);
-        DeviceJoinExec { number: self.number, ..join }
+        DeviceJoinExec { number, scan_filter, ..join }
     }
 
     /// The number by which dynamic filters name the join; `None` where there are none.
     pub fn number(&self) -> Option<usize> {
         self.number
+    }
+
+    /// A `DynamicFilterPhysicalExpr` within a host scan below the probe side, over the scan's columns.
+    pub(crate) fn scan_filter(&self) -> Option<&Arc<dyn PhysicalExpr>> {
+        self.scan_filter.as_ref()
     }
 
     /// The side that is built.
@@ -223,7 +227,7 @@ impl ExecutionPlan for DeviceJoinExec {
         match <[_; 2]>::try_from(children) {
             Ok([left, right]) => {
                 let join = DeviceJoinExec::new(self.spec.clone(), left, right);
-                Ok(Arc::new(DeviceJoinExec { number: self.number, ..join }))
+                Ok(Arc::new(DeviceJoinExec { number: self.number, scan_filter: self.scan_filter.clone(), ..join }))
             }
             Err(children) => internal_err!("DeviceJoinExec has two children, not {}", children.len()),
         }
@@ -231,6 +235,10 @@ impl ExecutionPlan for DeviceJoinExec {
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.scan_filter.iter().cloned().collect()
     }
 
     fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

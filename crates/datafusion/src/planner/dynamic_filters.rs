@@ -4,14 +4,20 @@
 //! A filter is worth its place below an aggregation, or on the build side of another join; a row that goes straight through
 //! the probes is dropped there by the join itself. Filters are pushed from the uppermost join on: one that lands on the build
 //! side of a lower join makes that table smaller, and so worth a filter of its own.
+//!
+//! Where the rows come from a host scan, it gets a filter of DataFusion's too, which learns the ranges of the keys: a Parquet
+//! scan skips row groups and pages by it.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::JoinType;
 use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 use crate::exec::{
@@ -20,8 +26,13 @@ use crate::exec::{
 };
 
 /// An island's operators with the dynamic filters of its joins; those that were there before are planned anew.
-pub(crate) fn with_dynamic_filters(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    add(&without(plan)?, &mut 0)
+/// `tells`: whether host scans may learn of keys.
+pub(crate) fn with_dynamic_filters(
+    plan: &Arc<dyn ExecutionPlan>,
+    config: &ConfigOptions,
+    tells: bool,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    add(&without(plan)?, config, tells, &mut 0)
 }
 
 fn without(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -30,27 +41,37 @@ fn without(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     }
     let plan = of_children(plan, without)?;
     Ok(match plan.downcast_ref::<DeviceJoinExec>() {
-        Some(join) if join.number().is_some() => Arc::new(join.with_number(None)),
+        Some(join) if join.number().is_some() || join.scan_filter().is_some() => {
+            Arc::new(join.with_dynamic_filters(Arc::clone(join.right()), None, None))
+        }
         _ => plan,
     })
 }
 
-fn add(plan: &Arc<dyn ExecutionPlan>, joins: &mut usize) -> Result<Arc<dyn ExecutionPlan>> {
+fn add(plan: &Arc<dyn ExecutionPlan>, config: &ConfigOptions, tells: bool, joins: &mut usize) -> Result<Arc<dyn ExecutionPlan>> {
     let mut plan = Arc::clone(plan);
     if let Some(join) = plan.downcast_ref::<DeviceJoinExec>()
         && drops_unmatched(join)
-        && lacks_rows(join.left())
     {
-        let filter = Filter { number: *joins + 1, null_equals_null: join.spec.null_equals_null };
+        let null_equals_null = join.spec.null_equals_null;
+        let filter = Filter {
+            number: *joins + 1,
+            null_equals_null,
+            filters: lacks_rows(join.left()),
+            config: (tells && !null_equals_null).then_some(config),
+            placed: Cell::default(),
+            told: RefCell::default(),
+        };
         let keys: Option<Vec<usize>> = join.spec.on.iter().map(|(_, right)| position(right)).collect();
         if let Some(keys) = keys.filter(|keys| !keys.is_empty() && keys_are_numbers(join.right(), keys))
             && let Some(right) = filter.push(join.right(), &keys, false)?
         {
-            *joins += 1;
-            plan = Arc::new(join.with_right(right).with_number(Some(filter.number)));
+            *joins += usize::from(filter.placed.get());
+            let number = filter.placed.get().then_some(filter.number);
+            plan = Arc::new(join.with_dynamic_filters(right, number, filter.told.take()));
         }
     }
-    of_children(&plan, |child| add(child, joins))
+    of_children(&plan, |child| add(child, config, tells, joins))
 }
 
 /// A device operator over what `f` makes of its inputs; what lies below an upload stays.
@@ -99,12 +120,20 @@ fn position(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     expr.downcast_ref::<Column>().map(Column::index)
 }
 
-struct Filter {
+struct Filter<'a> {
     number: usize,
     null_equals_null: bool,
+    /// Whether the device's own filter is worth it.
+    filters: bool,
+    /// Present where a host scan may learn of the keys.
+    config: Option<&'a ConfigOptions>,
+    /// Whether the filter stands somewhere.
+    placed: Cell<bool>,
+    /// What a host scan has got.
+    told: RefCell<Option<Arc<dyn PhysicalExpr>>>,
 }
 
-impl Filter {
+impl Filter<'_> {
     /// The plan with the filter at or below its top, by its columns `keys`; `None` where it would gain nothing. `crossed`: it
     /// has come to another pipeline than the join's.
     fn push(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize], crossed: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
@@ -115,7 +144,7 @@ impl Filter {
                 let pushed = children.iter().map(|child| self.push(child, keys, crossed)).collect::<Result<Option<Vec<_>>>>()?;
                 return pushed.map(|children| with_children(plan, children)).transpose();
             }
-            None => return Ok(crossed.then(|| self.above(plan, keys))),
+            None => return self.end(plan, keys, crossed),
         };
         match children.get(child).map(|input| self.push(input, &keys_below, crosses)).transpose()?.flatten() {
             Some(input) => {
@@ -127,10 +156,32 @@ impl Filter {
         }
     }
 
+    /// The filter where it goes no further down.
+    fn end(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize], crossed: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let told = self.tell(plan, keys)?;
+        Ok(match crossed && self.filters {
+            true => Some(self.above(told.as_ref().unwrap_or(plan), keys)),
+            false => told,
+        })
+    }
+
+    /// An upload of a host scan that learns of the keys, where it can use that.
+    fn tell(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let (Some(upload), Some(config)) = (plan.downcast_ref::<DeviceUploadExec>(), self.config) else { return Ok(None) };
+        let Some(scan) = upload.input().downcast_ref::<DataSourceExec>() else { return Ok(None) };
+        if self.told.borrow().is_some() {
+            return Ok(None);
+        }
+        let filter: Arc<dyn PhysicalExpr> = Arc::new(DynamicFilterPhysicalExpr::new(columns(upload.input(), keys), lit(true)));
+        let pushed = scan.data_source().try_pushdown_filters(vec![Arc::clone(&filter)], config)?;
+        let Some(source) = pushed.updated_node else { return Ok(None) };
+        self.told.replace(Some(filter));
+        Ok(Some(Arc::new(DeviceUploadExec::new(Arc::new(DataSourceExec::new(source)), upload.reason()))))
+    }
+
     fn above(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Arc<dyn ExecutionPlan> {
-        let schema = plan.schema();
-        let columns = keys.iter().map(|key| Arc::new(Column::new(schema.field(*key).name(), *key)) as Arc<dyn PhysicalExpr>);
-        Arc::new(DeviceDynamicFilterExec::new(Arc::clone(plan), columns.collect(), self.number, self.null_equals_null))
+        self.placed.set(true);
+        Arc::new(DeviceDynamicFilterExec::new(Arc::clone(plan), columns(plan, keys), self.number, self.null_equals_null))
     }
 
     fn way_down(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Option<Way> {
@@ -159,6 +210,11 @@ impl Filter {
         }
         plan.is::<DeviceUnionExec>().then_some(Way::Branches)
     }
+}
+
+fn columns(plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Vec<Arc<dyn PhysicalExpr>> {
+    let schema = plan.schema();
+    keys.iter().map(|key| Arc::new(Column::new(schema.field(*key).name(), *key)) as Arc<dyn PhysicalExpr>).collect()
 }
 
 /// Where a filter's keys come from.

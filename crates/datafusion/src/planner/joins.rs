@@ -45,7 +45,6 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: join.null_aware,
             filter: join.filter().cloned(),
             projection: join.projection.as_ref().map(|projection| projection.to_vec()),
-            scan_filter: join.dynamic_expressions_produced().into_iter().next(),
             schema,
             equivalences,
         }
@@ -57,7 +56,6 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: false,
             filter: join.filter().cloned(),
             projection: join.projection().as_ref().map(|projection| projection.to_vec()),
-            scan_filter: None,
             schema,
             equivalences,
         }
@@ -70,7 +68,6 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: false,
             filter: None,
             projection: None,
-            scan_filter: None,
             schema,
             equivalences,
         }
@@ -82,7 +79,6 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: false,
             filter: join.filter().clone(),
             projection: None,
-            scan_filter: None,
             schema,
             equivalences,
         }
@@ -97,7 +93,6 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: false,
             filter: join.filter().cloned(),
             projection: None,
-            scan_filter: None,
             schema,
             equivalences,
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
@@ -43,6 +44,7 @@ use crate::planner::windows::window_exprs;
 
 pub(crate) struct Placer<'a> {
     options: &'a DeviceOptions,
+    config: &'a ConfigOptions,
     profile: Profile,
     /// Subtrees and what became of them: an operator that stays on the host after all asks for its inputs again.
     placed: RefCell<HashMap<*const (), Placed>>,
@@ -54,8 +56,8 @@ pub(crate) struct Placer<'a> {
 type Placed = (Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>);
 
 impl<'a> Placer<'a> {
-    pub fn new(options: &'a DeviceOptions, profile: Profile) -> Self {
-        Placer { options, profile, placed: RefCell::default(), recursive: Cell::default() }
+    pub fn new(options: &'a DeviceOptions, config: &'a ConfigOptions, profile: Profile) -> Self {
+        Placer { options, config, profile, placed: RefCell::default(), recursive: Cell::default() }
     }
 
     /// Places a whole plan: what comes back runs on the host, with islands in it.
@@ -158,10 +160,6 @@ impl<'a> Placer<'a> {
             (None, None) => return Ok(None),
         };
         let (left, right) = (unsorted(inputs.0), inputs.1);
-        if self.recursive.get() {
-            // What a scan learnt of the rows of one time is wrong the next.
-            spec.scan_filter = None;
-        }
         spec.equivalences.clear_orderings();
         if let Some(ordering) = spec.order_of_probe(&left, &right)? {
             spec.equivalences.add_ordering(ordering);
@@ -302,7 +300,8 @@ impl<'a> Placer<'a> {
     }
 
     fn island(&self, input: Arc<dyn ExecutionPlan>, reason: impl Into<String>) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = with_dynamic_filters(&input)?;
+        // What a scan learnt of the rows of one time is wrong the next.
+        let input = with_dynamic_filters(&input, self.config, !self.recursive.get())?;
         Ok(Arc::new(DeviceIslandExec::try_new(input, reason, self.profile)?))
     }
 }

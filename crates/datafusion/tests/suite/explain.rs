@@ -142,3 +142,53 @@ fn operators_within_operators_are_placed_once() {
         assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
     });
 }
+
+#[test]
+fn dynamic_filters_show_what_they_remove() {
+    block_on(async {
+        let ctx = session().await;
+        let few = "CREATE TABLE few AS SELECT value AS k, value AS z FROM generate_series(1, 9000)";
+        ctx.sql(few).await.unwrap().collect().await.unwrap();
+        let sums = "(SELECT i, sum(k) AS s FROM t GROUP BY i)";
+        let plan = explained(
+            &ctx,
+            &format!("EXPLAIN ANALYZE SELECT count(*) FROM few JOIN {sums} x ON few.k = x.i WHERE few.z % 90 = 1"),
+        )
+        .await;
+        assert!(line(&plan, "DeviceJoinExec").contains("dynamic_filter=#1"), "{plan}");
+        let filter = line(&plan, "DeviceDynamicFilterExec");
+        assert!(filter.contains("keys=[i@0], of_join=#1"), "{filter}");
+        assert!(filter.contains("rows_removed=19.90 K"), "{filter}");
+        // A table of every number removes nothing worth the way, and says nothing.
+        let plan =
+            explained(&ctx, &format!("EXPLAIN ANALYZE SELECT count(*) FROM few JOIN {sums} x ON few.k = x.i WHERE few.z > 0"))
+                .await;
+        assert!(!line(&plan, "DeviceDynamicFilterExec").contains("rows_removed"), "{plan}");
+    });
+}
+
+#[test]
+fn host_scans_learn_of_a_build_sides_keys() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rows.parquet").display().to_string();
+        let ctx = session().await;
+        for sql in [
+            format!(
+                "COPY (SELECT i, k FROM t ORDER BY i) TO '{file}' STORED AS PARQUET OPTIONS ('format.max_row_group_size' '1000')"
+            ),
+            format!("CREATE EXTERNAL TABLE stored STORED AS PARQUET LOCATION '{file}'"),
+            "CREATE TABLE few AS SELECT value AS k FROM generate_series(4500, 4502)".to_string(),
+        ] {
+            set(&ctx, "device.fallback", "host");
+            ctx.sql(&sql).await.unwrap().collect().await.unwrap();
+            set(&ctx, "device.fallback", "error");
+        }
+        let plan = explained(&ctx, "EXPLAIN ANALYZE SELECT sum(s.k) FROM few JOIN stored s ON few.k = s.i").await;
+        assert!(plan.contains("DynamicFilter [ i@0 >= 4500 AND i@0 <= 4502 ]"), "{plan}");
+        assert!(plan.contains("row_groups_pruned_statistics=20 total → 1 matched"), "{plan}");
+        let uploaded =
+            plan.lines().filter(|line| line.contains("DeviceUploadExec: ")).any(|line| line.contains("output_rows=1.00 K,"));
+        assert!(uploaded, "{plan}");
+    });
+}
