@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DataFusion's scalar functions, by their names, as those of the kernels.
+//! DataFusion's scalar functions, by their names, as those of the kernels; which functions of any kind are DataFusion's own.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

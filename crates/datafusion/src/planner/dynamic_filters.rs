@@ -169,7 +169,8 @@ impl Filter<'_> {
     fn tell(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let (Some(upload), Some(config)) = (plan.downcast_ref::<DeviceUploadExec>(), self.config) else { return Ok(None) };
         let Some(scan) = upload.input().downcast_ref::<DataSourceExec>() else { return Ok(None) };
-        if self.told.borrow().is_some() {
+        // Of a scan that stops after some rows, these would be others.
+        if scan.fetch().is_some() || self.told.borrow().is_some() {
             return Ok(None);
         }
         let filter: Arc<dyn PhysicalExpr> = Arc::new(DynamicFilterPhysicalExpr::new(columns(upload.input(), keys), lit(true)));

@@ -163,7 +163,6 @@ fn value_of(data_type: &DataType, digit: u64) -> Option<ScalarValue> {
         DataType::UInt32 => ScalarValue::UInt32(Some(digit.try_into().ok()?)),
         DataType::UInt64 => ScalarValue::UInt64(Some(digit)),
         DataType::Date32 => ScalarValue::Date32(Some(signed.try_into().ok()?)),
-        DataType::Decimal128(precision, scale) => ScalarValue::Decimal128(Some(signed.into()), *precision, *scale),
         _ => return None,
     })
 }

@@ -190,5 +190,9 @@ fn host_scans_learn_of_a_build_sides_keys() {
         let uploaded =
             plan.lines().filter(|line| line.contains("DeviceUploadExec: ")).any(|line| line.contains("output_rows=1.00 K,"));
         assert!(uploaded, "{plan}");
+        // Of a scan that stops after some rows, others would come.
+        let limited = "SELECT sum(s.k) FROM few JOIN (SELECT * FROM stored LIMIT 15000) s ON few.k = s.i";
+        let plan = explained(&ctx, &format!("EXPLAIN {limited}")).await;
+        assert!(plan.contains("limit=15000") && !plan.contains("DynamicFilter"), "{plan}");
     });
 }

@@ -231,7 +231,7 @@ impl JoinChain {
     pub async fn finish(&self, queue: &Queue, mut state: ChainState) -> Result<Vec<DeviceBatch>> {
         let Some((step, of_step)) = self.steps.last().zip(state.steps.pop()) else { return Ok(vec![]) };
         let mut results = Vec::new();
-        for batch in step.finish(queue, of_step).await? {
+        for batch in step.finish(queue, of_step).await.map_err(of_joined_rows)? {
             results.push(match &self.last {
                 Some(select) => select.run(queue, &batch).await.map_err(of_joined_rows)?,
                 None => batch,

@@ -365,17 +365,8 @@ impl Probe {
     ) -> Result<DeviceBatch> {
         let mut all = vec![("pair_rows", Arg::Buffer(rows)), ("pair_builds", Arg::Buffer(builds))];
         all.extend(extra);
-        let written = self
-            .projection
-            .run(queue, &self.options, &self.program, loaded, primitives, bound, None, count, &all)
-            .await
-            .map_err(|error| match error {
-                // The row is a pair's number, which says nothing to those who look for the row.
-                Error::Row { .. } => {
-                    Error::Unsupported("an expression over joined rows failed (overflow, division by zero or a cast)".into())
-                }
-                other => other,
-            })?;
+        let written =
+            self.projection.run(queue, &self.options, &self.program, loaded, primitives, bound, None, count, &all).await?;
         self.collect(queue, primitives, bound, written, count)
     }
 
