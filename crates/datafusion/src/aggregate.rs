@@ -12,18 +12,65 @@ use kernels::expr::{Aggregate, AggregateFunction};
 use crate::expr::{Reason, lower};
 use crate::functions::is_own_aggregate;
 
-/// Lowers one aggregate of `arguments`, over the schema they refer to, and checks that it has a device form.
-pub(crate) fn lower_aggregate(
-    aggregate: &AggregateFunctionExpr,
-    arguments: &[Arc<dyn PhysicalExpr>],
-    filter: Option<&Arc<dyn PhysicalExpr>>,
-    schema: &Schema,
-) -> Result<Aggregate, Reason> {
-    let name = aggregate.fun().name();
-    if !is_own_aggregate(aggregate.fun()) {
-        return Err(format!("the aggregate {name} has no device form"));
+/// An aggregate function over the columns of an input.
+#[derive(Debug, Clone)]
+pub(crate) struct AggregateCall {
+    /// What the query asks for.
+    pub function: Arc<AggregateFunctionExpr>,
+    /// Its arguments, and what else it needs to know of the rows that it is given.
+    pub arguments: Vec<Arc<dyn PhysicalExpr>>,
+    /// `FILTER (WHERE …)`.
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+    /// Whether the filter leaves the rows alone whose places in an order the function asks for.
+    pub chosen: bool,
+}
+
+impl AggregateCall {
+    /// As the query has it.
+    pub fn new(function: &Arc<AggregateFunctionExpr>, filter: Option<&Arc<dyn PhysicalExpr>>) -> AggregateCall {
+        let (arguments, filter) = (function.expressions(), filter.cloned());
+        AggregateCall { function: Arc::clone(function), arguments, filter, chosen: false }
     }
-    let function = match name {
+
+    /// Arguments and filter.
+    pub fn exprs(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.arguments.iter().chain(&self.filter)
+    }
+
+    /// The call with other arguments and filter, in the order of [`exprs`](Self::exprs).
+    pub fn with_exprs(&self, exprs: &[Arc<dyn PhysicalExpr>]) -> AggregateCall {
+        let (arguments, filter) = exprs.split_at(self.arguments.len().min(exprs.len()));
+        AggregateCall { arguments: arguments.to_vec(), filter: filter.first().cloned(), ..self.clone() }
+    }
+
+    /// Lowers the call over the schema that its expressions refer to, and checks that it has a device form.
+    pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
+        let name = self.function.fun().name();
+        let Some(function) = (if is_own_aggregate(self.function.fun()) { function(name) } else { None }) else {
+            return Err(format!("the aggregate {name} has no device form"));
+        };
+        if needs_places(function) != self.chosen {
+            return Err(format!("the aggregate {name} has no device form here"));
+        }
+        let distinct = self.function.is_distinct() && !self.chosen;
+        let arguments = match self.arguments.as_slice() {
+            // COUNT(*) arrives as COUNT(1).
+            [argument] if function == AggregateFunction::Count && !distinct && is_constant(argument) => Vec::new(),
+            arguments => arguments.iter().map(|argument| lower(argument, schema)).collect::<Result<_, _>>()?,
+        };
+        if arguments.len() > 1 && matches!(function, AggregateFunction::Count) {
+            return Err(format!("the aggregate {name} of several columns has no device form"));
+        }
+        let filter = self.filter.as_ref().map(|filter| lower(filter, schema)).transpose()?;
+        let data_type = self.function.field().data_type().clone();
+        let lowered = Aggregate { function, arguments, filter, distinct, data_type };
+        kernels::support::supports_aggregate(&lowered, schema)?;
+        Ok(lowered)
+    }
+}
+
+fn function(name: &str) -> Option<AggregateFunction> {
+    Some(match name {
         "count" => AggregateFunction::Count,
         "sum" => AggregateFunction::Sum,
         "min" => AggregateFunction::Min,
@@ -38,27 +85,35 @@ pub(crate) fn lower_aggregate(
         "var_pop" => AggregateFunction::VarPop,
         "stddev" => AggregateFunction::StddevSamp,
         "stddev_pop" => AggregateFunction::StddevPop,
-        other => return Err(format!("the aggregate {other} has no device form")),
-    };
-    let argument = match arguments {
-        [] => None,
-        [argument] => match argument.downcast_ref::<Literal>() {
-            // COUNT(*) arrives as COUNT(1).
-            Some(literal) if function == AggregateFunction::Count && !literal.value().is_null() && !aggregate.is_distinct() => {
-                None
-            }
-            _ => Some(lower(argument, schema)?),
-        },
-        _ => return Err(format!("the aggregate {name} of several columns has no device form")),
-    };
-    let filter = filter.map(|filter| lower(filter, schema)).transpose()?;
-    let lowered = Aggregate {
-        function,
-        argument,
-        filter,
-        distinct: aggregate.is_distinct(),
-        data_type: aggregate.field().data_type().clone(),
-    };
-    kernels::support::supports_aggregate(&lowered, schema)?;
-    Ok(lowered)
+        "covar_samp" => AggregateFunction::CovarSamp,
+        "covar_pop" => AggregateFunction::CovarPop,
+        "corr" => AggregateFunction::Corr,
+        "regr_slope" => AggregateFunction::RegrSlope,
+        "regr_intercept" => AggregateFunction::RegrIntercept,
+        "regr_count" => AggregateFunction::RegrCount,
+        "regr_r2" => AggregateFunction::RegrR2,
+        "regr_avgx" => AggregateFunction::RegrAvgX,
+        "regr_avgy" => AggregateFunction::RegrAvgY,
+        "regr_sxx" => AggregateFunction::RegrSxx,
+        "regr_syy" => AggregateFunction::RegrSyy,
+        "regr_sxy" => AggregateFunction::RegrSxy,
+        "any_value" | "first_value" | "last_value" | "nth_value" => AggregateFunction::AnyValue,
+        "median" => AggregateFunction::Median,
+        "percentile_cont" => AggregateFunction::PercentileCont,
+        _ => return None,
+    })
+}
+
+/// Whether a function asks for rows at some places of an order.
+fn needs_places(function: AggregateFunction) -> bool {
+    matches!(function, AggregateFunction::AnyValue | AggregateFunction::Median | AggregateFunction::PercentileCont)
+}
+
+/// Whether an aggregate of the host asks for rows at some places of an order.
+pub(crate) fn is_ordered(aggregate: &AggregateFunctionExpr) -> bool {
+    is_own_aggregate(aggregate.fun()) && function(aggregate.fun().name()).is_some_and(needs_places)
+}
+
+fn is_constant(argument: &Arc<dyn PhysicalExpr>) -> bool {
+    argument.downcast_ref::<Literal>().is_some_and(|literal| !literal.value().is_null())
 }

@@ -26,12 +26,11 @@ use kernels::ops::{
     Window,
 };
 
-use crate::aggregate::lower_aggregate;
 use crate::exchange::Source;
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec,
-    DeviceProjectionExec, DeviceScanExec, DeviceSortExec, DeviceStreamExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec,
-    GroupingSet,
+    DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec, DeviceUnionExec,
+    DeviceUploadExec, DeviceWindowExec, GroupingSet,
 };
 use crate::expr::{computes_text, lower as lower_expr, lower_output};
 use crate::planner::{lower_window, reads_files};
@@ -82,6 +81,8 @@ pub(crate) enum StageKind {
     Join(Box<Joins>),
     /// The rows of a table, marked where another stage's rows match them.
     Mark(Box<Marks>),
+    /// The input's rows, which so many stages of this number read, and which are computed once.
+    Shared { input: Arc<Stage>, number: usize, readers: usize, again: bool },
     /// Some rows of each partition.
     Limit { input: Arc<Stage>, skip: usize, fetch: Option<usize> },
 }
@@ -182,6 +183,7 @@ impl Stage {
             StageKind::Columns { input, .. }
             | StageKind::Expand { input, .. }
             | StageKind::Limit { input, .. }
+            | StageKind::Shared { input, .. }
             | StageKind::Select { input, .. }
             | StageKind::Reduce { input, .. }
             | StageKind::Sort { input, .. }
@@ -201,10 +203,14 @@ impl Stage {
     /// Number of pipelines that launch kernels.
     pub fn pipelines(&self) -> usize {
         match &self.kind {
-            StageKind::Upload { .. } | StageKind::Scan { .. } | StageKind::Stream { .. } => 0,
-            StageKind::Columns { input, .. } | StageKind::Expand { input, .. } | StageKind::Limit { input, .. } => {
-                input.pipelines()
-            }
+            StageKind::Upload { .. }
+            | StageKind::Scan { .. }
+            | StageKind::Stream { .. }
+            | StageKind::Shared { again: true, .. } => 0,
+            StageKind::Columns { input, .. }
+            | StageKind::Expand { input, .. }
+            | StageKind::Shared { input, .. }
+            | StageKind::Limit { input, .. } => input.pipelines(),
             StageKind::Select { input, .. }
             | StageKind::Reduce { input, .. }
             | StageKind::Sort { input, .. }
@@ -225,10 +231,14 @@ impl Stage {
     /// Names and texts of all kernels, the first to run first.
     pub fn kernel_texts(&self) -> Vec<(String, String)> {
         let (input, own) = match &self.kind {
-            StageKind::Upload { .. } | StageKind::Scan { .. } | StageKind::Stream { .. } => return Vec::new(),
-            StageKind::Columns { input, .. } | StageKind::Expand { input, .. } | StageKind::Limit { input, .. } => {
-                (input, Vec::new())
-            }
+            StageKind::Upload { .. }
+            | StageKind::Scan { .. }
+            | StageKind::Stream { .. }
+            | StageKind::Shared { again: true, .. } => return Vec::new(),
+            StageKind::Columns { input, .. }
+            | StageKind::Expand { input, .. }
+            | StageKind::Shared { input, .. }
+            | StageKind::Limit { input, .. } => (input, Vec::new()),
             StageKind::Select { input, op, .. } => (input, op.kernel_text()),
             StageKind::Reduce { input, op, .. } => (input, op.kernel_text()),
             StageKind::GroupBy { input, op, .. } => (input, op.kernel_text()),
@@ -362,6 +372,12 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
             operator: plan.name().to_string(),
             metrics: limit.metrics.clone(),
         }
+    } else if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
+        let (number, readers) = (shared.number(), shared.readers());
+        shared_rows(plan, shared.input(), (number, readers, false), &shared.metrics, profile)?
+    } else if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
+        let (number, readers) = (reuse.number(), reuse.readers());
+        shared_rows(plan, reuse.shared(), (number, readers, true), &reuse.metrics, profile)?
     } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
         let schema = child(plan)?.schema();
         pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.aggregate(aggregate, &schema, profile)?
@@ -379,6 +395,25 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         return internal_err!("{} is not a device operator", plan.name());
     };
     Ok(Pipeline::of(source))
+}
+
+/// Rows that several stages read; `again`: those who read them again.
+fn shared_rows(
+    plan: &Arc<dyn ExecutionPlan>,
+    rows: &Arc<dyn ExecutionPlan>,
+    (number, readers, again): (usize, usize, bool),
+    metrics: &ExecutionPlanMetricsSet,
+    profile: Profile,
+) -> Result<Stage> {
+    let input = pipeline(rows, profile)?.materialise(rows.schema(), profile)?;
+    Ok(Stage {
+        schema: Arc::clone(&input.schema),
+        types: input.types.clone(),
+        partitions: 1,
+        kind: StageKind::Shared { input: Arc::new(input), number, readers, again },
+        operator: plan.name().to_string(),
+        metrics: metrics.clone(),
+    })
 }
 
 /// Rows that come once for each set of keys.
@@ -815,10 +850,7 @@ impl Pipeline {
         let spec = &aggregate.spec;
         let schema = Arc::clone(&spec.schema);
         let mut exprs: Vec<Arc<dyn PhysicalExpr>> = spec.keys.iter().map(|(key, _)| Arc::clone(key)).collect();
-        for (function, filter) in spec.aggregates.iter().zip(&spec.filters) {
-            exprs.extend(function.expressions());
-            exprs.extend(filter.clone());
-        }
+        exprs.extend(spec.calls.iter().flat_map(|call| call.exprs().cloned()));
         let (below, exprs, _) = self.with_texts(from, &exprs, false, profile)?;
         let mut exprs = exprs.iter();
         let mut next = || match exprs.next() {
@@ -834,14 +866,12 @@ impl Pipeline {
             checks.push(key);
         }
         let mut aggregates = Vec::new();
-        for ((function, filter), field) in spec.aggregates.iter().zip(&spec.filters).zip(schema.fields().iter().skip(keys.len()))
-        {
-            let arguments: Vec<_> = function.expressions().iter().map(|_| next()).collect::<Result<_>>()?;
-            let filter = filter.as_ref().map(|_| next()).transpose()?;
-            let lowered = lower_over(function, &arguments, filter.as_ref(), &source_schema)?;
+        for (call, field) in spec.calls.iter().zip(schema.fields().iter().skip(keys.len())) {
+            let exprs: Vec<_> = call.exprs().map(|_| next()).collect::<Result<_>>()?;
+            let lowered = call.with_exprs(&exprs).lower(&source_schema);
+            let lowered = lowered.map_err(|reason| internal_datafusion_err!("{}: {reason}", call.function.name()))?;
             aggregates.push((lowered, Field::clone(field)));
-            checks.extend(filter);
-            checks.extend(arguments);
+            checks.extend(exprs);
         }
         let input = below.input()?;
         let options = Options::new(profile);
@@ -858,16 +888,6 @@ impl Pipeline {
         let operator = aggregate.name().to_string();
         Ok(Stage { kind, schema, types, partitions: 1, operator, metrics: aggregate.metrics.clone() })
     }
-}
-
-fn lower_over(
-    function: &datafusion::physical_expr::aggregate::AggregateFunctionExpr,
-    arguments: &[Arc<dyn PhysicalExpr>],
-    filter: Option<&Arc<dyn PhysicalExpr>>,
-    schema: &Schema,
-) -> Result<kernels::expr::Aggregate> {
-    lower_aggregate(function, arguments, filter, schema)
-        .map_err(|reason| internal_datafusion_err!("{}: {reason}", function.name()))
 }
 
 fn lowered(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::expr::Expr> {

@@ -19,6 +19,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use device::{DeviceKind, Event, Queue};
+use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
 use kernels::ops::{Decode, JoinTable};
@@ -48,6 +49,21 @@ struct Run {
     meters: parking_lot::Mutex<Vec<StageMeter>>,
     /// The tables that dynamic filters ask for, as long as their joins probe.
     tables: parking_lot::Mutex<HashMap<usize, Weak<JoinTable>>>,
+    /// Rows that several stages read, each with how many of these have not come yet.
+    shared: parking_lot::Mutex<HashMap<usize, (SharedRows, usize)>>,
+}
+
+/// Batches that are computed as soon as the first one asks for them.
+type SharedRows = Shared<BoxFuture<'static, std::result::Result<Arc<Vec<DeviceBatch>>, Arc<DataFusionError>>>>;
+
+/// Lets go, at the end of a run, of shared rows that nobody came for.
+struct SharedUntilDropped(Arc<Run>);
+
+impl Drop for SharedUntilDropped {
+    fn drop(&mut self) {
+        let shared = std::mem::take(&mut *self.0.shared.lock());
+        drop(shared);
+    }
 }
 
 impl Run {
@@ -59,7 +75,8 @@ impl Run {
         let apart = stage.uploads() && !context.info().unified_memory;
         let uploads = if apart { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
-        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters: Default::default(), tables: Default::default() }))
+        let (meters, tables, shared) = Default::default();
+        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters, tables, shared }))
     }
 
     /// A handle of a queue that charges what it does to an operator.
@@ -101,7 +118,7 @@ fn batch_rows(options: &DeviceOptions, kind: DeviceKind) -> usize {
 /// Runs a partition and leaves its rows on the device.
 pub(crate) fn execute_device(stage: &Arc<Stage>, partition: usize, task: &Arc<TaskContext>) -> Result<DeviceBatchStream> {
     let run = Run::start(stage, task)?;
-    let batches = open(stage, partition, &run)?;
+    let batches = open_run(stage, partition, &run)?;
     let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
     Ok(batches.chain(end).boxed())
 }
@@ -115,7 +132,7 @@ pub(crate) fn execute_host(
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<SendableRecordBatchStream> {
     let run = Run::start(stage, task)?;
-    let batches = open(stage, partition, &run)?;
+    let batches = open_run(stage, partition, &run)?;
     let queue = run.metered(&run.queue, metrics, partition);
     let output_rows = MetricBuilder::new(metrics).output_rows(partition);
     let host_batch_rows = task.session_config().batch_size().max(1);
@@ -164,6 +181,45 @@ fn is_packed_by_download(column: &DeviceColumn) -> bool {
 fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> {
     let total = batch.num_rows();
     (0..total).step_by(rows).map(move |start| batch.slice(start, rows.min(total - start)))
+}
+
+/// The last stage of a run.
+fn open_run(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
+    let shared = SharedUntilDropped(Arc::clone(run));
+    let batches = open(stage, partition, run)?;
+    let of_run = move |batch| {
+        let _ = &shared;
+        batch
+    };
+    Ok(batches.map(of_run).boxed())
+}
+
+/// The rows of a stage that others read as well.
+fn shared_rows(number: usize, readers: usize, input: &Arc<Stage>, run: &Arc<Run>) -> DeviceBatchStream {
+    let rows = {
+        let mut shared = run.shared.lock();
+        let (rows, missing) = shared.entry(number).or_insert_with(|| {
+            // The run holds the rows, not the rows the run.
+            let (input, run) = (Arc::clone(input), Arc::downgrade(run));
+            let rows = async move {
+                let Some(run) = run.upgrade() else { return internal_err!("rows of a run that has ended") };
+                merge(&input, &run)?.try_collect::<Vec<_>>().await
+            };
+            (rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared(), readers)
+        });
+        *missing = missing.saturating_sub(1);
+        let (rows, last) = (rows.clone(), *missing == 0);
+        if last {
+            shared.remove(&number);
+        }
+        rows
+    };
+    let batches = async move {
+        let rows = rows.await.map_err(DataFusionError::Shared)?;
+        let batches = (0..rows.len()).map(move |index| Ok(rows[index].clone()));
+        Ok::<_, DataFusionError>(stream::iter(batches))
+    };
+    stream::once(batches).try_flatten().boxed()
 }
 
 fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
@@ -227,6 +283,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             });
             conformed.boxed()
         }
+        StageKind::Shared { input, number, readers, .. } => shared_rows(*number, *readers, input, run),
         // A limit of all partitions takes them one with another.
         StageKind::Limit { input, skip, fetch } if stage.partitions < input.partitions => {
             limit(merge(input, run)?, *skip, *fetch)

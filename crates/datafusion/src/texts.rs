@@ -11,11 +11,10 @@ use datafusion::common::Result;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::ScalarFunctionExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::utils::collect_columns;
 
-use crate::aggregate::lower_aggregate;
+use crate::aggregate::AggregateCall;
 use crate::expr::{Reason, computes_text, lower, lower_output, may_fail};
 
 /// Columns of texts behind those of a schema.
@@ -111,16 +110,10 @@ pub(crate) fn output_has_device_form(expr: &Arc<dyn PhysicalExpr>, schema: &Sche
 }
 
 /// As [`has_device_form`] for an aggregate.
-pub(crate) fn aggregate_has_device_form(
-    function: &AggregateFunctionExpr,
-    filter: Option<&Arc<dyn PhysicalExpr>>,
-    schema: &SchemaRef,
-) -> Result<(), Reason> {
+pub(crate) fn aggregate_has_device_form(call: &AggregateCall, schema: &SchemaRef) -> Result<(), Reason> {
     let mut texts = Texts::behind(schema);
-    let arguments = function.expressions();
-    let arguments = arguments.iter().map(|argument| texts.lift(argument)).collect::<Result<Vec<_>>>();
-    let arguments = arguments.map_err(|error| error.to_string())?;
-    let filter = filter.map(|filter| texts.lift(filter)).transpose().map_err(|error| error.to_string())?;
+    let exprs = call.exprs().map(|expr| texts.lift(expr)).collect::<Result<Vec<_>>>();
+    let exprs = exprs.map_err(|error| error.to_string())?;
     texts.check()?;
-    lower_aggregate(function, &arguments, filter.as_ref(), &texts.schema).map(|_| ())
+    call.with_exprs(&exprs).lower(&texts.schema).map(|_| ())
 }

@@ -589,6 +589,26 @@ async fn aggregate_functions() -> String {
                 vec![var, aggregates::var_pop(a()), stddev, aggregates::stddev_pop(a())]
             }),
         ),
+        (
+            "`covar_…` `corr` `regr_…`",
+            Box::new(move || {
+                let (covar, corr) = (aggregates::covar_samp(a(), a()), aggregates::corr(a(), a()));
+                vec![covar, aggregates::covar_pop(a(), a()), corr, datafusion::functions_aggregate::regr::regr_slope(a(), a())]
+            }),
+        ),
+        (
+            "`median` `percentile_cont`",
+            Box::new(move || vec![aggregates::median(a()), aggregates::percentile_cont(a().sort(true, false), lit(0.3))]),
+        ),
+        (
+            "`first_value` `last_value` `nth_value` `any_value`",
+            Box::new(move || {
+                let order = || vec![a().sort(true, true)];
+                let (first, last) = (aggregates::first_value(a(), order()), aggregates::last_value(a(), order()));
+                let any = datafusion::functions_aggregate::any_value::any_value(a());
+                vec![first, last, aggregates::nth_value(a(), 2, order()), any]
+            }),
+        ),
     ];
     let mut names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     names.push("`GROUP BY`, `DISTINCT`");

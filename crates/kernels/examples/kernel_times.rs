@@ -108,7 +108,7 @@ fn arithmetic(op: ArithmeticOp, left: Expr, right: Expr, data_type: DataType) ->
 
 fn aggregate(function: AggregateFunction, argument: Option<Expr>, data_type: DataType) -> (Aggregate, Field) {
     let field = Field::new("a", data_type.clone(), true);
-    (Aggregate { function, argument, filter: None, distinct: false, data_type }, field)
+    (Aggregate { function, arguments: argument.into_iter().collect(), filter: None, distinct: false, data_type }, field)
 }
 
 fn fixed(data_type: DataType, carrier: Carrier, bounds: Option<(i128, i128)>) -> (DataType, ColumnType) {

@@ -187,6 +187,26 @@ pub enum AggregateFunction {
     VarSamp,
     StddevPop,
     StddevSamp,
+    /// The value of a group's only row, or of any.
+    AnyValue,
+    /// The mean of the one or two values that are left in the middle.
+    Median,
+    /// Out of the one or two values around the place that are left, how many there were, and the share of them that lies
+    /// below the place, in Float64: its three arguments.
+    PercentileCont,
+    /// Of y and x, in this order, as the others that follow.
+    CovarPop,
+    CovarSamp,
+    Corr,
+    RegrSlope,
+    RegrIntercept,
+    RegrCount,
+    RegrR2,
+    RegrAvgX,
+    RegrAvgY,
+    RegrSxx,
+    RegrSyy,
+    RegrSxy,
 }
 
 /// One aggregate of a query.
@@ -194,8 +214,8 @@ pub enum AggregateFunction {
 pub struct Aggregate {
     /// The function.
     pub function: AggregateFunction,
-    /// Its argument, coerced as DataFusion coerces it; `None` for `COUNT(*)`.
-    pub argument: Option<Expr>,
+    /// Its arguments, coerced as DataFusion coerces them; none for `COUNT(*)`. Rows with a NULL among them do not count.
+    pub arguments: Vec<Expr>,
     /// `FILTER (WHERE …)`.
     pub filter: Option<Expr>,
     /// `DISTINCT`.

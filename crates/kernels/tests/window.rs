@@ -240,7 +240,7 @@ fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: 
                 _ => true,
             };
             let rows = |row: usize| frame_of(&places[row], row, &call.frame).filter(keep).collect::<Vec<usize>>();
-            let Some(Expr::Column(column)) = &aggregate.argument else {
+            let [Expr::Column(column)] = aggregate.arguments.as_slice() else {
                 return Arc::new(Int64Array::from_iter_values((0..n).map(|row| rows(row).len() as i64)));
             };
             let column = batch.column(*column);

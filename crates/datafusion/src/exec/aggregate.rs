@@ -9,7 +9,6 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Aggregate, Operator};
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::projection::ProjectionMapping;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -21,6 +20,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
+use crate::aggregate::AggregateCall;
 use crate::exec::{fused_below, refuse_stream};
 
 /// What an aggregation computes: the part that does not depend on its child.
@@ -29,9 +29,7 @@ pub(crate) struct AggregateSpec {
     /// Group keys with their output names, over the input's columns.
     pub keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
     /// The aggregates, over the input's columns.
-    pub aggregates: Vec<Arc<AggregateFunctionExpr>>,
-    /// `FILTER (WHERE …)` of each aggregate.
-    pub filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
+    pub calls: Vec<AggregateCall>,
     /// Keys, then aggregates: exactly as the host's final aggregate has them.
     pub schema: SchemaRef,
 }
@@ -62,10 +60,10 @@ impl DeviceAggregateExec {
 
     /// What a host aggregate computes, with `final_schema` as the schema of its result.
     pub(crate) fn spec_of(aggregate: &AggregateExec, final_schema: SchemaRef) -> AggregateSpec {
+        let functions = aggregate.aggr_expr().iter().zip(aggregate.filter_expr());
         AggregateSpec {
             keys: aggregate.group_expr().expr().to_vec(),
-            aggregates: aggregate.aggr_expr().to_vec(),
-            filters: aggregate.filter_expr().to_vec(),
+            calls: functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect(),
             schema: final_schema,
         }
     }
@@ -86,8 +84,8 @@ impl DeviceAggregateExec {
         let mut spec = AggregateSpec { keys: keys.collect(), ..Self::spec_of(aggregate, final_schema) };
         if let Some(real) = real {
             let real: Arc<dyn PhysicalExpr> = Arc::new(real);
-            for filter in &mut spec.filters {
-                *filter = Some(match filter.take() {
+            for call in &mut spec.calls {
+                call.filter = Some(match call.filter.take() {
                     Some(filter) => Arc::new(BinaryExpr::new(Arc::clone(&real), Operator::And, filter)),
                     None => Arc::clone(&real),
                 });
@@ -101,7 +99,7 @@ impl DeviceAggregateExec {
             let text = expr.to_string();
             if text.rsplit_once('@').is_some_and(|(column, _)| column == name) { text } else { format!("{text} as {name}") }
         });
-        let aggregates = self.spec.aggregates.iter().map(|aggregate| aggregate.name().to_string());
+        let aggregates = self.spec.calls.iter().map(|call| call.function.name().to_string());
         (keys.collect(), aggregates.collect())
     }
 }
@@ -159,9 +157,8 @@ impl ExecutionPlan for DeviceAggregateExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        let arguments: Vec<_> = self.spec.aggregates.iter().flat_map(|aggregate| aggregate.expressions()).collect();
         let keys = self.spec.keys.iter().map(|(expr, _)| expr);
-        for expr in keys.chain(&arguments).chain(self.spec.filters.iter().flatten()) {
+        for expr in keys.chain(self.spec.calls.iter().flat_map(AggregateCall::exprs)) {
             if f(expr)? == TreeNodeRecursion::Stop {
                 return Ok(TreeNodeRecursion::Stop);
             }

@@ -16,12 +16,14 @@ mod join;
 mod limit;
 mod projection;
 mod scan;
+mod shared;
 mod sort;
 mod stream;
 mod union;
 mod upload;
 mod window;
 
+pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
 pub use dynamic_filter::DeviceDynamicFilterExec;
 pub use expand::DeviceExpandExec;
@@ -34,6 +36,7 @@ pub(crate) use join::JoinSpec;
 pub use limit::DeviceLimitExec;
 pub use projection::DeviceProjectionExec;
 pub use scan::DeviceScanExec;
+pub use shared::{DeviceReuseExec, DeviceSharedExec};
 pub use sort::DeviceSortExec;
 pub use stream::DeviceStreamExec;
 pub use union::DeviceUnionExec;
@@ -58,7 +61,9 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<DeviceExpandExec>()
         || plan.is::<DeviceJoinExec>()
         || plan.is::<DeviceLimitExec>()
+        || plan.is::<DeviceReuseExec>()
         || plan.is::<DeviceScanExec>()
+        || plan.is::<DeviceSharedExec>()
         || plan.is::<DeviceSortExec>()
         || plan.is::<DeviceStreamExec>()
         || plan.is::<DeviceUnionExec>()

@@ -4,11 +4,14 @@
 mod dynamic_filters;
 mod joins;
 mod lift;
+mod ordered;
 mod place;
 mod placement;
 mod reasons;
 mod rule;
+mod sharing;
 mod support;
+mod top_k;
 mod windows;
 
 pub use lift::ProjectionKeeper;

@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNode;
+use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -21,6 +22,7 @@ use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
@@ -30,16 +32,19 @@ use datafusion::physical_plan::{
 use kernels::codegen::Profile;
 
 use crate::exec::{
-    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec,
+    AggregateSpec, DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec,
     DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec, GroupingSet, is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::joins::{is_join, join_form};
+use crate::planner::ordered::{has_ordered, ordered_calls};
 use crate::planner::placement::origin;
+use crate::planner::sharing::{with_current_subplans, with_shared_subplans};
 use crate::planner::support::{
     aggregate_form, columns_have_device_form, computes, device_form, host_form, is_limit, is_tiny, is_trivial, island_input,
 };
+use crate::planner::top_k::partitioned_top_k;
 use crate::planner::windows::window_exprs;
 
 pub(crate) struct Placer<'a> {
@@ -100,10 +105,14 @@ impl<'a> Placer<'a> {
             && let Ok(raw) = aggregate_form(aggregate)
         {
             let input = self.place_subtree(&without_exchanges(raw.input()))?;
-            if let Some(input) = self.device_input(input)?.map(unsorted) {
+            if let Some(input) = self.device_input(input)? {
                 let aggregate = match GroupingSet::numbered(raw.group_expr().groups()) {
-                    Some(sets) if raw.group_expr().has_grouping_set() => grouping_sets(raw, sets, plan.schema(), input)?,
-                    _ => DeviceAggregateExec::new(DeviceAggregateExec::spec_of(raw, plan.schema()), input),
+                    Some(sets) if raw.group_expr().has_grouping_set() => {
+                        grouping_sets(raw, sets, plan.schema(), unsorted(input))?
+                    }
+                    // Their rows come in the order of the input where no other is asked for.
+                    _ if has_ordered(raw) => ordered(raw, plan.schema(), input)?,
+                    _ => DeviceAggregateExec::new(DeviceAggregateExec::spec_of(raw, plan.schema()), unsorted(input)),
                 };
                 if let Some(placed) = in_order_of(plan, Arc::new(aggregate))? {
                     return Ok(placed);
@@ -111,7 +120,8 @@ impl<'a> Placer<'a> {
             }
         }
         if self.options.enabled
-            && let Some(placed) = self.join(plan)?.or(self.sort(plan)?).or(self.window(plan)?).or(self.union(plan)?)
+            && let Some(placed) =
+                self.join(plan)?.or(self.sort(plan)?).or(self.window(plan)?).or(self.union(plan)?).or(self.top_k(plan)?)
         {
             return Ok(placed);
         }
@@ -180,6 +190,14 @@ impl<'a> Placer<'a> {
         Ok(Some(Arc::new(DeviceSortExec::try_new(Arc::new(host))?)))
     }
 
+    /// The device form of the first rows of each partition.
+    fn top_k(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(top) = plan.downcast_ref::<PartitionedTopKExec>().filter(|_| device_form(plan).is_ok()) else { return Ok(None) };
+        let input = self.place_subtree(&without_exchanges(top.input()))?;
+        let Some(input) = self.device_input(input)? else { return Ok(None) };
+        partitioned_top_k(top, input, &device_operator).map(Some)
+    }
+
     /// The device form of a union of which an input is on the device, and no other one is worth staying on the host.
     fn union(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if !DeviceUnionExec::stands_for(plan) || columns_have_device_form(plan).is_err() {
@@ -204,22 +222,12 @@ impl<'a> Placer<'a> {
         let (Some([first, ..]), true) = (window_exprs(plan), device_form(plan).is_ok()) else { return Ok(None) };
         let Some(child) = plan.children().first().copied().cloned() else { return Ok(None) };
         let placed = self.place_subtree(&without_exchanges(&child))?;
-        let Some(mut input) = self.device_input(placed)? else { return Ok(None) };
-        let partitioned = first.partition_by().iter().map(|key| PhysicalSortExpr::new_default(Arc::clone(key)));
+        let Some(input) = self.device_input(placed)? else { return Ok(None) };
         let required = match child.output_ordering() {
             Some(ordering) => Some(ordering.clone()),
-            None => LexOrdering::new(partitioned.chain(first.order_by().iter().cloned())),
+            None => order_of_window(first.as_ref()),
         };
-        if let Some(required) = required
-            && (input.output_partitioning().partition_count() != 1
-                || !input.equivalence_properties().ordering_satisfy(required.clone())?)
-        {
-            input = Arc::new(DeviceSortExec::try_new(Arc::new(SortExec::new(required, input)))?);
-        }
-        if input.output_partitioning().partition_count() != 1 {
-            input = Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(input, 0, None)))?);
-        }
-        Ok(Some(Arc::new(DeviceWindowExec::try_new(with_child(plan, input)?)?)))
+        Ok(Some(windowed(plan, required, input)?))
     }
 
     /// The device form of a row-wise operator or limit over a placed child, if it pays.
@@ -300,10 +308,54 @@ impl<'a> Placer<'a> {
     }
 
     fn island(&self, input: Arc<dyn ExecutionPlan>, reason: impl Into<String>) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = with_shared_subplans(&input)?;
         // What a scan learnt of the rows of one time is wrong the next.
         let input = with_dynamic_filters(&input, self.config, !self.recursive.get())?;
+        let input = with_current_subplans(&input)?;
         Ok(Arc::new(DeviceIslandExec::try_new(input, reason, self.profile)?))
     }
+}
+
+/// The order in which a window function wants its rows.
+fn order_of_window(function: &dyn WindowExpr) -> Option<LexOrdering> {
+    let partitioned = function.partition_by().iter().map(|key| PhysicalSortExpr::new_default(Arc::clone(key)));
+    LexOrdering::new(partitioned.chain(function.order_by().iter().cloned()))
+}
+
+/// The device form of window functions over a device input, which is brought in order and into one partition.
+fn windowed(
+    plan: &Arc<dyn ExecutionPlan>,
+    required: Option<LexOrdering>,
+    mut input: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(required) = required
+        && (input.output_partitioning().partition_count() != 1
+            || !input.equivalence_properties().ordering_satisfy(required.clone())?)
+    {
+        input = Arc::new(DeviceSortExec::try_new(Arc::new(SortExec::new(required, input)))?);
+    }
+    if input.output_partitioning().partition_count() != 1 {
+        input = Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(input, 0, None)))?);
+    }
+    Ok(Arc::new(DeviceWindowExec::try_new(with_child(plan, input)?)?))
+}
+
+/// The device form of an operator over a device input.
+fn device_operator(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let input = plan.children().first().copied().cloned();
+    match (window_exprs(&plan), input) {
+        (Some([first, ..]), Some(input)) => windowed(&plan, order_of_window(first.as_ref()), input),
+        _ if plan.is::<FilterExec>() => Ok(Arc::new(DeviceFilterExec::try_new(plan)?)),
+        _ if plan.is::<ProjectionExec>() => Ok(Arc::new(DeviceProjectionExec::try_new(plan)?)),
+        _ => internal_err!("{} has no device form of its own", plan.name()),
+    }
+}
+
+/// An aggregation of rows at some places of an order, above window functions that number them.
+fn ordered(raw: &AggregateExec, schema: SchemaRef, input: Arc<dyn ExecutionPlan>) -> Result<DeviceAggregateExec> {
+    let (calls, input) = ordered_calls(raw, input, &device_operator)?;
+    let spec = AggregateSpec { calls, ..DeviceAggregateExec::spec_of(raw, schema) };
+    Ok(DeviceAggregateExec::new(spec, input))
 }
 
 /// An aggregation by several sets of keys: by all of them and the set's number, over rows that come once for each set.

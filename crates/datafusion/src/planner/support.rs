@@ -5,25 +5,33 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::common::stats::Precision;
+use datafusion::common::{DataFusionError, plan_datafusion_err};
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::unnest::UnnestExec;
 use kernels::support::supports_group_keys;
 
+use crate::aggregate::AggregateCall;
 use crate::exec::{DeviceIslandExec, GroupingSet, HostExec, is_device};
 use crate::expr::{Reason, lower};
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
+use crate::planner::ordered::{has_ordered, ordered_calls};
+use crate::planner::top_k::partitioned_top_k;
 use crate::planner::windows::{window_exprs, window_form};
 use crate::texts::{aggregate_has_device_form, has_device_form, output_has_device_form};
 
@@ -47,11 +55,25 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if scan_computes(plan) {
         return true;
     }
-    if plan.children().is_empty() || is_device(plan) || MOVES.contains(&plan.name()) || passes_columns(plan) {
+    if plan.children().is_empty() || is_device(plan) || MOVES.contains(&plan.name()) || passes_columns(plan) || is_constant(plan)
+    {
         return false;
     }
     // A limit right above rows that nothing computes is part of their scan.
     !is_limit(plan) || subtree_computes(plan)
+}
+
+/// Whether a subtree is rows of constants: of literals, and of the elements of literal lists.
+fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if plan.is::<PlaceholderRowExec>() {
+        return true;
+    }
+    let constant = |expr: &Arc<dyn PhysicalExpr>| expr.is::<Literal>() || expr.is::<Column>();
+    let own = match plan.downcast_ref::<ProjectionExec>() {
+        Some(projection) => projection.expr().iter().all(|output| constant(&output.expr)),
+        None => plan.is::<UnnestExec>(),
+    };
+    own && plan.children().into_iter().all(is_constant)
 }
 
 /// Whether a subtree does no more than read files.
@@ -121,6 +143,9 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         }
         return Ok(());
     }
+    if let Some(top) = plan.downcast_ref::<PartitionedTopKExec>() {
+        return partitioned_top_k(top, Arc::clone(top.input()), &trial).map(|_| ()).map_err(reason_of);
+    }
     if let Some((projection, schema)) = scan_projection(plan) {
         for output in projection.iter() {
             lower(&output.expr, &schema)?;
@@ -128,7 +153,6 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         return Err("its expressions were merged into the file scan".to_string());
     }
     Err(match plan.name() {
-        "PartitionedTopKExec" => "the first rows of each partition have no device form yet".to_string(),
         "UnnestExec" => "UNNEST has no device form yet".to_string(),
         "RecursiveQueryExec" => "recursive queries have no device form yet".to_string(),
         "InterleaveExec" => "UNION of partitioned inputs has no device form yet".to_string(),
@@ -175,10 +199,32 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     if fields.len() > FEW_KEYS {
         supports_group_keys(fields)?;
     }
-    for (function, filter) in raw.aggr_expr().iter().zip(raw.filter_expr()) {
-        aggregate_has_device_form(function, filter.as_ref(), &schema)?;
+    let functions = raw.aggr_expr().iter().zip(raw.filter_expr());
+    let (calls, schema) = match has_ordered(raw) {
+        false => (functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect(), schema),
+        true if raw.group_expr().has_grouping_set() => {
+            return Err("GROUPING SETS with aggregates of rows in an order have no device form".to_string());
+        }
+        true => {
+            let (calls, input) = ordered_calls(raw, Arc::clone(raw.input()), &trial).map_err(reason_of)?;
+            (calls, input.schema())
+        }
+    };
+    calls.iter().try_for_each(|call| aggregate_has_device_form(call, &schema))
+}
+
+/// An operator that stands for the device form that it has.
+fn trial(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+    device_form(&plan).map_err(|reason| plan_datafusion_err!("{reason}"))?;
+    Ok(plan)
+}
+
+/// The reason in the error of a [`trial`].
+fn reason_of(error: DataFusionError) -> Reason {
+    match error {
+        DataFusionError::Plan(reason) => reason,
+        other => other.to_string(),
     }
-    Ok(())
 }
 
 /// As [`device_form`], for a reader of the plan: partial and final aggregate have the same reason.

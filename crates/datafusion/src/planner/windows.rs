@@ -14,7 +14,7 @@ use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use kernels::ops::{Frame, FrameBound, FrameUnits, WindowCall, WindowFunction};
 use kernels::support::supports_window;
 
-use crate::aggregate::lower_aggregate;
+use crate::aggregate::AggregateCall;
 use crate::expr::{Reason, lower, scalar};
 use crate::functions::is_own_window;
 use crate::planner::support::columns_have_device_form;
@@ -65,7 +65,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Resul
         if !format!("{expr:?}").ends_with("filter: None }") {
             return Err("a window with FILTER has no device form yet".to_string());
         }
-        WindowFunction::Aggregate(lower_aggregate(aggregate, &aggregate.expressions(), None, schema)?)
+        WindowFunction::Aggregate(AggregateCall::new(&Arc::new(aggregate.clone()), None).lower(schema)?)
     } else {
         let standard = of.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
         let Some(udf) = standard.and_then(|standard| standard.as_any().downcast_ref::<WindowUDFExpr>()) else {

@@ -39,6 +39,8 @@ pub(super) enum Kind {
     Welford,
     /// Sums of x and x², each as an unevaluated sum of two floats.
     Moments,
+    /// Sums of y, x, y², x² and x·y of two arguments y and x, as [`Moments`](Kind::Moments) are.
+    CoMoments,
     /// Reference to a row or to the store of earlier winners: of strings, and of 128-bit integers
     /// where states are atomic. Not among the words; see [`best`](super::group).
     BestMin,
@@ -54,6 +56,7 @@ impl Kind {
             Kind::Sum128 | Kind::Min128 | Kind::Max128 => 2,
             Kind::Sum192 | Kind::Welford => 3,
             Kind::Moments => 4,
+            Kind::CoMoments => 10,
         }
     }
 
@@ -64,12 +67,13 @@ impl Kind {
             Kind::Min | Kind::And => &[ONES],
             Kind::Min128 => &[ONES, ONES >> 1],
             Kind::Max128 => &[0, 1 << 63],
-            other => &[0; 4][..other.words()],
+            other => &[0; 10][..other.words()],
         }
     }
 
-    /// The state of one value, as C.
-    fn lift(self, value: &Value) -> Vec<String> {
+    /// The state of one value, as C, or of one of each argument.
+    fn lift(self, values: &[Value]) -> Vec<String> {
+        let Some(value) = values.first() else { return vec!["(u64)1".into()] };
         let code = &value.code;
         let wide = || match value.ctype {
             CType::I128 => [format!("{code}.lo"), format!("{code}.hi")],
@@ -77,6 +81,8 @@ impl Kind {
             _ => [format!("(u64)(i64){code}"), format!("(u64)((i64){code} >> 63)")],
         };
         let float = format!("(f64){code}");
+        // A product and its rounding error.
+        let product = |x: &str, y: &str| [format!("F64_BITS({x} * {y})"), format!("F64_BITS(fma({x}, {y}, -({x} * {y})))")];
         match self {
             Kind::Count => vec!["(u64)1".into()],
             Kind::Sum64 | Kind::And | Kind::Or | Kind::Xor => wide()[..1].to_vec(),
@@ -88,21 +94,25 @@ impl Kind {
             Kind::SumF64 => vec![format!("F64_BITS({float})")],
             Kind::Min | Kind::Max => vec![ordered(value)],
             Kind::Welford => vec!["(u64)1".into(), format!("F64_BITS({float})"), "(u64)0".into()],
-            Kind::Moments => vec![
-                format!("F64_BITS({float})"),
-                "(u64)0".into(),
-                format!("F64_BITS({float} * {float})"),
-                format!("F64_BITS(fma({float}, {float}, -({float} * {float})))"),
-            ],
+            Kind::Moments => {
+                let [square, error] = product(&float, &float);
+                vec![format!("F64_BITS({float})"), "(u64)0".into(), square, error]
+            }
+            Kind::CoMoments => {
+                let floats: Vec<String> = values.iter().map(|value| format!("(f64){}", value.code)).collect();
+                let sums = floats.iter().flat_map(|float| [format!("F64_BITS({float})"), "(u64)0".into()]);
+                let pairs = [(0, 0), (floats.len() - 1, floats.len() - 1), (0, floats.len() - 1)];
+                sums.chain(pairs.into_iter().flat_map(|(a, b)| product(&floats[a], &floats[b]))).collect()
+            }
             Kind::BestMin | Kind::BestMax => vec![],
         }
     }
 
     /// The statement that adds one value to the state in `to`.
-    pub fn take(self, to: &[String], value: &Value) -> String {
-        match self {
-            Kind::Welford => format!("welford_add(&{}, &{}, &{}, (f64){});", to[0], to[1], to[2], value.code),
-            _ => self.merge(to, &self.lift(value)),
+    pub fn take(self, to: &[String], values: &[Value]) -> String {
+        match (self, values) {
+            (Kind::Welford, [value]) => format!("welford_add(&{}, &{}, &{}, (f64){});", to[0], to[1], to[2], value.code),
+            _ => self.merge(to, &self.lift(values)),
         }
     }
 
@@ -133,10 +143,10 @@ impl Kind {
                 )
             }
             Kind::Welford => format!("welford_merge(&{}, &{}, &{}, {}, {}, {});", to[0], to[1], to[2], from[0], from[1], from[2]),
-            Kind::Moments => (0..2)
-                .map(|half| {
-                    let (hi, lo) = (&to[half * 2], &to[half * 2 + 1]);
-                    format!("twofold_add(&{hi}, &{lo}, {}, {}); ", from[half * 2], from[half * 2 + 1])
+            Kind::Moments | Kind::CoMoments => (0..self.words() / 2)
+                .map(|sum| {
+                    let (hi, lo) = (&to[sum * 2], &to[sum * 2 + 1]);
+                    format!("twofold_add(&{hi}, &{lo}, {}, {}); ", from[sum * 2], from[sum * 2 + 1])
                 })
                 .collect(),
             Kind::BestMin | Kind::BestMax => String::new(),
@@ -164,14 +174,10 @@ impl Kind {
                  t_ += w_ && o_ + w_ < w_; if (t_) A_ADD64({2}, t_); }}",
                 to[0], to[1], to[2], from[0], from[1], from[2]
             ),
-            Kind::Moments => (0..2)
-                .map(|half| {
-                    let (hi, lo) = (&to[half * 2], &to[half * 2 + 1]);
-                    format!(
-                        "twofold_atomic_{space}({hi}, {lo}, BITS_F64({}), BITS_F64({})); ",
-                        from[half * 2],
-                        from[half * 2 + 1]
-                    )
+            Kind::Moments | Kind::CoMoments => (0..self.words() / 2)
+                .map(|sum| {
+                    let (hi, lo) = (&to[sum * 2], &to[sum * 2 + 1]);
+                    format!("twofold_atomic_{space}({hi}, {lo}, BITS_F64({}), BITS_F64({})); ", from[sum * 2], from[sum * 2 + 1])
                 })
                 .collect(),
             Kind::Min128 | Kind::Max128 | Kind::Welford | Kind::BestMin | Kind::BestMax => {
@@ -181,8 +187,8 @@ impl Kind {
     }
 
     /// [`add`](Self::add) of one value.
-    pub fn add_value(self, to: &[String], value: &Value, space: char) -> Result<String> {
-        self.add(to, &self.lift(value), space)
+    pub fn add_value(self, to: &[String], values: &[Value], space: char) -> Result<String> {
+        self.add(to, &self.lift(values), space)
     }
 
     /// Marks the sections of the prelude that the statements need.
@@ -190,7 +196,9 @@ impl Kind {
         match self {
             Kind::Sum128 | Kind::Min128 | Kind::Max128 => params.need(Section::I128),
             Kind::Sum192 => params.need(Section::I128Div),
-            Kind::SumF64 | Kind::Welford | Kind::Moments | Kind::Min | Kind::Max => params.need(Section::Float),
+            Kind::SumF64 | Kind::Welford | Kind::Moments | Kind::CoMoments | Kind::Min | Kind::Max => {
+                params.need(Section::Float);
+            }
             _ => params.need(Section::Base),
         }
     }
@@ -203,13 +211,21 @@ pub(super) struct Accumulator {
     /// Which input: 0 is the aggregation's own, others are distinct values.
     pub feed: usize,
     pub filter: Option<Expr>,
-    /// `None` counts rows.
-    pub argument: Option<Expr>,
+    /// None: it counts rows.
+    pub arguments: Vec<Expr>,
     /// First word in the state of a group.
     pub first: usize,
 }
 
 impl Accumulator {
+    /// The one argument of a state that looks at its rows again.
+    pub fn argument(&self) -> Result<&Expr> {
+        match self.arguments.as_slice() {
+            [argument] => Ok(argument),
+            arguments => Err(Error::Internal(format!("{:?} of {} arguments", self.kind, arguments.len()))),
+        }
+    }
+
     /// The words' places, each by `place`.
     pub fn places(&self, place: impl Fn(usize) -> String) -> Vec<String> {
         (self.first..self.first + self.kind.words()).map(place).collect()
@@ -221,11 +237,13 @@ impl Accumulator {
 pub(super) struct Ending {
     function: AggregateFunction,
     data_type: DataType,
-    /// Type of the argument, logical and in C.
+    /// Type of the first argument, logical and in C.
     argument: Option<(DataType, CType)>,
     bounds: Option<(i128, i128)>,
     /// The state.
     pub state: usize,
+    /// Other states that the result is made of.
+    others: Vec<usize>,
     /// The count of values that went in; without one there is always a value.
     count: Option<usize>,
 }
@@ -269,34 +287,58 @@ impl Accumulators {
         if let Some(filter) = &aggregate.filter {
             writer.eval(filter)?;
         }
-        let value = match &aggregate.argument {
-            Some(argument) => Some(writer.eval(argument)?),
-            None => None,
-        };
-        let nullable = value.as_ref().is_some_and(|value| value.valid.is_some());
+        let values = aggregate.arguments.iter().map(|argument| writer.eval(argument)).collect::<Result<Vec<_>>>()?;
+        let nullable = values.iter().any(|value| value.valid.is_some());
         // Without NULLs every count of values counts rows.
-        let counted = if nullable { aggregate.argument.clone() } else { None };
-        let count = self.state(Kind::Count, feed, &aggregate.filter, counted.clone());
-        let (state, count) = match (aggregate.function, value.as_ref()) {
-            (Count, _) => (self.settle(count), None),
-            (_, None) => return Err(Error::Internal(format!("{:?} without an argument", aggregate.function))),
+        let counted = if nullable { aggregate.arguments.clone() } else { Vec::new() };
+        let count = self.state(Kind::Count, feed, &aggregate.filter, counted);
+        let mut others = Vec::new();
+        let (state, count) = match (aggregate.function, values.first()) {
+            (Count | RegrCount, _) => (self.settle(count), None),
+            (function, None) => return Err(Error::Internal(format!("{function:?} without an argument"))),
+            (PercentileCont, Some(value)) => {
+                // The values around the place, as least and greatest of those that are left, then how many there were, and which
+                // share of them lies below the place.
+                let count = self.settle(count);
+                let [value_of, number, share] = aggregate.arguments.as_slice() else {
+                    return Err(Error::Internal("PercentileCont takes a value, their number, and a share".into()));
+                };
+                if !matches!(value.ctype, CType::F32 | CType::F64) {
+                    return Err(Error::Unsupported(format!("percentile_cont of {} has no device form", value.data_type)));
+                }
+                for (kind, argument) in [(Kind::Max, value_of), (Kind::Max, number), (Kind::Max, share)] {
+                    let state = self.state(kind, feed, &aggregate.filter, vec![argument.clone()]);
+                    others.push(self.settle(state));
+                }
+                let least = self.state(Kind::Min, feed, &aggregate.filter, vec![value_of.clone()]);
+                (self.settle(least), Some(count))
+            }
+            (Median, Some(value)) if matches!(value.ctype, CType::F32 | CType::F64) => {
+                let count = self.settle(count);
+                let greatest = self.state(Kind::Max, feed, &aggregate.filter, aggregate.arguments.clone());
+                others.push(self.settle(greatest));
+                let least = self.state(Kind::Min, feed, &aggregate.filter, aggregate.arguments.clone());
+                (self.settle(least), Some(count))
+            }
             (function, Some(value)) => {
                 let kind = kind_of(function, aggregate, value, usage)?;
                 let needs_count = !usage.grouped
                     || nullable
                     || aggregate.filter.is_some()
-                    || matches!(function, Avg | VarPop | VarSamp | StddevPop | StddevSamp);
+                    || matches!(function, Avg | Median | VarPop | VarSamp | StddevPop | StddevSamp)
+                    || kind == Kind::CoMoments;
                 let count = if needs_count && kind != Kind::Welford { Some(self.settle(count)) } else { None };
-                let state = self.state(kind, feed, &aggregate.filter, aggregate.argument.clone());
+                let state = self.state(kind, feed, &aggregate.filter, aggregate.arguments.clone());
                 (self.settle(state), count)
             }
         };
         self.endings.push(Ending {
             function: aggregate.function,
             data_type: aggregate.data_type.clone(),
-            argument: value.as_ref().map(|value| (value.data_type.clone(), value.ctype)),
-            bounds: value.as_ref().and_then(|value| value.bounds),
+            argument: values.first().map(|value| (value.data_type.clone(), value.ctype)),
+            bounds: values.first().and_then(|value| value.bounds),
             state,
+            others,
             count,
         });
         Ok(())
@@ -304,18 +346,18 @@ impl Accumulators {
 
     /// The count of an input's rows.
     pub fn count_rows(&mut self, feed: usize) -> usize {
-        let state = self.state(Kind::Count, feed, &None, None);
+        let state = self.state(Kind::Count, feed, &None, Vec::new());
         self.settle(state)
     }
 
     /// A state that is not yet one of the list.
-    fn state(&self, kind: Kind, feed: usize, filter: &Option<Expr>, argument: Option<Expr>) -> Accumulator {
-        Accumulator { kind, feed, filter: filter.clone(), argument, first: 0 }
+    fn state(&self, kind: Kind, feed: usize, filter: &Option<Expr>, arguments: Vec<Expr>) -> Accumulator {
+        Accumulator { kind, feed, filter: filter.clone(), arguments, first: 0 }
     }
 
     fn settle(&mut self, mut state: Accumulator) -> usize {
         let same = |known: &Accumulator| {
-            (known.kind, known.feed, &known.filter, &known.argument) == (state.kind, state.feed, &state.filter, &state.argument)
+            (known.kind, known.feed, &known.filter, &known.arguments) == (state.kind, state.feed, &state.filter, &state.arguments)
         };
         if let Some(known) = self.list.iter().position(same) {
             return known;
@@ -342,23 +384,22 @@ impl Accumulators {
         &self,
         writer: &mut RowWriter<'_>,
         feed: usize,
-        update: &mut dyn FnMut(&mut RowWriter<'_>, usize, &Value) -> Result<()>,
+        update: &mut dyn FnMut(&mut RowWriter<'_>, usize, &[Value]) -> Result<()>,
     ) -> Result<()> {
         self.need(writer.params());
         let own: Vec<usize> = (0..self.list.len()).filter(|index| self.list[*index].feed == feed).collect();
-        let row = Value { data_type: DataType::Null, ctype: CType::U64, code: "1".into(), valid: None, bounds: Some((1, 1)) };
         for of_filter in classes(&own, |index| &self.list[index].filter) {
             let mut body = |writer: &mut RowWriter<'_>| -> Result<()> {
-                for of_argument in classes(&of_filter, |index| &self.list[index].argument) {
-                    let value = match &self.list[of_argument[0]].argument {
-                        None => row.clone(),
-                        Some(argument) => writer.eval(argument)?,
-                    };
+                for of_arguments in classes(&of_filter, |index| &self.list[index].arguments) {
+                    let arguments = &self.list[of_arguments[0]].arguments;
+                    let values = arguments.iter().map(|argument| writer.eval(argument)).collect::<Result<Vec<_>>>()?;
                     let mut updates =
-                        |writer: &mut RowWriter<'_>| of_argument.iter().try_for_each(|index| update(writer, *index, &value));
-                    match &value.valid {
-                        None => updates(writer)?,
-                        Some(valid) => writer.guarded(valid, updates)?,
+                        |writer: &mut RowWriter<'_>| of_arguments.iter().try_for_each(|index| update(writer, *index, &values));
+                    let valid: Vec<&str> = values.iter().filter_map(|value| value.valid.as_deref()).collect();
+                    match valid.as_slice() {
+                        [] => updates(writer)?,
+                        [valid] => writer.guarded(valid, updates)?,
+                        several => writer.guarded(&format!("({})", several.join(" && ")), updates)?,
                     }
                 }
                 Ok(())
@@ -385,6 +426,7 @@ impl Accumulators {
             Some(count) => self.list[count].places(word).remove(0),
             None => "(u64)1".into(),
         };
+        let other = |index: usize| self.list[ending.others[index]].places(word).remove(0);
         let mut valid = ending.count.map(|_| format!("({count} != 0)"));
         let native = CType::native(&ending.data_type)
             .ok_or_else(|| Error::Unsupported(format!("type {} has no device form", ending.data_type)))?;
@@ -392,10 +434,13 @@ impl Accumulators {
         let mut bounds = None;
         let code = match (ending.function, state.kind) {
             (Count, _) => format!("(i64){}", words[0]),
-            (Sum | Min | Max, Kind::Sum128 | Kind::Min128 | Kind::Max128) => format!("i128_make({}, {})", words[0], words[1]),
+            (RegrCount, _) => words[0].clone(),
+            (Sum | Min | Max | AnyValue, Kind::Sum128 | Kind::Min128 | Kind::Max128) => {
+                format!("i128_make({}, {})", words[0], words[1])
+            }
             (Sum, Kind::SumF64) => format!("BITS_F64({})", words[0]),
             (Sum, _) => format!("({}){}", native.local(), words[0]),
-            (Min | Max, _) => {
+            (Min | Max | AnyValue, _) => {
                 (ctype, bounds) = match &ending.argument {
                     // A decimal that was narrow stays so.
                     Some((DataType::Decimal128(_, _), ctype)) => (*ctype, ending.bounds),
@@ -434,6 +479,25 @@ impl Accumulators {
                     StddevPop | StddevSamp => format!("sqrt({variance})"),
                     _ => variance,
                 }
+            }
+            (Median, Kind::Min) => {
+                let (least, greatest) = (unordered(&words[0], native), unordered(&other(0), native));
+                format!("({count} == 1 ? {least} : ({least} + {greatest}) / 2)")
+            }
+            // Truncated, as DataFusion's.
+            (Median, Kind::Sum64) => format!("(({})((i64){} / (i64)({count} ? {count} : 1)))", native.local(), words[0]),
+            (Median, _) => format!("i192_median({}, {}, {}, {count})", words[0], words[1], words[2]),
+            (PercentileCont, _) => {
+                let from = ending.argument.as_ref().map_or(native, |(_, ctype)| *ctype);
+                let (least, greatest) = (unordered(&words[0], from), unordered(&other(0), from));
+                let (number, share) = (unordered(&other(1), CType::I64), unordered(&other(2), CType::F64));
+                writer.params().need(Section::Float);
+                format!("({})percentile((f64){least}, (f64){greatest}, {number}, {share})", native.local())
+            }
+            (function, _) => {
+                let (code, validity) = statistic(function, &words, &count)?;
+                valid = Some(validity);
+                code
             }
         };
         Ok(writer.store(Value { data_type: ending.data_type.clone(), ctype, code, valid, bounds }))
@@ -494,7 +558,7 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
             _ => return refuse(),
         },
         (Min, CType::Str) => Kind::BestMin,
-        (Max, CType::Str) => Kind::BestMax,
+        (Max | AnyValue, CType::Str) => Kind::BestMax,
         (Min, CType::I128) => {
             if usage.atomic {
                 Kind::BestMin
@@ -502,7 +566,7 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
                 Kind::Min128
             }
         }
-        (Max, CType::I128) => {
+        (Max | AnyValue, CType::I128) => {
             if usage.atomic {
                 Kind::BestMax
             } else {
@@ -510,7 +574,7 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
             }
         }
         (Min, _) => Kind::Min,
-        (Max, _) => Kind::Max,
+        (Max | AnyValue, _) => Kind::Max,
         (Avg, _) => match (&value.data_type, &aggregate.data_type) {
             (DataType::Decimal32(precision, _) | DataType::Decimal64(precision, _) | DataType::Decimal128(precision, _), _) => {
                 // DataFusion sums in a type of 13 more digits.
@@ -538,9 +602,59 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
                 Kind::Welford
             }
         }
+        (Median, CType::I128) => Kind::Sum192,
+        (Median, ctype) if ctype.is_integer() && CType::native(&aggregate.data_type) == Some(CType::I128) => Kind::Sum192,
+        // Two decimals of 18 digits.
+        (Median, ctype) if ctype.is_integer() => Kind::Sum64,
+        (CovarPop | CovarSamp | Corr, CType::F32 | CType::F64)
+        | (RegrSlope | RegrIntercept | RegrR2 | RegrAvgX | RegrAvgY | RegrSxx | RegrSyy | RegrSxy, CType::F32 | CType::F64)
+            if aggregate.arguments.len() == 2 =>
+        {
+            Kind::CoMoments
+        }
         _ => return refuse(),
     };
     Ok(kind)
+}
+
+/// A statistic of two arguments, and C that tells whether there is one.
+fn statistic(function: AggregateFunction, words: &[String], n: &str) -> Result<(String, String)> {
+    use AggregateFunction::*;
+    let float = |index: usize| format!("BITS_F64({})", words[index]);
+    let sum = |index: usize| format!("({} + {})", float(index), float(index + 1));
+    let moments = |indices: [usize; 3]| {
+        let words: Vec<String> = indices.into_iter().flat_map(|index| [float(index), float(index + 1)]).collect();
+        words.join(", ")
+    };
+    // Words: sums of y, x, y², x² and x·y.
+    let mean = |index: usize| format!("({} / (f64){n})", sum(index));
+    let syy = format!("twofold_distances({n}, {}, {}, {}, {})", float(0), float(1), float(4), float(5));
+    let sxx = format!("twofold_distances({n}, {}, {}, {}, {})", float(2), float(3), float(6), float(7));
+    let sxy = format!("twofold_products({n}, {})", moments([0, 2, 8]));
+    let some = format!("({n} != 0)");
+    let line = format!("({n} > 1 && {sxx} != 0.0)");
+    Ok(match function {
+        CovarPop => (format!("({sxy} / (f64){n})"), some),
+        CovarSamp => (format!("({sxy} / (f64)({n} - 1))"), format!("({n} > 1)")),
+        // NaN in both is NaN, in one of them NULL, as in DataFusion.
+        Corr => (
+            format!("({0} != {0} ? {0} : {sxy} / sqrt({sxx}) / sqrt({syy}))", mean(0)),
+            format!(
+                "({n} != 0 && ({0} != {0} ? {1} != {1} : {n} > 1 && {1} == {1} && {sxx} != 0.0 && {syy} != 0.0))",
+                mean(0),
+                mean(2)
+            ),
+        ),
+        RegrSlope => (format!("({sxy} / {sxx})"), line),
+        RegrIntercept => (format!("({} - {sxy} / {sxx} * {})", mean(0), mean(2)), line),
+        RegrR2 => (format!("({sxy} * {sxy} / ({sxx} * {syy}))"), format!("({n} > 1 && {sxx} != 0.0 && {syy} != 0.0)")),
+        RegrAvgX => (mean(2), some),
+        RegrAvgY => (mean(0), some),
+        RegrSxx => (sxx, some),
+        RegrSyy => (syy, some),
+        RegrSxy => (sxy, some),
+        other => return Err(Error::Internal(format!("{other:?} has one argument"))),
+    })
 }
 
 /// A value as u64 in its order.

@@ -22,3 +22,15 @@ FN i32 decimal_average(u64 w0, u64 w1, u64 w2, u64 scale, u64 count, u32 bits, i
   *out = negative ? i128_neg(q) : q;
   return 0;
 }
+/* The mean of one or two decimals out of their sum, truncated. */
+FN i128 i192_median(u64 w0, u64 w1, u64 w2, u64 count) {
+  if (count == 2) {
+    /* Towards zero: what is negative and odd goes up. */
+    u64 up = (w2 >> 63) & w0 & 1;
+    w0 += up;
+    w1 += up && !w0;
+    w0 = w0 >> 1 | w1 << 63;
+    w1 = w1 >> 1 | w2 << 63;
+  }
+  return i128_make(w0, w1);
+}

@@ -75,6 +75,22 @@ FN f64 twofold_distances(u64 n, f64 h1, f64 l1, f64 h2, f64 l2) {
   f64 result = d + (e + l2 - q_low);
   return result < 0.0 ? 0.0 : result;
 }
+/* Sum of products of the distances of x and y, from the sums of y, x, and x times y. */
+FN f64 twofold_products(u64 n, f64 hy, f64 ly, f64 hx, f64 lx, f64 hp, f64 lp) {
+  f64 y = hy + ly, y_low = ly - (y - hy), x = hx + lx, x_low = lx - (x - hx), c = (f64)n;
+  f64 p = x * y, p_low = fma(x, y, -p) + x * y_low + x_low * y;
+  f64 q = p / c, q_low = (fma(-q, c, p) + p_low) / c;
+  f64 d = hp - q;
+  TWO_SUM_ERROR(hp, -q, d, e)
+  return d + (e + lp - q_low);
+}
+/* The value at a share of n values in order, between the two around it, as DataFusion rounds it. */
+FN f64 percentile(f64 least, f64 greatest, i64 n, f64 share) {
+  f64 place = share * (f64)(n - 1), part = place - floor(place);
+  if (n < 2 || share == 0.0 || share == 1.0 || part == 0.0) return least;
+  f64 weight = (f64)(i64)(part * 1000000.0) / 1000000.0;
+  return least + (greatest - least) * weight;
+}
 /* Eight bytes from any address. */
 #ifdef __OPENCL_VERSION__
 #define LOAD64(p) as_ulong(vload8(0, (p)))

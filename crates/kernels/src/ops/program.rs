@@ -61,7 +61,7 @@ impl Program {
         let mut text = format!("// {operator}, profile {}\n", options.profile.name());
         text.push_str(&sections.text());
         text.push_str(include_str!("ops.h"));
-        if kernels.iter().any(|kernel| kernel.body.contains("decimal_average(")) {
+        if kernels.iter().any(|kernel| ["decimal_average(", "i192_median("].iter().any(|name| kernel.body.contains(name))) {
             text.push_str(include_str!("average.h"));
         }
         if kernels.iter().any(|kernel| kernel.body.contains("hash_bytes(")) {

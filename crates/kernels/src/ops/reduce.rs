@@ -283,22 +283,22 @@ fn reduce_kernel(
     let partials = params.named("partials", "G u64 *RESTRICT");
     let mut blocks = Vec::new();
     let mut rows = |writer: &mut RowWriter<'_>| {
-        own.write(writer, 0, &mut |writer, index, value| {
+        own.write(writer, 0, &mut |writer, index, values| {
             let state = &own.list[index];
             let places = state.places(|word| format!("s{word}"));
-            match (state.kind, narrow_sum(profile, value)) {
-                (Kind::Sum128, Some(Narrow::Whole)) => {
+            match (state.kind, values) {
+                (Kind::Sum128, [value]) if narrow_sum(profile, value) == Some(Narrow::Whole) => {
                     writer.push(&format!("b{} += (i64){};", state.first, value.code));
                     blocks.push((index, Narrow::Whole));
                 }
-                (Kind::Sum128, Some(Narrow::Halves)) => {
+                (Kind::Sum128, [value]) if narrow_sum(profile, value) == Some(Narrow::Halves) => {
                     writer.push(&format!(
                         "b{0} += (i64)((u64)(i64){1} & 0xffffffffu); h{0} += (i64){1} >> 32;",
                         state.first, value.code
                     ));
                     blocks.push((index, Narrow::Halves));
                 }
-                _ => writer.push(&state.kind.take(&places, value)),
+                _ => writer.push(&state.kind.take(&places, values)),
             }
             Ok(())
         })
@@ -381,10 +381,12 @@ fn reduce_kernel(
 fn becomes_vector_code(source: &Source, accumulators: &Accumulators) -> Result<bool> {
     let mut params = Params::new();
     let mut all = true;
-    accumulators.write(&mut source.writer(Profile::Cpu, &mut params), 0, &mut |_, index, value| {
+    accumulators.write(&mut source.writer(Profile::Cpu, &mut params), 0, &mut |_, index, values| {
         all &= match accumulators.list[index].kind {
-            Kind::Count | Kind::Sum64 | Kind::And | Kind::Or | Kind::Xor | Kind::Min | Kind::Max => value.ctype != CType::I128,
-            Kind::Sum128 => narrow_sum(Profile::Cpu, value).is_some(),
+            Kind::Count | Kind::Sum64 | Kind::And | Kind::Or | Kind::Xor | Kind::Min | Kind::Max => {
+                values.iter().all(|value| value.ctype != CType::I128)
+            }
+            Kind::Sum128 => values.iter().all(|value| narrow_sum(Profile::Cpu, value).is_some()),
             _ => false,
         };
         Ok(())

@@ -352,7 +352,7 @@ fn windows_look_around() {
 }
 
 fn aggregate(function: AggregateFunction, argument: Option<usize>, data_type: DataType) -> Aggregate {
-    Aggregate { function, argument: argument.map(Expr::Column), filter: None, distinct: false, data_type }
+    Aggregate { function, arguments: argument.map(Expr::Column).into_iter().collect(), filter: None, distinct: false, data_type }
 }
 
 /// COUNT(*) first; then every kind of state.

@@ -593,7 +593,7 @@ fn arithmetic_type(op: ArithmeticOp, left: &DataType, right: &DataType) -> Optio
 }
 
 fn aggregate(function: AggregateFunction, argument: Option<Expr>, data_type: DataType) -> Aggregate {
-    Aggregate { function, argument, filter: None, distinct: false, data_type }
+    Aggregate { function, arguments: argument.into_iter().collect(), filter: None, distinct: false, data_type }
 }
 
 fn output(aggregate: Aggregate) -> (Aggregate, Field) {
@@ -632,7 +632,8 @@ fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
     use AggregateFunction::*;
     let value = value_type(data_type);
     let mut all = vec![aggregate(Count, None, DataType::Int64)];
-    for function in [Count, Sum, Min, Max, Avg, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, VarPop, VarSamp, StddevPop, StddevSamp] {
+    let plain = [Count, Sum, Min, Max, Avg, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, VarPop, VarSamp, StddevPop, StddevSamp];
+    for function in plain.into_iter().chain([AnyValue, Median, CovarPop, Corr, RegrSlope, PercentileCont]) {
         let number = value.is_numeric();
         let (argument, result) = match function {
             Count => (None, Some(DataType::Int64)),
@@ -641,20 +642,35 @@ fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
                 let coerced = result.clone().filter(|_| !value.is_decimal() && !matches!(value, DataType::Duration(_)));
                 (coerced, result)
             }
-            Min | Max => (None, Some(value.clone())),
+            Min | Max | AnyValue => (None, Some(value.clone())),
+            Median if value.is_decimal() || value.is_floating() => (None, Some(value.clone())),
+            PercentileCont => (None, value.is_floating().then(|| value.clone())),
+            CovarPop | Corr | RegrSlope if value.is_floating() => (Some(DataType::Float64), Some(DataType::Float64)),
             Avg if value.is_decimal() || matches!(value, DataType::Duration(_)) => (None, Some(avg_type(value))),
             Avg | VarPop | VarSamp | StddevPop | StddevSamp => (Some(DataType::Float64), number.then_some(DataType::Float64)),
             BoolAnd | BoolOr => (None, (*value == DataType::Boolean).then_some(DataType::Boolean)),
             BitAnd | BitOr | BitXor => (None, value.is_integer().then(|| value.clone())),
+            _ => (None, None),
         };
         let Some(result) = result else { continue };
         let column = |index| match &argument {
             Some(coerced) if coerced != data_type => cast(Expr::Column(index), coerced, true),
             _ => Expr::Column(index),
         };
-        let plain = aggregate(function, Some(column(0)), result);
+        let mut plain = aggregate(function, Some(column(0)), result);
+        match function {
+            CovarPop | Corr | RegrSlope => plain.arguments.push(column(0)),
+            PercentileCont => {
+                let number = |data_type, value| Expr::Literal(Literal { data_type, value });
+                plain.arguments.push(number(DataType::Int64, LiteralValue::Int(4)));
+                plain.arguments.push(number(DataType::Float64, LiteralValue::Float(0.3)));
+            }
+            _ => {}
+        }
         if schema.fields().len() > 3 {
-            all.push(Aggregate { argument: Some(column(2)), ..plain.clone() });
+            if plain.arguments.len() == 1 {
+                all.push(Aggregate { arguments: vec![column(2)], ..plain.clone() });
+            }
             all.push(Aggregate { filter: Some(Expr::Column(3)), ..plain.clone() });
         }
         if matches!(function, Count | Sum | Avg) {

@@ -140,7 +140,7 @@ pub fn arithmetic(op: ArithmeticOp, left: Expr, right: Expr, data_type: DataType
 
 pub fn aggregate(function: AggregateFunction, argument: Option<Expr>, data_type: DataType) -> (Aggregate, Field) {
     let field = Field::new(format!("{function:?}"), data_type.clone(), true);
-    (Aggregate { function, argument, filter: None, distinct: false, data_type }, field)
+    (Aggregate { function, arguments: argument.into_iter().collect(), filter: None, distinct: false, data_type }, field)
 }
 
 /// The rows as text, one string each, for comparison without order.

@@ -14,7 +14,7 @@ use super::table::{
 };
 use super::{Feed, GroupBy, Kernels, Mode, private};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
-use crate::expr::{Aggregate, AggregateFunction, Expr};
+use crate::expr::{Aggregate, AggregateFunction, Expr, value_type};
 use crate::ops::accumulate::{Accumulators, Ending, Kind, Use};
 use crate::ops::compact::mask_body;
 use crate::ops::output::Output;
@@ -73,14 +73,14 @@ impl GroupBy {
         let computed = |expr: &Expr| !matches!(expr, Expr::Column(_));
         let wide_keys = matches!(mode, Mode::Wide) && keys.iter().any(|(expr, _)| computed(expr));
         let best_arguments = aggregates.iter().any(|(aggregate, _)| {
-            matches!(aggregate.function, AggregateFunction::Min | AggregateFunction::Max)
-                && aggregate.argument.as_ref().is_some_and(computed)
-                && {
+            use AggregateFunction::{AnyValue, Max, Min};
+            let mut computed = aggregate.arguments.iter().filter(|argument| computed(argument));
+            matches!(aggregate.function, Min | Max | AnyValue)
+                && computed.any(|argument| {
                     let mut params = Params::new();
-                    let value =
-                        aggregate.argument.as_ref().map(|argument| source.writer(options.profile, &mut params).eval(argument));
-                    matches!(value, Some(Ok(value)) if matches!(value.ctype, CType::Str | CType::I128))
-                }
+                    let value = source.writer(options.profile, &mut params).eval(argument);
+                    matches!(value, Ok(value) if matches!(value.ctype, CType::Str | CType::I128))
+                })
         });
         // Two kernels look at each row, one of them with a branch for each: they had better see the survivors alone. Nor is
         // there room for the arguments of many keys and of a filter.
@@ -97,7 +97,7 @@ impl GroupBy {
 /// DISTINCT that changes nothing goes away.
 fn plain(mut aggregate: Aggregate) -> Aggregate {
     use AggregateFunction::*;
-    if matches!(aggregate.function, Min | Max | BoolAnd | BoolOr | BitAnd | BitOr) || aggregate.argument.is_none() {
+    if matches!(aggregate.function, Min | Max | AnyValue | BoolAnd | BoolOr | BitAnd | BitOr) || aggregate.arguments.is_empty() {
         aggregate.distinct = false;
     }
     aggregate
@@ -149,24 +149,23 @@ fn materialised(
     let keys = keys.into_iter().map(|(expr, field)| (column(expr, field.data_type().clone()), field)).collect::<Vec<_>>();
     let mut over = Vec::with_capacity(aggregates.len());
     for (mut aggregate, field) in aggregates {
-        match (aggregate.argument.take(), aggregate.filter.take()) {
-            (Some(argument), filter) => {
+        if aggregate.arguments.is_empty() {
+            aggregate.filter = aggregate.filter.map(|filter| column(filter, DataType::Boolean));
+        } else {
+            let filter = aggregate.filter.take();
+            for argument in &mut aggregate.arguments {
                 let data_type = argument.data_type(&schema)?;
-                let value = match (filter, &data_type) {
-                    (None, _) => argument,
+                let value = match &filter {
+                    None => argument.clone(),
                     // NULL where the filter leaves the row out: aggregates pass over it.
-                    (Some(filter), data_type) => {
-                        let data_type = match data_type {
-                            DataType::Dictionary(_, value) => (**value).clone(),
-                            other => other.clone(),
-                        };
-                        Expr::Case { branches: vec![(filter, argument)], otherwise: None, data_type }
+                    Some(filter) => {
+                        let data_type = value_type(&data_type).clone();
+                        Expr::Case { branches: vec![(filter.clone(), argument.clone())], otherwise: None, data_type }
                     }
                 };
                 let data_type = value.data_type(&schema)?;
-                aggregate.argument = Some(column(value, data_type));
+                *argument = column(value, data_type);
             }
-            (None, filter) => aggregate.filter = filter.map(|filter| column(filter, DataType::Boolean)),
         }
         over.push((aggregate, field));
     }
@@ -200,9 +199,12 @@ fn build(
     let mut distincts = Vec::new();
     let mut inners: Vec<(Expr, Option<Expr>, Source)> = Vec::new();
     for (aggregate, _) in &aggregates {
-        let (true, Some(argument)) = (aggregate.distinct, &aggregate.argument) else {
+        if !aggregate.distinct {
             accumulators.plan(aggregate, &source, 0, usage)?;
             continue;
+        }
+        let [argument] = aggregate.arguments.as_slice() else {
+            return Err(Error::Unsupported(format!("{:?}(DISTINCT) of several columns has no device form", aggregate.function)));
         };
         let known = inners.iter().position(|(known, filter, _)| known == argument && *filter == aggregate.filter);
         let feed = match known {
@@ -215,7 +217,7 @@ fn build(
                 inners.len() - 1
             }
         };
-        let over = Aggregate { argument: Some(Expr::Column(keys.len())), filter: None, distinct: false, ..aggregate.clone() };
+        let over = Aggregate { arguments: vec![Expr::Column(keys.len())], filter: None, distinct: false, ..aggregate.clone() };
         accumulators.plan(&over, &inners[feed].2, feed + 1, Use { grouped: false, ..usage })?;
     }
     let bests = accumulators
@@ -225,7 +227,7 @@ fn build(
         .filter(|(_, state)| matches!(state.kind, Kind::BestMin | Kind::BestMax))
         .map(|(index, state)| {
             let mut params = Params::new();
-            let argument = state.argument.as_ref().ok_or_else(|| Error::Internal("MIN of nothing".into()))?;
+            let argument = state.argument()?;
             Ok(Best::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
         })
         .collect::<Result<Vec<_>>>()?;
@@ -544,8 +546,7 @@ impl Draft {
         let mut rivals = Vec::new();
         for best in self.bests.iter().filter(|best| part.contains(&best.accumulator)) {
             let mut writer = planned.source.writer(profile, &mut params).with_names("other", &format!("y{}_", best.accumulator));
-            let argument = self.accumulators.list[best.accumulator].argument.as_ref();
-            let argument = argument.ok_or_else(|| Error::Internal("MIN of nothing".into()))?;
+            let argument = self.accumulators.list[best.accumulator].argument()?;
             let value = writer.eval(argument)?;
             rivals.push((best, writer.statements(), value));
         }
@@ -558,17 +559,19 @@ impl Draft {
                     (_, None) => format!("volatile G u64 *s = {states} + (u64)g * {words};"),
                 });
             }
-            own.write(writer, feed, &mut |writer, index, value| {
+            own.write(writer, feed, &mut |writer, index, values| {
                 let state = &own.list[index];
-                if let Some((best, statements, rival)) = rivals.iter().find(|(best, ..)| best.accumulator == index) {
+                if let (Some((best, statements, rival)), [value]) =
+                    (rivals.iter().find(|(best, ..)| best.accumulator == index), values)
+                {
                     let text = best.compete(writer.params(), state.kind, value, statements, rival);
                     writer.push(&text);
                 } else if self.private {
                     let places = state.places(|word| format!("s[{word}]"));
-                    writer.push(&state.kind.take(&places, value));
+                    writer.push(&state.kind.take(&places, values));
                 } else {
                     let places = state.places(|word| format!("(s + {word})"));
-                    writer.push(&state.kind.add_value(&places, value, if shared.is_some() { 'l' } else { 'g' })?);
+                    writer.push(&state.kind.add_value(&places, values, if shared.is_some() { 'l' } else { 'g' })?);
                 }
                 Ok(())
             })
@@ -717,8 +720,7 @@ impl Draft {
     /// The kernels that move an aggregate's winners to the store.
     fn winner_kernels(&self, best: &mut Best, source: &Source, kernels: &mut Vec<Kernel>) -> Result<()> {
         let profile = self.options.profile;
-        let argument = self.accumulators.list[best.accumulator].argument.as_ref();
-        let argument = argument.ok_or_else(|| Error::Internal("MIN of nothing".into()))?;
+        let argument = self.accumulators.list[best.accumulator].argument()?;
         let name = format!("group_winners{}", best.accumulator);
         let is_str = best.ctype == CType::Str;
         for bytes in [false, true] {

@@ -153,9 +153,9 @@ impl Write<'_> {
     fn take(&self, params: &mut Params) -> Result<String> {
         let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
         let list = &self.accumulators.list;
-        self.accumulators.write(&mut writer, 0, &mut |writer, index, value| {
+        self.accumulators.write(&mut writer, 0, &mut |writer, index, values| {
             let state = &list[index];
-            writer.push(&state.kind.take(&state.places(|word| format!("s{word}")), value));
+            writer.push(&state.kind.take(&state.places(|word| format!("s{word}")), values));
             Ok(())
         })?;
         Ok(writer.statements())

@@ -292,7 +292,7 @@ impl Columns {
             WindowFunction::Lag { value, offset, default } => WindowFunction::Lag { value: add(value)?, offset, default },
             WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
             WindowFunction::Aggregate(aggregate) => WindowFunction::Aggregate(Aggregate {
-                argument: aggregate.argument.map(&mut add).transpose()?,
+                arguments: aggregate.arguments.into_iter().map(&mut add).collect::<Result<_>>()?,
                 filter: aggregate.filter.map(&mut add).transpose()?,
                 ..aggregate
             }),

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows that several operators of an island read, and that are computed once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+};
+
+use crate::exec::{leaf_methods, refuse_stream};
+
+/// Keeps the batches of its input on the device until all who read them have come: this operator's parent, and each
+/// [`DeviceReuseExec`] of its number.
+#[derive(Debug)]
+pub struct DeviceSharedExec {
+    input: Arc<dyn ExecutionPlan>,
+    number: usize,
+    readers: usize,
+    pub(crate) metrics: ExecutionPlanMetricsSet,
+}
+
+impl DeviceSharedExec {
+    /// Shares the one partition of `input` between so many readers.
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, number: usize, readers: usize) -> Self {
+        DeviceSharedExec { input, number, readers, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// Whose rows are shared.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    /// Which of an island's shared rows these are.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// How many read them.
+    pub fn readers(&self) -> usize {
+        self.readers
+    }
+}
+
+impl DisplayAs for DeviceSharedExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => write!(f, "rows=#{}\nreaders={}", self.number, self.readers),
+            _ => write!(f, "DeviceSharedExec: rows=#{}, readers={}", self.number, self.readers),
+        }
+    }
+}
+
+impl ExecutionPlan for DeviceSharedExec {
+    fn name(&self) -> &str {
+        "DeviceSharedExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([input]) => Ok(Arc::new(DeviceSharedExec::new(input, self.number, self.readers))),
+            Err(children) => internal_err!("DeviceSharedExec has one child, not {}", children.len()),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        refuse_stream("DeviceSharedExec")
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(&self, input_stats: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        match input_stats {
+            [input] => Ok(Arc::clone(input)),
+            _ => internal_err!("DeviceSharedExec has one child, not {}", input_stats.len()),
+        }
+    }
+}
+
+/// Reads the rows of a [`DeviceSharedExec`] once more.
+#[derive(Debug)]
+pub struct DeviceReuseExec {
+    shared: Arc<dyn ExecutionPlan>,
+    number: usize,
+    readers: usize,
+    properties: Arc<PlanProperties>,
+    pub(crate) metrics: ExecutionPlanMetricsSet,
+}
+
+impl DeviceReuseExec {
+    /// Reads the rows of `shared`, the input of the [`DeviceSharedExec`] of this number.
+    pub(crate) fn new(shared: Arc<dyn ExecutionPlan>, number: usize, readers: usize) -> Self {
+        let properties = Arc::clone(shared.properties());
+        DeviceReuseExec { shared, number, readers, properties, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// Whose rows these are.
+    pub(crate) fn shared(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.shared
+    }
+
+    /// Which of an island's shared rows these are.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    pub(crate) fn readers(&self) -> usize {
+        self.readers
+    }
+}
+
+impl DisplayAs for DeviceReuseExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => write!(f, "rows=#{}", self.number),
+            _ => write!(f, "DeviceReuseExec: rows=#{}", self.number),
+        }
+    }
+}
+
+impl ExecutionPlan for DeviceReuseExec {
+    leaf_methods!("DeviceReuseExec", rows of "a shared subplan");
+
+    fn statistics_from_inputs(&self, _input_stats: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        StatisticsContext::new().compute(self.shared.as_ref(), args)
+    }
+}

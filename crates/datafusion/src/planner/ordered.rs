@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Aggregates that ask for rows at some places of an order: `first_value`, `last_value`, `nth_value`, `median`,
+//! `percentile_cont`.
+//!
+//! Window functions number the rows of each group in that order and count them. What is left is an aggregation of the rows at
+//! the right places, which a filter picks.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::{Operator, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition};
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, IsNotNullExpr, Literal, lit};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
+
+use crate::aggregate::{AggregateCall, is_ordered};
+
+type Expr = Arc<dyn PhysicalExpr>;
+
+/// Whether an aggregation has aggregates of rows at some places of an order.
+pub(crate) fn has_ordered(raw: &AggregateExec) -> bool {
+    raw.aggr_expr().iter().any(|function| is_ordered(function))
+}
+
+/// The calls of an aggregation of raw rows, and the plan that numbers rows for them above `input`; `place` turns each of its
+/// operators, made for the host, into what it becomes.
+pub(crate) fn ordered_calls(
+    raw: &AggregateExec,
+    input: Arc<dyn ExecutionPlan>,
+    place: &dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
+) -> Result<(Vec<AggregateCall>, Arc<dyn ExecutionPlan>)> {
+    let mut numbered = Numbered { plan: input, place, keys: Vec::new(), known: Vec::new() };
+    let functions = || raw.aggr_expr().iter().zip(raw.filter_expr());
+    let asked: Vec<Expr> = functions()
+        .filter(|(function, _)| is_ordered(function))
+        .flat_map(|(function, filter)| {
+            let order = function.order_bys().iter().map(|key| Arc::clone(&key.expr));
+            function.expressions().into_iter().chain(filter.clone()).chain(order).collect::<Vec<_>>()
+        })
+        .chain(raw.group_expr().expr().iter().map(|(key, _)| Arc::clone(key)))
+        .collect();
+    let columns = numbered.columns(&asked)?;
+    let over = |expr: &Expr| -> Result<Expr> {
+        match asked.iter().position(|known| known == expr) {
+            Some(known) => Ok(Arc::clone(&columns[known])),
+            None => internal_err!("{expr} is none of an aggregation's expressions"),
+        }
+    };
+    let schema = numbered.plan.schema();
+    for (key, _) in raw.group_expr().expr() {
+        let key = over(key)?;
+        // Both zeros are one group.
+        let float = matches!(key.data_type(&schema)?, DataType::Float32 | DataType::Float64);
+        let zero = ScalarValue::new_zero(&key.data_type(&schema)?).ok().filter(|_| float);
+        numbered.keys.push(match zero {
+            Some(zero) => binary(key, Operator::Plus, lit(zero)),
+            None => key,
+        });
+    }
+    let mut calls = Vec::new();
+    for (function, filter) in functions() {
+        calls.push(match is_ordered(function) {
+            false => AggregateCall::new(function, filter.as_ref()),
+            true => {
+                let arguments = function.expressions().iter().map(over).collect::<Result<Vec<_>>>()?;
+                let filter = filter.as_ref().map(over).transpose()?;
+                let order = function.order_bys().iter().map(|key| Ok(PhysicalSortExpr { expr: over(&key.expr)?, ..key.clone() }));
+                numbered.call(function, arguments, filter, order.collect::<Result<_>>()?)?
+            }
+        });
+    }
+    Ok((calls, numbered.plan))
+}
+
+/// A plan whose rows get numbers.
+struct Numbered<'a> {
+    plan: Arc<dyn ExecutionPlan>,
+    place: &'a dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
+    /// Keys of the groups.
+    keys: Vec<Expr>,
+    known: Vec<Places>,
+}
+
+/// Numbers of the rows that a condition holds for, in an order.
+#[derive(Clone)]
+struct Places {
+    condition: Option<Expr>,
+    order: Vec<PhysicalSortExpr>,
+    /// From 1 on, in a group.
+    place: Expr,
+    /// How many rows the group has.
+    rows: Expr,
+}
+
+impl Numbered<'_> {
+    /// Expressions as columns, behind those of the plan where they are none yet.
+    fn columns(&mut self, exprs: &[Expr]) -> Result<Vec<Expr>> {
+        let schema = self.plan.schema();
+        let mut outputs: Vec<(Expr, String)> = schema
+            .fields()
+            .iter()
+            .enumerate()
+            .map(|(index, field)| (column(field.name(), index), field.name().clone()))
+            .collect();
+        let own = outputs.len();
+        let mut columns = Vec::with_capacity(exprs.len());
+        for expr in exprs {
+            if expr.is::<Column>() || expr.is::<Literal>() {
+                columns.push(Arc::clone(expr));
+                continue;
+            }
+            let known = outputs.iter().position(|(known, _)| known == expr);
+            let index = known.unwrap_or(outputs.len());
+            if known.is_none() {
+                outputs.push((Arc::clone(expr), format!("argument_{}", index - own)));
+            }
+            columns.push(column(&outputs[index].1, index));
+        }
+        if outputs.len() > own {
+            self.plan = (self.place)(Arc::new(ProjectionExec::try_new(outputs, Arc::clone(&self.plan))?))?;
+        }
+        Ok(columns)
+    }
+
+    /// The call that aggregates the rows at a function's places.
+    fn call(
+        &mut self,
+        function: &Arc<AggregateFunctionExpr>,
+        mut arguments: Vec<Expr>,
+        filter: Option<Expr>,
+        order: Vec<PhysicalSortExpr>,
+    ) -> Result<AggregateCall> {
+        let Some(value) = arguments.first().cloned() else {
+            return internal_err!("{} without an argument", function.name());
+        };
+        let name = function.fun().name();
+        let of_values = matches!(name, "median" | "percentile_cont");
+        let mut condition = filter;
+        if of_values || function.ignore_nulls() || name == "any_value" {
+            condition = both(condition, Arc::new(IsNotNullExpr::new(Arc::clone(&value))));
+        }
+        if of_values && function.is_distinct() {
+            let each = self.places(condition.clone(), vec![], Some(&value))?;
+            condition = both(condition, binary(each.place, Operator::Eq, lit(1i64)));
+        }
+        let order = if of_values { vec![PhysicalSortExpr::new_default(Arc::clone(&value)).asc()] } else { order };
+        let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
+        let Places { condition, place, rows, .. } = self.places(condition, order, None)?;
+        let chosen = match name {
+            "first_value" | "any_value" => binary(place, Operator::Eq, lit(1i64)),
+            "last_value" => binary(place, Operator::Eq, rows),
+            "nth_value" => match integer(arguments.get(1)) {
+                Some(n) if n > 0 => binary(place, Operator::Eq, lit(n)),
+                Some(n) if n < 0 => binary(binary(place, Operator::Minus, rows), Operator::Eq, lit(n + 1)),
+                _ => return plan_err!("nth_value of a number that is not constant, or is 0"),
+            },
+            "median" => {
+                // 2 · place lies between n and n + 2: one row of odd n, two of even n.
+                let twice = binary(place, Operator::Multiply, lit(2i64));
+                let least = binary(Arc::clone(&twice), Operator::GtEq, Arc::clone(&rows));
+                binary(least, Operator::And, binary(twice, Operator::LtEq, binary(rows, Operator::Plus, lit(2i64))))
+            }
+            "percentile_cont" => {
+                let share = match arguments.get(1).and_then(|share| share.downcast_ref::<Literal>()).map(Literal::value) {
+                    Some(ScalarValue::Float64(Some(share))) => {
+                        if descending {
+                            1.0 - share
+                        } else {
+                            *share
+                        }
+                    }
+                    _ => return plan_err!("percentile_cont of a share that is not constant"),
+                };
+                let float = |expr: Expr| -> Expr { Arc::new(CastExpr::new(expr, DataType::Float64, None)) };
+                // The rows less than one away from the place, which is counted from 0.
+                let at = binary(float(binary(Arc::clone(&rows), Operator::Minus, lit(1i64))), Operator::Multiply, lit(share));
+                let distance = binary(float(binary(place, Operator::Minus, lit(1i64))), Operator::Minus, at);
+                arguments = vec![value, rows, lit(share)];
+                let above = binary(Arc::clone(&distance), Operator::Gt, lit(-1.0));
+                binary(above, Operator::And, binary(distance, Operator::Lt, lit(1.0)))
+            }
+            other => return internal_err!("{other} asks for no place in an order"),
+        };
+        if !of_values || name == "median" {
+            arguments.truncate(1);
+        }
+        let filter = both(condition, chosen);
+        Ok(AggregateCall { function: Arc::clone(function), arguments, filter, chosen: true })
+    }
+
+    /// Numbers of the rows that `condition` holds for, in an order; `of`: of each value's rows alone.
+    fn places(&mut self, condition: Option<Expr>, order: Vec<PhysicalSortExpr>, of: Option<&Expr>) -> Result<Places> {
+        let same = |known: &&Places| known.condition == condition && known.order == order;
+        if let (None, Some(known)) = (of, self.known.iter().find(same)) {
+            return Ok(known.clone());
+        }
+        let input = Arc::clone(&self.plan);
+        let partition: Vec<Expr> = self.keys.iter().chain(&condition).chain(of).cloned().collect();
+        let number = input.schema().fields().len();
+        let all = WindowFrame::new_bounds(
+            WindowFrameUnits::Rows,
+            WindowFrameBound::Preceding(ScalarValue::UInt64(None)),
+            WindowFrameBound::Following(ScalarValue::UInt64(None)),
+        );
+        let window = |function: WindowFunctionDefinition, name: String, arguments: &[Expr]| {
+            let (frame, schema): (_, SchemaRef) = (Arc::new(all.clone()), input.schema());
+            create_window_expr(&function, name, arguments, &partition, &order, frame, schema, false, false, None)
+        };
+        let row_number = WindowFunctionDefinition::WindowUDF(datafusion::functions_window::row_number::row_number_udwf());
+        let count = WindowFunctionDefinition::AggregateUDF(datafusion::functions_aggregate::count::count_udaf());
+        let names = [format!("place_{number}"), format!("rows_{number}")];
+        let functions = vec![window(row_number, names[0].clone(), &[])?, window(count, names[1].clone(), &[lit(1i64)])?];
+        self.plan = (self.place)(Arc::new(WindowAggExec::try_new(functions, input, false)?))?;
+        let place: Expr = Arc::new(CastExpr::new(column(&names[0], number), DataType::Int64, None));
+        let places = Places { condition, order, place, rows: column(&names[1], number + 1) };
+        if of.is_none() {
+            self.known.push(places.clone());
+        }
+        Ok(places)
+    }
+}
+
+fn column(name: &str, index: usize) -> Expr {
+    Arc::new(Column::new(name, index))
+}
+
+fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
+    Arc::new(BinaryExpr::new(left, op, right))
+}
+
+fn both(first: Option<Expr>, second: Expr) -> Option<Expr> {
+    Some(match first {
+        Some(first) => binary(first, Operator::And, second),
+        None => second,
+    })
+}
+
+fn integer(expr: Option<&Expr>) -> Option<i64> {
+    match expr?.downcast_ref::<Literal>()?.value().cast_to(&DataType::Int64).ok()? {
+        ScalarValue::Int64(value) => value,
+        _ => None,
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Subplans that stand several times in an island, such as a CTE that is used twice, and run once.
+//!
+//! DataFusion puts a CTE's plan wherever its name stands. What its optimizer then does to each copy may make them differ; those
+//! that are still the same give the same rows.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions};
+
+use crate::aggregate::AggregateCall;
+use crate::exec::{
+    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
+    DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec,
+    is_device,
+};
+
+type Plan = Arc<dyn ExecutionPlan>;
+
+/// An island's operators, with those that stand there several times sharing their rows.
+pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
+    let mut subplans = Vec::new();
+    collect(plan, &mut subplans);
+    subplans.retain(|subplan| subplan.readers > 1);
+    if subplans.is_empty() {
+        return Ok(Arc::clone(plan));
+    }
+    let shared = share(plan, &mut subplans)?;
+    if shared.output_partitioning().partition_count() == 1 {
+        return Ok(shared);
+    }
+    // Partitions run apart from one another.
+    Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(shared, 0, None)))?))
+}
+
+/// The same with all who read shared rows knowing what their operators have become since.
+pub(crate) fn with_current_subplans(plan: &Plan) -> Result<Plan> {
+    let mut shared = Vec::new();
+    find_shared(plan, &mut shared);
+    if shared.is_empty() { Ok(Arc::clone(plan)) } else { renew(plan, &shared) }
+}
+
+/// Operators that may share their rows.
+struct Subplan {
+    plan: Plan,
+    readers: usize,
+    placed: bool,
+}
+
+/// Collects subplans that are worth sharing, each with the number of places where it stands.
+fn collect(plan: &Plan, subplans: &mut Vec<Subplan>) {
+    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
+        return;
+    }
+    if is_worth_sharing(plan) {
+        if let Some(known) = subplans.iter_mut().find(|known| same_rows(&known.plan, plan)) {
+            known.readers += 1;
+            return;
+        }
+        subplans.push(Subplan { plan: Arc::clone(plan), readers: 1, placed: false });
+    }
+    plan.children().into_iter().for_each(|child| collect(child, subplans));
+}
+
+/// Whether more is done for the rows than to read them.
+fn is_worth_sharing(plan: &Plan) -> bool {
+    let works = |plan: &Plan| {
+        plan.is::<DeviceAggregateExec>()
+            || plan.is::<DeviceJoinExec>()
+            || plan.is::<DeviceSortExec>()
+            || plan.is::<DeviceWindowExec>()
+    };
+    fn any(plan: &Plan, works: &dyn Fn(&Plan) -> bool) -> bool {
+        is_device(plan)
+            && !plan.is::<DeviceUploadExec>()
+            && (works(plan) || plan.children().into_iter().any(|child| any(child, works)))
+    }
+    plan.output_partitioning().partition_count() == 1 && any(plan, &works)
+}
+
+fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
+    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
+        return Ok(Arc::clone(plan));
+    }
+    let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
+        return of_children(plan, &mut |child| share(child, subplans));
+    };
+    let (number, readers) = (index + 1, subplans[index].readers);
+    if std::mem::replace(&mut subplans[index].placed, true) {
+        return Ok(Arc::new(DeviceReuseExec::new(Arc::clone(plan), number, readers)));
+    }
+    let input = of_children(plan, &mut |child| share(child, subplans))?;
+    Ok(Arc::new(DeviceSharedExec::new(input, number, readers)))
+}
+
+fn find_shared(plan: &Plan, shared: &mut Vec<(usize, Plan)>) {
+    if let Some(node) = plan.downcast_ref::<DeviceSharedExec>() {
+        shared.push((node.number(), Arc::clone(node.input())));
+    }
+    if is_device(plan) && !plan.is::<DeviceUploadExec>() {
+        plan.children().into_iter().for_each(|child| find_shared(child, shared));
+    }
+}
+
+fn renew(plan: &Plan, shared: &[(usize, Plan)]) -> Result<Plan> {
+    if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
+        let current = shared.iter().find(|(number, _)| *number == reuse.number());
+        return Ok(match current {
+            Some((number, input)) => Arc::new(DeviceReuseExec::new(renew(input, shared)?, *number, reuse.readers())),
+            None => Arc::clone(plan),
+        });
+    }
+    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
+        return Ok(Arc::clone(plan));
+    }
+    of_children(plan, &mut |child| renew(child, shared))
+}
+
+fn of_children(plan: &Plan, f: &mut dyn FnMut(&Plan) -> Result<Plan>) -> Result<Plan> {
+    let children = plan.children().into_iter().map(f).collect::<Result<Vec<_>>>()?;
+    if plan.children().into_iter().zip(&children).all(|(old, new)| Arc::ptr_eq(old, new)) {
+        return Ok(Arc::clone(plan));
+    }
+    Arc::clone(plan).replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+}
+
+/// Whether two subplans surely give the same rows.
+fn same_rows(a: &Plan, b: &Plan) -> bool {
+    Arc::ptr_eq(a, b)
+        || a.name() == b.name()
+            && a.schema() == b.schema()
+            && same_operator(a, b)
+            && (a.is::<DeviceUploadExec>() || a.children().len() == b.children().len())
+            && (a.is::<DeviceUploadExec>() || a.children().into_iter().zip(b.children()).all(|(a, b)| same_rows(a, b)))
+}
+
+/// Whether two operators do the same to their inputs.
+fn same_operator(a: &Plan, b: &Plan) -> bool {
+    macro_rules! compare {
+        ($($node:ident => |$a:ident, $b:ident| $same:expr),* $(,)?) => {
+            $(if let (Some($a), Some($b)) = (a.downcast_ref::<$node>(), b.downcast_ref::<$node>()) {
+                return $same;
+            })*
+        };
+    }
+    compare! {
+        DeviceScanExec => |a, b| Arc::ptr_eq(a.snapshot(), b.snapshot()) && a.columns() == b.columns(),
+        DeviceUploadExec => |a, b| same_source(a.input(), b.input()),
+        DeviceFilterExec => |a, b| a.predicate() == b.predicate() && a.projection() == b.projection(),
+        DeviceProjectionExec => |a, b| a.expressions() == b.expressions(),
+        DeviceAggregateExec => |a, b| {
+            a.spec.keys == b.spec.keys
+                && a.spec.calls.len() == b.spec.calls.len()
+                && a.spec.calls.iter().zip(&b.spec.calls).all(|(a, b)| same_call(a, b))
+        },
+        DeviceSortExec => |a, b| a.keys() == b.keys() && a.fetch_rows() == b.fetch_rows(),
+        DeviceLimitExec => |a, b| (a.skip(), a.fetch_rows()) == (b.skip(), b.fetch_rows()),
+        DeviceExpandExec => |a, b| a.sets() == b.sets(),
+        DeviceUnionExec => |_a, _b| true,
+        // They compare as they print: expressions and frames in full.
+        DeviceWindowExec => |a, b| format!("{:?}", a.functions()) == format!("{:?}", b.functions()),
+        DeviceJoinExec => |a, b| {
+            let (a, b) = (&a.spec, &b.spec);
+            (a.join_type, a.null_equals_null, a.null_aware) == (b.join_type, b.null_equals_null, b.null_aware)
+                && a.on == b.on
+                && a.projection == b.projection
+                && same_condition(a.filter.as_ref(), b.filter.as_ref())
+        },
+    }
+    false
+}
+
+fn same_call(a: &AggregateCall, b: &AggregateCall) -> bool {
+    let of = |call: &AggregateCall| {
+        let function = &call.function;
+        (function.fun().clone(), function.is_distinct(), function.ignore_nulls(), function.field(), call.chosen)
+    };
+    of(a) == of(b) && a.arguments == b.arguments && a.filter == b.filter
+}
+
+fn same_condition(a: Option<&JoinFilter>, b: Option<&JoinFilter>) -> bool {
+    match (a, b) {
+        (None, None) => true,
+        (Some(a), Some(b)) => a.expression() == b.expression() && a.column_indices() == b.column_indices(),
+        _ => false,
+    }
+}
+
+/// Whether two scans of the host read the same: rows in memory, or files.
+fn same_source(a: &Plan, b: &Plan) -> bool {
+    if Arc::ptr_eq(a, b) {
+        return true;
+    }
+    let (Some(a_scan), Some(b_scan)) = (a.downcast_ref::<DataSourceExec>(), b.downcast_ref::<DataSourceExec>()) else {
+        return false;
+    };
+    let (a_source, b_source) = (a_scan.data_source(), b_scan.data_source());
+    if let (Some(a), Some(b)) = (a_source.downcast_ref::<MemorySourceConfig>(), b_source.downcast_ref::<MemorySourceConfig>()) {
+        let batches = |source: &MemorySourceConfig| source.partitions().iter().flatten().cloned().collect::<Vec<_>>();
+        let (a_batches, b_batches) = (batches(a), batches(b));
+        return a.projection() == b.projection()
+            && a_source.fetch() == b_source.fetch()
+            && a.partitions().len() == b.partitions().len()
+            && a_batches.len() == b_batches.len()
+            && a_batches.iter().zip(&b_batches).all(|(a, b)| {
+                a.num_rows() == b.num_rows()
+                    && a.num_columns() == b.num_columns()
+                    && a.columns().iter().zip(b.columns()).all(|(a, b)| Arc::ptr_eq(a, b))
+            });
+    }
+    let (Some(a_files), Some(b_files)) = (a_source.downcast_ref::<FileScanConfig>(), b_source.downcast_ref::<FileScanConfig>())
+    else {
+        return false;
+    };
+    let text = |plan: &Plan| DisplayableExecutionPlan::new(plan.as_ref()).set_show_schema(true).indent(true).to_string();
+    let text = (text(a), text(b));
+    // What a filter learns while the query runs is another's.
+    text.0 == text.1
+        && !text.0.contains("DynamicFilter")
+        && a_files.object_store_url == b_files.object_store_url
+        && a_files.file_groups.len() == b_files.file_groups.len()
+        && a_files.file_groups.iter().zip(&b_files.file_groups).all(|(a, b)| {
+            let files = |group: &datafusion::datasource::physical_plan::FileGroup| {
+                group.iter().map(|file| (file.object_meta.clone(), file.range.clone())).collect::<Vec<_>>()
+            };
+            files(a) == files(b)
+        })
+}
