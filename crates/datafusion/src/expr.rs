@@ -11,7 +11,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
-    NegativeExpr, NotExpr, TryCastExpr,
+    Literal as Constant, NegativeExpr, NotExpr, TryCastExpr,
 };
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_type};
@@ -50,7 +50,7 @@ fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
     if let Some(column) = expr.downcast_ref::<Column>() {
         return Ok(Expr::Column(column.index()));
     }
-    if let Some(literal) = expr.downcast_ref::<datafusion::physical_expr::expressions::Literal>() {
+    if let Some(literal) = expr.downcast_ref::<Constant>() {
         return Ok(Expr::Literal(scalar(literal.value())?));
     }
     if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
@@ -254,6 +254,11 @@ fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema
     Ok(Expr::Case { branches, otherwise, data_type })
 }
 
+/// Whether an expression is a column or a constant.
+fn is_plain(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    expr.is::<Column>() || expr.is::<Constant>()
+}
+
 fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
     let arguments = function.args();
     if !functions::is_own(function.fun()) {
@@ -270,6 +275,15 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
         ("coalesce", [_, ..]) => {
             let operands = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
             Ok(Expr::Coalesce(operands))
+        }
+        // A type is known before any row; that its argument fails is not.
+        ("arrow_typeof", [argument]) => {
+            let argument_fails = || Ok::<_, Reason>(kernels::support::can_fail(&translate(argument, schema)?, schema));
+            if !is_plain(argument) && argument_fails()? {
+                return Err("arrow_typeof of what may fail has no device form".to_string());
+            }
+            let name = type_of(argument, schema)?.to_string();
+            Ok(Expr::Literal(scalar(&ScalarValue::Utf8(Some(name)))?))
         }
         (name, _) => {
             let types = arguments.iter().map(|argument| type_of(argument, schema)).collect::<Result<Vec<_>, _>>()?;
