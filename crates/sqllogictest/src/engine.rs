@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The database that sqllogictest talks to: a DataFusion session, plain or with a device.
 
+use std::future::{Ready, ready};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use datafusion::common::Result;
+use datafusion::catalog::MemorySchemaProvider;
+use datafusion::common::{Result, plan_datafusion_err};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::common::collect;
@@ -16,7 +18,7 @@ use datafusion_sqllogictest::{
     DFColumnType, DFOutput, DFSqlLogicTestError, TestContext, convert_batches, convert_schema_to_types, is_spark_path,
 };
 use devicefusion::{DeviceOptions, DeviceRuntime, SessionStateBuilderExt, placement};
-use sqllogictest::{AsyncDB, DBOutput};
+use sqllogictest::{AsyncDB, DBOutput, MakeConnection};
 
 use crate::tally::SharedTally;
 
@@ -161,6 +163,15 @@ impl AsyncDB for Engine {
     }
 }
 
+impl MakeConnection for Engine {
+    type Conn = Engine;
+    type MakeFuture = Ready<Result<Engine, DFSqlLogicTestError>>;
+
+    fn make(&mut self) -> Self::MakeFuture {
+        ready(Ok(self.clone()))
+    }
+}
+
 /// Whether a plan computes rows, as opposed to one that defines, sets, describes or explains.
 fn is_query(plan: &LogicalPlan) -> bool {
     !matches!(
@@ -173,13 +184,21 @@ fn is_query(plan: &LogicalPlan) -> bool {
     )
 }
 
-/// The session `plain` with a device and a schema for resident tables.
+/// The session `plain` with a device and a schema for resident tables, which is an ordinary one where the selector is 'none'.
 fn with_device(plain: &SessionContext, setup: &Setup, runtime: &Arc<DeviceRuntime>) -> Result<SessionContext> {
     let state = plain.state();
     let mut builder = SessionStateBuilder::new_from_existing(state.clone());
     builder.config().get_or_insert_default().options_mut().extensions.insert(setup.device.clone());
     let context = SessionContext::new_with_state(builder.with_device_runtime(Arc::clone(runtime)).build());
-    devicefusion::register_schema(&context)?;
+    match setup.device.selector {
+        Some(_) => devicefusion::register_schema(&context)?,
+        // Files that make resident tables run without a device too, as plain DataFusion does.
+        None => {
+            let catalog = &state.config().options().catalog.default_catalog;
+            let catalog = context.catalog(catalog).ok_or_else(|| plan_datafusion_err!("there is no catalog {catalog}"))?;
+            catalog.register_schema("device", Arc::new(MemorySchemaProvider::new()))?;
+        }
+    }
     // The rebuilt state finds its catalog made; the setting is to say what it said.
     let catalog = state.config().options().catalog.create_default_catalog_and_schema;
     context.state_ref().write().config_mut().options_mut().catalog.create_default_catalog_and_schema = catalog;

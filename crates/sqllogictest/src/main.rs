@@ -45,6 +45,10 @@ struct Args {
     #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
 
+    /// Write into the files what their queries answer, instead of checking it
+    #[arg(long, conflicts_with = "suite")]
+    complete: bool,
+
     /// Run a published suite with and without the plugin, and compare record by record
     #[arg(long, value_enum, value_name = "SUITE", conflicts_with = "strict")]
     suite: Option<Suite>,
@@ -127,7 +131,10 @@ async fn run(args: Args) -> Result<bool> {
             if files.is_empty() {
                 return exec_err!("there is no file that ends in .slt in {}", args.paths.join(", "));
             }
-            run::run_all(files, setup, args.jobs).await
+            match args.complete {
+                true => run::complete_all(files, &setup).await,
+                false => run::run_all(files, setup, args.jobs).await,
+            }
         }
     }
 }

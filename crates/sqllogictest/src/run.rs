@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::error::DataFusionError;
 use datafusion_sqllogictest::{DFColumnType, df_value_validator, setup_scratch_dir, value_normalizer};
 use futures::StreamExt;
@@ -57,15 +57,7 @@ pub async fn run_file(file: &SltFile, side: Side, setup: &Setup, tally: &SharedT
         setup_scratch_dir(&file.name)?;
     }
 
-    let mut runner = Runner::new(|| {
-        let engine = engine.clone();
-        async move { Ok(engine) }
-    });
-    runner.add_label("Datafusion");
-    runner.with_column_validator(strict_column_validator);
-    runner.with_normalizer(value_normalizer);
-    runner.with_validator(df_value_validator);
-
+    let mut runner = runner(&engine);
     let mut results = Vec::new();
     for record in records {
         let (line, text) = match &record {
@@ -87,6 +79,34 @@ pub async fn run_file(file: &SltFile, side: Side, setup: &Setup, tally: &SharedT
     }
     runner.shutdown_async().await;
     Ok(Some(FileResult { records: results, launches: engine.launches() }))
+}
+
+/// Reads and compares as DataFusion's own runner does.
+fn runner(engine: &Engine) -> Runner<Engine, Engine> {
+    let mut runner = Runner::new(engine.clone());
+    runner.add_label("Datafusion");
+    runner.with_column_validator(strict_column_validator);
+    runner.with_normalizer(value_normalizer);
+    runner.with_validator(df_value_validator);
+    runner
+}
+
+/// Writes what the queries of files answer into the files, one after the other, and the files that they include.
+///
+/// # Errors
+/// If a file cannot be read or written, or a session cannot be set up.
+pub async fn complete_all(files: Vec<SltFile>, setup: &Setup) -> Result<bool> {
+    for file in files {
+        let Some(engine) = Engine::open(&file.name, Side::Device, setup, &SharedTally::default()).await? else {
+            continue;
+        };
+        let mut runner = runner(&engine);
+        let written =
+            runner.update_test_file(&file.path, " ", df_value_validator, value_normalizer, strict_column_validator).await;
+        written.map_err(|error| exec_datafusion_err!("{}: {error}", file.path.display()))?;
+        runner.shutdown_async().await;
+    }
+    Ok(true)
 }
 
 /// DataFusion's files write below `test_files/scratch/NAME` of the current folder.

@@ -3,7 +3,7 @@
 //! plain DataFusion.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use device::DeviceConfig;
@@ -14,20 +14,43 @@ fn config() -> DeviceConfig {
 
 /// Runs the runner in the workspace, whose files name their data from there.
 #[track_caller]
-fn run(arguments: &[&str]) {
+fn run(device: &str, arguments: &[&str]) {
     let status = Command::new(env!("CARGO_BIN_EXE_devicefusion-sqllogictest"))
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .args(["--device", &config().selector.to_string()])
+        .current_dir(workspace())
+        .args(["--device", device])
         .args(arguments)
         .status();
     assert!(status.is_ok_and(|status| status.success()), "{}", arguments.join(" "));
 }
 
-/// In the device's own profile and then in that of GPUs: never side by side, for the files write to one folder.
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Without a device, for the answers are plain DataFusion's, but for `plans`; then in the device's own profile and in that of GPUs.
+/// Never side by side: the files write to one folder.
 #[test]
-fn sql_tests_pass_on_the_device() {
-    run(&["--strict", "sql-tests"]);
-    run(&["--strict", "--set", "device.profile=gpu", "sql-tests"]);
+fn sql_tests_pass_plain_and_on_the_device() {
+    let entries = std::fs::read_dir(workspace().join("sql-tests")).unwrap();
+    let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "slt"));
+    let files: Vec<String> = files.map(|path| path.to_str().unwrap().to_string()).collect();
+    run("none", &files.iter().map(String::as_str).collect::<Vec<_>>());
+
+    let device = config().selector.to_string();
+    run(&device, &["--strict", "sql-tests"]);
+    run(&device, &["--strict", "--set", "device.profile=gpu", "sql-tests"]);
+}
+
+#[test]
+fn complete_writes_answers_into_files_and_what_they_include() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, part) = (folder.path().join("whole.slt"), folder.path().join("part.slt.part"));
+    std::fs::write(&file, "# Two queries.\n\ninclude ./part.slt.part\n\nquery I\nSELECT 'two'\n----\n").unwrap();
+    std::fs::write(&part, "query I\nSELECT 1 + 1\n----\n3\n").unwrap();
+    run("none", &["--complete", file.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(&part).unwrap(), "query I\nSELECT 1 + 1\n----\n2\n");
+    let completed = "# Two queries.\n\ninclude ./part.slt.part\n\nquery T\nSELECT 'two'\n----\ntwo\n";
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), completed);
 }
 
 /// One query of each kind, and one that fails.
@@ -100,5 +123,8 @@ fn run_closes_with_counts_and_reasons_by_frequency() {
 #[ignore = "takes some ten minutes; .ci/run runs it by itself"]
 fn suite_of_datafusion_passes_as_plain() {
     let fast = "device.compile_options=-cl-opt-disable";
-    run(&["--suite", "datafusion", "--set", fast, "--exceptions", "sql-tests/datafusion-exceptions.txt"]);
+    run(
+        &config().selector.to_string(),
+        &["--suite", "datafusion", "--set", fast, "--exceptions", "sql-tests/datafusion-exceptions.txt"],
+    );
 }
