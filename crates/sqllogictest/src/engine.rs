@@ -21,6 +21,7 @@ use devicefusion::{DeviceOptions, DeviceRuntime, SessionStateBuilderExt, placeme
 use sqllogictest::{AsyncDB, DBOutput, MakeConnection};
 
 use crate::tally::SharedTally;
+use crate::tpch::Tpch;
 
 /// How the sessions are set up.
 #[derive(Debug, Clone)]
@@ -92,6 +93,7 @@ impl Engine {
             return Ok(None);
         };
         let plain = test_context.session_ctx();
+        plain.register_udtf(Tpch::NAME, Arc::new(Tpch));
         for (key, value) in setup.settings.iter() {
             plain.state_ref().write().config_mut().options_mut().set(key, value)?;
         }

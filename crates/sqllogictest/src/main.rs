@@ -11,6 +11,7 @@ mod files;
 mod run;
 mod suite;
 mod tally;
+mod tpch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

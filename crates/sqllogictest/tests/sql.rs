@@ -41,6 +41,24 @@ fn sql_tests_pass_plain_and_on_the_device() {
     run(&device, &["--strict", "--set", "device.profile=gpu", "sql-tests"]);
 }
 
+/// Answers and plans in `sql-tests/` are of the queries that are timed.
+#[test]
+fn tpch_has_the_texts_of_the_benchmarks() {
+    let read = |path: String| std::fs::read_to_string(workspace().join(path)).unwrap();
+    for number in 1..=22 {
+        let timed = read(format!("benches/queries/q{number}.sql"));
+        let mut timed = timed.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+        if number == 11 {
+            // A share that depends on the scale factor.
+            timed = timed.replace("0.0001", "0.001");
+        }
+        for (folder, explain) in [("tpch", ""), ("plans/tpch", "EXPLAIN ")] {
+            let records = read(format!("sql-tests/{folder}/q{number}.slt.part"));
+            assert!(records.contains(&format!("\n{explain}{timed}\n----\n")), "Q{number} in {folder}");
+        }
+    }
+}
+
 #[test]
 fn complete_writes_answers_into_files_and_what_they_include() {
     let folder = tempfile::tempdir().unwrap();
