@@ -15,4 +15,3 @@ mod harness;
 mod observe;
 mod reuse;
 mod streams;
-mod tpch;
