@@ -76,7 +76,7 @@ fn compare(left: Expr, op: CompareOp, right: Expr) -> Expr {
 
 fn sum(argument: Expr, data_type: DataType) -> (Aggregate, Field) {
     let field = Field::new("sum", data_type.clone(), true);
-    (Aggregate { function: AggregateFunction::Sum, argument: Some(argument), filter: None, distinct: false, data_type }, field)
+    (Aggregate { function: AggregateFunction::Sum, arguments: vec![argument], filter: None, distinct: false, data_type }, field)
 }
 
 fn price() -> DataType {

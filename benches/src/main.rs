@@ -2,8 +2,8 @@
 //! `devicefusion-bench`: times SQL on devices beside plain DataFusion, in the same process and on the
 //! same data, and checks that the answers agree.
 //!
-//! Everything goes through SQL and the public interface of `devicefusion`; kernels alone are timed by
-//! `cargo bench`.
+//! Everything goes through SQL and the public interface of `devicefusion`, but for `sinks`, which times joins and sorts
+//! alone. Other kernels alone are timed by `cargo bench`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -18,6 +18,8 @@ mod engine;
 mod measure;
 mod micro;
 mod report;
+mod sectors;
+mod sinks;
 mod tpch;
 
 use std::process::ExitCode;
@@ -39,6 +41,8 @@ enum Command {
     Tpch(tpch::Arguments),
     /// Grouped sum with many groups, and filters at three selectivities, on resident data.
     Micro(micro::Arguments),
+    /// Joins and sorts without SQL, in percent of what the device's memory does.
+    Sinks(sinks::Arguments),
     /// What new kernels cost in a warm process with the drivers' caches off.
     Cold(tpch::Common),
     /// Two engines, one of which reads what the other pushes, beside each of them alone.
@@ -73,6 +77,7 @@ async fn run(command: Command) -> Result<bool> {
     match command {
         Command::Tpch(arguments) => tpch::run(arguments).await,
         Command::Micro(arguments) => micro::run(arguments).await,
+        Command::Sinks(arguments) => sinks::run(arguments).await,
         Command::Cold(arguments) => cold::run(arguments).await,
         Command::Chain(arguments) => chain::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
@@ -152,6 +157,17 @@ mod tests {
 
         works(&[&["micro", "--rows", "20000", "--groups", "100"][..], &compared].concat()).await;
         has(&report(json.as_ref()), "suite rows groups runs surroundings devices results");
+
+        works(&["sinks", "--rows", "20000", "--devices", &device, "--runs", "1", "--json", &json]).await;
+        let sinks = report(json.as_ref());
+        has(&sinks["devices"][0], "copy_bytes_per_second sector_bytes random_sectors_per_second");
+        for result in sinks["joins"].as_array().unwrap() {
+            has(result, "device build_rows probe_rows rows_per_key hit_percent dense pairs build_seconds probe_seconds");
+            has(result, "build_percent_of_random_sectors probe_percent_of_random_sectors");
+        }
+        for result in sinks["sorts"].as_array().unwrap() {
+            has(result, "device sort rows bytes seconds percent_of_copies");
+        }
 
         works(&[&["cold"][..], &compared].concat()).await;
         let cold = report(json.as_ref());

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tables of keys of 8 bytes, built and probed.
+//!
+//! Times are held against the device's random reads. Counted is what no hash table can do without: for each row of the build side
+//! the slot that it takes; for each row that probes the slot that it asks; and for each pair the row of the build side, of which one
+//! column is read. The rows themselves are read in order, which is not counted. A table that fits the caches can do better than 100 %.
+
+use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Int64Array};
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::internal_err;
+use datafusion::error::Result;
+use kernels::expr::Expr;
+use kernels::ops::{Join, JoinBuild, JoinChain, JoinKind};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+use super::{BATCH_ROWS, Bench, external, millions, percent};
+use crate::report::{Table, milliseconds};
+
+/// A join to time.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    build_rows: usize,
+    probe_rows: usize,
+    /// Rows of the build side that share a key.
+    rows_per_key: usize,
+    /// How many of a hundred rows that probe find their key.
+    hit_percent: usize,
+    /// Whether keys are consecutive numbers, which index an array.
+    dense: bool,
+}
+
+impl Display for Case {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let keys = match (self.rows_per_key, self.dense) {
+            (1, false) => "unique keys".to_string(),
+            (1, true) => "dense keys".to_string(),
+            (rows, _) => format!("keys of {rows} rows"),
+        };
+        write!(f, "{keys}, {} rows, {} % hits", self.build_rows, self.hit_percent)
+    }
+}
+
+/// Small, middling and large tables for so many rows that probe; dense keys; keys of several rows.
+pub fn cases(rows: usize) -> Vec<Case> {
+    let mut sizes: Vec<usize> = [1 << 16, 1 << 20, 1 << 24].map(|size: usize| size.min(rows)).to_vec();
+    sizes.dedup();
+    let case = |build_rows, hit_percent| Case { build_rows, probe_rows: rows, rows_per_key: 1, hit_percent, dense: false };
+    let mut cases: Vec<Case> = sizes.iter().flat_map(|&size| [100, 10].map(|hits| case(size, hits))).collect();
+    let middling = (1 << 20).min(rows);
+    cases.push(Case { dense: true, ..case(middling, 100) });
+    cases.push(Case { rows_per_key: 4, probe_rows: rows / 4, ..case(middling, 100) });
+    cases
+}
+
+/// What a join took.
+#[derive(Debug)]
+pub struct Timed {
+    build_seconds: f64,
+    probe_seconds: f64,
+    pairs: usize,
+    sectors_per_second: f64,
+}
+
+impl Timed {
+    fn build_share(&self, case: Case) -> f64 {
+        case.build_rows as f64 / self.build_seconds / self.sectors_per_second
+    }
+
+    fn probe_share(&self, case: Case) -> f64 {
+        (case.probe_rows + self.pairs) as f64 / self.probe_seconds / self.sectors_per_second
+    }
+
+    pub fn json(&self, device: &str, case: Case) -> Value {
+        json!({
+            "device": device,
+            "build_rows": case.build_rows,
+            "probe_rows": case.probe_rows,
+            "rows_per_key": case.rows_per_key,
+            "hit_percent": case.hit_percent,
+            "dense": case.dense,
+            "pairs": self.pairs,
+            "build_seconds": self.build_seconds,
+            "build_percent_of_random_sectors": self.build_share(case) * 100.0,
+            "probe_seconds": self.probe_seconds,
+            "probe_percent_of_random_sectors": self.probe_share(case) * 100.0,
+        })
+    }
+}
+
+/// A line for each join.
+pub fn print(results: &[(String, Case, Timed)]) {
+    let mut table = Table::new([
+        "join",
+        "device",
+        "build ms",
+        "M rows/s",
+        "of random",
+        "probing rows",
+        "probe ms",
+        "M rows/s",
+        "of random",
+        "pairs",
+    ]);
+    for (device, case, timed) in results {
+        table.push([
+            case.to_string(),
+            device.clone(),
+            milliseconds(timed.build_seconds),
+            millions(case.build_rows, timed.build_seconds),
+            percent(timed.build_share(*case)),
+            case.probe_rows.to_string(),
+            milliseconds(timed.probe_seconds),
+            millions(case.probe_rows, timed.probe_seconds),
+            percent(timed.probe_share(*case)),
+            timed.pairs.to_string(),
+        ]);
+    }
+    print!("{}", table.render());
+}
+
+/// Builds and probes.
+pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
+    let Case { build_rows, probe_rows, rows_per_key, hit_percent, dense } = case;
+    let keys = build_rows / rows_per_key;
+    let key = |number: usize| if dense { number as i64 } else { (number as i64).wrapping_mul(SPREAD) };
+    let mut random = StdRng::seed_from_u64(1);
+    let mut numbers: Vec<usize> = (0..build_rows).map(|row| row % keys).collect();
+    numbers.shuffle(&mut random);
+    let built = rows("b", numbers.into_iter().map(key))?;
+    let probing = rows(
+        "p",
+        (0..probe_rows).map(|_| {
+            let found = random.random_range(0..keys);
+            key(if random.random_range(0..100) < hit_percent { found } else { keys + found })
+        }),
+    )?;
+    let (input, probing) = bench.upload(probing)?;
+    let (build_input, built) = bench.upload(built)?;
+    let join = Join {
+        kind: JoinKind::Inner,
+        keys: vec![(Expr::Column(0), Expr::Column(0))],
+        null_equals_null: false,
+        null_aware: false,
+        residual: None,
+        schema: build_input.schema,
+        types: build_input.types,
+        tallied: false,
+    };
+    let outputs = vec![
+        (Expr::Column(1), Field::new("p", DataType::Int64, false)),
+        (Expr::Column(3), Field::new("b", DataType::Int64, false)),
+    ];
+
+    let queue = &bench.queue;
+    let builder = JoinBuild::try_new(&input.types, &[], &join, bench.options.clone()).map_err(external)?;
+    let (build_seconds, table) = bench.time(async || builder.build(queue, Some(built.clone())).await).await.map_err(external)?;
+    let tables = [Arc::new(table)];
+    let chain = JoinChain::try_new(input, &[join], Some(&tables), outputs, bench.options.clone()).map_err(external)?;
+    let probe = async || {
+        let (mut state, mut pairs) = (chain.start(), 0);
+        for batch in probing.pieces(BATCH_ROWS) {
+            chain.push(&mut state, &batch);
+            while let Some(joined) = chain.next(queue, &mut state).await? {
+                pairs += joined.num_rows();
+            }
+        }
+        kernels::Result::Ok(pairs)
+    };
+    let (probe_seconds, pairs) = bench.time(probe).await.map_err(external)?;
+    // Every row finds its key where all do.
+    if hit_percent == 100 && pairs != probe_rows * rows_per_key {
+        return internal_err!("a join of {case} gave {pairs} pairs");
+    }
+    Ok(Timed { build_seconds, probe_seconds, pairs, sectors_per_second: bench.sectors_per_second })
+}
+
+/// Odd, so that keys stay distinct, and large, so that they fill 64 bits.
+const SPREAD: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
+
+/// Keys, and the numbers of their rows.
+fn rows(name: &str, keys: impl Iterator<Item = i64>) -> Result<RecordBatch> {
+    let keys = Int64Array::from_iter_values(keys);
+    let numbers = Int64Array::from_iter_values(0..keys.values().len() as i64);
+    Ok(RecordBatch::try_from_iter([("key", Arc::new(keys) as ArrayRef), (name, Arc::new(numbers))])?)
+}
