@@ -40,7 +40,9 @@ impl TableFunctionImpl for Tpch {
 
 /// The table, generated once for all sessions. The first to ask generates while the others wait.
 fn table_at(name: &str, scale: f64) -> Result<Arc<dyn TableProvider>> {
-    static TABLES: LazyLock<Mutex<HashMap<(String, u64), Arc<MemTable>>>> = LazyLock::new(Mutex::default);
+    /// By name and scale factor, whose bits can be compared.
+    type Tables = HashMap<(String, u64), Arc<MemTable>>;
+    static TABLES: LazyLock<Mutex<Tables>> = LazyLock::new(Mutex::default);
     let mut tables = TABLES.lock();
     let key = (name.to_string(), scale.to_bits());
     if let Some(table) = tables.get(&key) {
