@@ -97,7 +97,7 @@ fn function(name: &str) -> Option<AggregateFunction> {
         "regr_sxx" => AggregateFunction::RegrSxx,
         "regr_syy" => AggregateFunction::RegrSyy,
         "regr_sxy" => AggregateFunction::RegrSxy,
-        "any_value" | "first_value" | "last_value" | "nth_value" => AggregateFunction::AnyValue,
+        "any_value" | "first_value" | "last_value" | "nth_value" | "string_agg" => AggregateFunction::AnyValue,
         "median" => AggregateFunction::Median,
         "percentile_cont" => AggregateFunction::PercentileCont,
         _ => return None,

@@ -18,6 +18,7 @@ use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_
 use kernels::function::Function;
 
 use crate::functions;
+use crate::text_of_rows::TextOfRows;
 
 /// Why something has no device form, in a user's words.
 pub(crate) type Reason = String;
@@ -261,6 +262,10 @@ fn is_plain(expr: &Arc<dyn PhysicalExpr>) -> bool {
 
 fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
     let arguments = function.args();
+    if TextOfRows::is(function.fun()) {
+        let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
+        return Ok(Expr::Call { function: Function::TextOfRows, arguments, data_type: function.return_type().clone() });
+    }
     if !functions::is_own(function.fun()) {
         return Err(format!("the function {} has no device form", function.fun().name()));
     }

@@ -28,6 +28,7 @@ mod run;
 mod runtime;
 mod session;
 mod table;
+mod text_of_rows;
 mod texts;
 
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};

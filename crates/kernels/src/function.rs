@@ -114,6 +114,9 @@ pub enum Function {
     Greatest,
     /// `least(value, …)`, NULLs left out.
     Least,
+    /// `text_of_rows(column, rows)`: the texts of so many rows from the current one on, as one. The rows are there, of a
+    /// `LargeUtf8` column that a kernel wrote.
+    TextOfRows,
 }
 
 impl Function {
@@ -170,6 +173,7 @@ impl Function {
             Function::Nanvl => "nanvl",
             Function::Greatest => "greatest",
             Function::Least => "least",
+            Function::TextOfRows => "text_of_rows",
         }
     }
 }

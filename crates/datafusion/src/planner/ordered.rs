@@ -1,30 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Aggregates that ask for rows at some places of an order: `first_value`, `last_value`, `nth_value`, `median`,
-//! `percentile_cont`.
+//! `percentile_cont`, `string_agg`.
 //!
 //! Window functions number the rows of each group in that order and count them. What is left is an aggregation of the rows at
 //! the right places, which a filter picks.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{Operator, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, IsNotNullExpr, Literal, lit};
-use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, CastExpr, Column, IsNotNullExpr, Literal, lit};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
 
 use crate::aggregate::{AggregateCall, is_ordered};
+use crate::text_of_rows::TextOfRows;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
 /// Whether an aggregation has aggregates of rows at some places of an order.
 pub(crate) fn has_ordered(raw: &AggregateExec) -> bool {
     raw.aggr_expr().iter().any(|function| is_ordered(function))
+}
+
+/// Whether the order of the input decides nothing, since each of them asks for one.
+pub(crate) fn all_name_their_order(raw: &AggregateExec) -> bool {
+    let named = |function: &Arc<AggregateFunctionExpr>| {
+        !is_ordered(function) || !function.order_bys().is_empty() || is_of_values(function.fun().name())
+    };
+    raw.aggr_expr().iter().all(named)
+}
+
+/// Whether a function asks for places in the order of its argument.
+fn is_of_values(name: &str) -> bool {
+    matches!(name, "median" | "percentile_cont")
 }
 
 /// The calls of an aggregation of raw rows, and the plan that numbers rows for them above `input`; `place` turns each of its
@@ -139,19 +154,34 @@ impl Numbered<'_> {
             return internal_err!("{} without an argument", function.name());
         };
         let name = function.fun().name();
-        let of_values = matches!(name, "median" | "percentile_cont");
+        let of_values = is_of_values(name);
+        let joins = name == "string_agg";
         let mut condition = filter;
-        if of_values || function.ignore_nulls() || name == "any_value" {
+        if of_values || joins || function.ignore_nulls() || name == "any_value" {
             condition = both(condition, Arc::new(IsNotNullExpr::new(Arc::clone(&value))));
         }
-        if of_values && function.is_distinct() {
+        if (of_values || joins) && function.is_distinct() {
             let each = self.places(condition.clone(), vec![], Some(&value))?;
             condition = both(condition, binary(each.place, Operator::Eq, lit(1i64)));
         }
         let order = if of_values { vec![PhysicalSortExpr::new_default(Arc::clone(&value)).asc()] } else { order };
         let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
+        if joins {
+            // The rows must come in this order now.
+            let last = self.known.pop().filter(|last| last.condition == condition && last.order == order);
+            self.known = last.into_iter().collect();
+        }
         let Places { condition, place, rows, .. } = self.places(condition, order, None)?;
         let chosen = match name {
+            "string_agg" => {
+                let delimiter = arguments.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
+                let Some(delimiter) = delimiter.map(Literal::value) else {
+                    return plan_err!("string_agg with a delimiter that is not constant");
+                };
+                let delimiter = delimiter.try_as_str().flatten().unwrap_or_default().to_string();
+                arguments[0] = self.joined(value, delimiter, &place, &rows)?;
+                binary(place, Operator::Eq, lit(1i64))
+            }
             "first_value" | "any_value" => binary(place, Operator::Eq, lit(1i64)),
             "last_value" => binary(place, Operator::Eq, rows),
             "nth_value" => match integer(arguments.get(1)) {
@@ -191,6 +221,33 @@ impl Numbered<'_> {
         }
         let filter = both(condition, chosen);
         Ok(AggregateCall { function: Arc::clone(function), arguments, filter, chosen: true })
+    }
+
+    /// A column with the texts of a group's rows, from the first place to the last, in the row of the first one.
+    fn joined(&mut self, value: Expr, delimiter: String, place: &Expr, rows: &Expr) -> Result<Expr> {
+        let text = |text: String| lit(ScalarValue::LargeUtf8(Some(text)));
+        let first = binary(Arc::clone(place), Operator::Eq, lit(1i64));
+        let before = vec![(Arc::clone(&first), text(String::new()))];
+        let before: Expr = Arc::new(CaseExpr::try_new(None, before, Some(text(delimiter)))?);
+        let field = Arc::new(Field::new("concat", DataType::LargeUtf8, false));
+        let (concat, options) = (datafusion::functions::string::concat(), Arc::new(ConfigOptions::default()));
+        let part: Expr = Arc::new(ScalarFunctionExpr::new("concat", concat, vec![before, value], field, options));
+        // The first projection writes the parts one after another, the second one takes those of all rows as one.
+        let at = self.plan.schema().fields().len();
+        let parts = self.with_column(part, at)?;
+        let rows: Expr = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
+        self.with_column(TextOfRows::call(parts, rows), at)
+    }
+
+    /// The plan with an expression as its column `at`, where one is already or behind the others.
+    fn with_column(&mut self, expr: Expr, at: usize) -> Result<Expr> {
+        let name = format!("text_{at}");
+        let schema = self.plan.schema();
+        let own = schema.fields().iter().take(at).enumerate();
+        let mut outputs: Vec<_> = own.map(|(index, field)| (column(field.name(), index), field.name().clone())).collect();
+        outputs.push((expr, name.clone()));
+        self.plan = (self.place)(Arc::new(ProjectionExec::try_new(outputs, Arc::clone(&self.plan))?))?;
+        Ok(column(&name, at))
     }
 
     /// Numbers of the rows that `condition` holds for, in an order; `of`: of each value's rows alone.

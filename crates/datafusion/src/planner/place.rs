@@ -38,7 +38,7 @@ use crate::exec::{
 use crate::options::DeviceOptions;
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::joins::{is_join, join_form};
-use crate::planner::ordered::{has_ordered, ordered_calls};
+use crate::planner::ordered::{all_name_their_order, has_ordered, ordered_calls};
 use crate::planner::placement::origin;
 use crate::planner::sharing::{with_current_subplans, with_shared_subplans};
 use crate::planner::support::{
@@ -111,7 +111,8 @@ impl<'a> Placer<'a> {
                         grouping_sets(raw, sets, plan.schema(), unsorted(input))?
                     }
                     // Their rows come in the order of the input where no other is asked for.
-                    _ if has_ordered(raw) => ordered(raw, plan.schema(), input)?,
+                    _ if !all_name_their_order(raw) => ordered(raw, plan.schema(), input)?,
+                    _ if has_ordered(raw) => ordered(raw, plan.schema(), unsorted(input))?,
                     _ => DeviceAggregateExec::new(DeviceAggregateExec::spec_of(raw, plan.schema()), unsorted(input)),
                 };
                 if let Some(placed) = in_order_of(plan, Arc::new(aggregate))? {

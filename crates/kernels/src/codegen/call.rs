@@ -23,6 +23,10 @@ impl RowWriter<'_> {
                 false => self.rounded(function, &value, places.first(), data_type),
             };
         }
+        if let (Function::TextOfRows, [Expr::Column(column), rows]) = (function, arguments) {
+            let rows = self.eval(rows)?;
+            return self.text_of_rows(*column, &rows);
+        }
         let concatenates = matches!(function, Function::Concat { .. });
         let eval = |argument| if concatenates { self.result(argument) } else { self.eval(argument) };
         let values = arguments.iter().map(eval).collect::<Result<Vec<_>>>()?;

@@ -92,6 +92,23 @@ impl RowWriter<'_> {
         Ok(Value { ctype: CType::I128, code, bounds: None, ..text })
     }
 
+    /// The texts of so many rows of a column from the current one on, which lie one after another.
+    pub(super) fn text_of_rows(&mut self, column: usize, rows: &Value) -> Result<Value> {
+        let plain = self.types.get(column).filter(|ty| ty.layout == Layout::Offsets64 && self.place(column).is_none());
+        let Some(data_type) = plain.map(|ty| ty.data_type.clone()).filter(|_| rows.ctype.is_integer()) else {
+            return unsupported("text of several rows of such a column has no device form".to_string());
+        };
+        self.params.need_type(CType::Str);
+        let first = self.params.add(Param::Offset { column }, "u64");
+        let offsets = self.params.add(Param::Data { column, buffer: 0 }, "const G i64 *RESTRICT");
+        let heap = self.params.add(Param::Data { column, buffer: 1 }, "const G u8 *RESTRICT");
+        let place = self.local(CType::U64, &format!("{} + {first}", self.row_of(column)));
+        let bytes = self.local(CType::I64, &format!("{offsets}[{place} + (u64){}] - {offsets}[{place}]", rows.code));
+        self.fail_where(&[&format!("({bytes} >> 32)")], &None);
+        let code = self.local(CType::Str, &format!("str_make({heap} + {offsets}[{place}], (u32){bytes})"));
+        Ok(Value { data_type, ctype: CType::Str, code, valid: None, bounds: None })
+    }
+
     fn dictionary(
         &mut self,
         column: usize,
