@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One case: a table, a query and settings; how it is run on both sides, and how it is shrunk.
+//! One case: tables, a query and settings; how it is run on both sides, and how it is shrunk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,9 @@ use datafusion::datasource::MemTable;
 use datafusion::prelude::SessionContext;
 use devicefusion::{DeviceTable, PlacementKind};
 
-use super::compare::{Allowance, difference};
-use super::data::Rows;
+use super::compare::difference;
+use super::data::Table;
 use super::query::Query;
-use super::types::Column;
 use crate::harness::{self, Answer, set};
 
 /// A pair of sessions.
@@ -24,8 +23,7 @@ pub struct Sides {
 
 #[derive(Debug, Clone)]
 pub struct Case {
-    pub columns: Vec<Column>,
-    pub rows: Rows,
+    pub tables: Vec<Table>,
     pub query: Query,
     pub settings: Settings,
 }
@@ -38,19 +36,19 @@ pub struct Settings {
     /// Rows of the device's batches.
     pub device_batch_rows: usize,
     pub partitions: usize,
-    /// The table lies on the device.
-    pub resident: bool,
+    /// What has no device form fails, instead of running on the host.
+    pub strict: bool,
 }
 
 /// What came of a case.
 #[derive(Debug)]
 pub enum Outcome {
     /// The answers are the same.
-    Same { rows: usize, batches: usize, computed: bool },
+    Same { rows: usize, batches: usize, computed: bool, launches: usize },
     /// Both sides fail.
     BothFail,
-    /// Plain DataFusion cannot plan the query.
-    Invalid,
+    /// Plain DataFusion cannot plan the query, in its words.
+    Invalid(String),
     /// Strict planning refuses the query, in its words.
     Refused(String),
     /// The answers differ, and how.
@@ -59,17 +57,17 @@ pub enum Outcome {
 
 impl Case {
     pub fn sql(&self) -> String {
-        self.query.sql(&self.columns)
+        self.query.sql(&self.tables)
     }
 
     /// Runs the case on both sides.
     pub async fn run(&self, sides: &Sides) -> Outcome {
         if let Err(error) = self.set_up(sides).await {
-            return Outcome::Differs(format!("the table cannot be made: {}", harness::text(&error)));
+            return Outcome::Differs(format!("a table cannot be made: {}", harness::text(&error)));
         }
         let sql = self.sql();
         let expected = match plan(&sides.plain, &sql).await {
-            Err(_) => return Outcome::Invalid,
+            Err(error) => return Outcome::Invalid(harness::text(&error)),
             Ok(plan) => harness::answer_of(plan, sides.plain.task_ctx()).await,
         };
         let device = sides.device.clone();
@@ -99,22 +97,18 @@ impl Case {
     }
 
     fn compare(&self, actual: &Answer, expected: &Answer) -> Outcome {
-        let allowance = Allowance {
-            any_order: !self.query.keeps_order(),
-            zeros_are_equal: self.query.groups(),
-            nans_are_equal: self.query.groups() || self.query.aggregates(),
-            approximate: &self.query.approximate(),
-        };
+        let allowance = self.query.allowance(expected);
         if let Some(difference) = difference(actual, expected, &allowance) {
             return Outcome::Differs(difference);
         }
         let computed = actual.placement.kind() == PlacementKind::Whole;
-        let idle = self.rows.num_rows() == 0 || !computed || self.query.limit.is_some() || self.query.only_passes_columns();
+        let empty = self.tables.iter().any(|table| table.rows.num_rows() == 0);
+        let idle = empty || !computed || self.query.may_be_idle();
         if actual.launches == 0 && !idle && actual.placement.device_operators > 0 {
             return Outcome::Differs("nothing was launched".to_string());
         }
         let batches = actual.batches.iter().filter(|batch| batch.num_rows() > 0).count();
-        Outcome::Same { rows: actual.num_rows(), batches, computed }
+        Outcome::Same { rows: actual.num_rows(), batches, computed, launches: actual.launches }
     }
 
     async fn set_up(&self, sides: &Sides) -> Result<()> {
@@ -122,19 +116,22 @@ impl Case {
         for ctx in [&sides.plain, &sides.device] {
             set(ctx, "datafusion.execution.target_partitions", &settings.partitions.to_string());
             set(ctx, "datafusion.execution.batch_size", &settings.host_batch_rows.to_string());
-            ctx.deregister_table("t")?;
+            self.tables.iter().try_for_each(|table| ctx.deregister_table(table.name.as_str()).map(drop))?;
         }
+        set(&sides.device, "device.fallback", if settings.strict { "error" } else { "host" });
         set(&sides.device, "device.profile", settings.profile);
         set(&sides.device, "device.batch_rows", &settings.device_batch_rows.to_string());
-        let table: Arc<dyn TableProvider> =
-            Arc::new(MemTable::try_new(Arc::clone(&self.rows.schema), self.rows.partitions.clone())?);
-        sides.plain.register_table("t", Arc::clone(&table))?;
-        if settings.resident {
-            let batches = self.rows.partitions.iter().flatten().cloned().collect();
-            let table = DeviceTable::try_from_batches(&sides.device, Arc::clone(&self.rows.schema), batches).await?;
-            sides.device.register_table("t", table)?;
-        } else {
-            sides.device.register_table("t", table)?;
+        for table in &self.tables {
+            let (name, schema) = (table.name.as_str(), &table.rows.schema);
+            let on_host: Arc<dyn TableProvider> = Arc::new(MemTable::try_new(Arc::clone(schema), table.rows.partitions.clone())?);
+            sides.plain.register_table(name, Arc::clone(&on_host))?;
+            if table.resident {
+                let batches = table.rows.partitions.iter().flatten().cloned().collect();
+                let on_device = DeviceTable::try_from_batches(&sides.device, Arc::clone(schema), batches).await?;
+                sides.device.register_table(name, on_device)?;
+            } else {
+                sides.device.register_table(name, on_host)?;
+            }
         }
         Ok(())
     }
@@ -167,37 +164,20 @@ impl Case {
     /// Cases that are a step simpler, large steps first.
     fn candidates(&self) -> Vec<Case> {
         let mut found = Vec::new();
-        let one_batch = self.rows.partitions.len() == 1 && self.rows.partitions[0].len() == 1;
-        if !one_batch {
-            found.push(Case {
-                rows: self.rows.gathered(),
-                settings: Settings { partitions: 1, ..self.settings.clone() },
-                ..self.clone()
-            });
+        let one_batch = |table: &Table| table.rows.partitions.len() == 1 && table.rows.partitions[0].len() == 1;
+        if !self.tables.iter().all(one_batch) {
+            let mut gathered = Case { settings: Settings { partitions: 1, ..self.settings.clone() }, ..self.clone() };
+            gathered.tables.iter_mut().for_each(|table| table.rows = table.rows.gathered());
+            found.push(gathered);
         } else {
-            let rows = self.rows.num_rows();
-            let mut piece = rows / 2;
-            while piece > 0 {
-                if piece == rows / 2 {
-                    found.push(self.with_rows(self.rows.slice(0, piece)));
-                    found.push(self.with_rows(self.rows.slice(piece, rows - piece)));
-                } else {
-                    let pieces = (0..rows / piece).take(16);
-                    found.extend(pieces.map(|index| self.with_rows(self.rows.without(index * piece, piece))));
-                }
-                piece /= 2;
+            for index in 0..self.tables.len() {
+                found.extend(self.fewer_rows(index));
             }
         }
         found.extend(self.query.simpler().into_iter().map(|query| Case { query, ..self.clone() }));
-        let used = self.query.columns();
-        if used.len() < self.columns.len() && !used.is_empty() {
-            let mut query = self.query.clone();
-            query.renumber(&|column| used.iter().position(|kept| *kept == column).unwrap_or(column));
-            let columns = used.iter().map(|index| self.columns[*index].clone()).collect();
-            found.push(Case { columns, rows: self.rows.project(&used), query, settings: self.settings.clone() });
-        }
-        if self.settings.resident {
-            found.push(Case { settings: Settings { resident: false, ..self.settings.clone() }, ..self.clone() });
+        found.extend(self.fewer_columns());
+        for index in (0..self.tables.len()).filter(|index| self.tables[*index].resident) {
+            found.push(self.with_table(index, |table| table.resident = false));
         }
         if self.settings.device_batch_rows != 0 {
             found.push(Case { settings: Settings { device_batch_rows: 0, ..self.settings.clone() }, ..self.clone() });
@@ -205,21 +185,67 @@ impl Case {
         found
     }
 
-    fn with_rows(&self, rows: Rows) -> Case {
-        Case { rows, ..self.clone() }
+    /// The case with pieces of a table left out, large ones first.
+    fn fewer_rows(&self, index: usize) -> Vec<Case> {
+        let rows = &self.tables[index].rows;
+        let count = rows.num_rows();
+        let mut found = Vec::new();
+        let mut piece = count / 2;
+        while piece > 0 {
+            if piece == count / 2 {
+                found.push(rows.slice(0, piece));
+                found.push(rows.slice(piece, count - piece));
+            } else {
+                found.extend((0..count / piece).take(16).map(|index| rows.without(index * piece, piece)));
+            }
+            piece /= 2;
+        }
+        found.into_iter().map(|rows| self.with_table(index, |table| table.rows = rows)).collect()
+    }
+
+    /// The case without columns that the query does not read. Of several tables it is left to the planner to say which
+    /// those are.
+    fn fewer_columns(&self) -> Vec<Case> {
+        match &self.query {
+            Query::OneTable(query) => {
+                let used = query.columns();
+                if used.len() == self.tables[0].columns.len() || used.is_empty() {
+                    return Vec::new();
+                }
+                let mut query = query.clone();
+                query.renumber(&|column| used.iter().position(|kept| *kept == column).unwrap_or(column));
+                vec![Case { query: Query::OneTable(query), ..self.with_table(0, |table| table.project(&used)) }]
+            }
+            Query::Relational(_) => {
+                let columns = (0..self.tables.len())
+                    .flat_map(|table| (0..self.tables[table].columns.len()).map(move |column| (table, column)));
+                let without = |(table, column): (usize, usize)| {
+                    let kept: Vec<usize> = (0..self.tables[table].columns.len()).filter(|kept| *kept != column).collect();
+                    self.with_table(table, |table| table.project(&kept))
+                };
+                columns.filter(|(table, _)| self.tables[*table].columns.len() > 1).map(without).collect()
+            }
+        }
+    }
+
+    fn with_table(&self, index: usize, change: impl FnOnce(&mut Table)) -> Case {
+        let mut case = self.clone();
+        change(&mut case.tables[index]);
+        case
     }
 
     /// SQL that shows the difference.
     pub fn reproducer(&self) -> String {
         let settings = &self.settings;
-        let table = self.rows.create_table();
-        let table = if settings.resident { table.replace("CREATE TABLE t ", "CREATE TABLE device.t ") } else { table };
+        let tables: Vec<String> = self.tables.iter().map(|table| format!("{};\n", table.create())).collect();
         format!(
-            "SET datafusion.execution.target_partitions = {};\nSET datafusion.execution.batch_size = {};\nSET device.profile = '{}';\nSET device.batch_rows = {};\nSET device.fallback = 'error';\n{table};\n{};",
+            "SET datafusion.execution.target_partitions = {};\nSET datafusion.execution.batch_size = {};\nSET device.profile = '{}';\nSET device.batch_rows = {};\nSET device.fallback = '{}';\n{}{};",
             settings.partitions,
             settings.host_batch_rows,
             settings.profile,
             settings.device_batch_rows,
+            if settings.strict { "error" } else { "host" },
+            tables.concat(),
             self.sql()
         )
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether two answers are the same.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take_record_batch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
-use arrow::row::{RowConverter, SortField};
+use arrow::row::{RowConverter, Rows, SortField};
 
 use crate::harness::Answer;
 
@@ -15,15 +16,26 @@ use crate::harness::Answer;
 pub const UNORDERED_TOLERANCE: f64 = 1e-9;
 
 /// What the comparison may overlook.
-pub struct Allowance<'a> {
-    /// Rows come in any order.
-    pub any_order: bool,
+pub struct Allowance {
+    pub order: Order,
     /// A float of a group may be any of its equal members: either zero.
     pub zeros_are_equal: bool,
     /// Which of several NaNs comes out of an aggregate depends on the order of rows.
     pub nans_are_equal: bool,
     /// Columns with [`UNORDERED_TOLERANCE`].
-    pub approximate: &'a [bool],
+    pub approximate: Vec<bool>,
+}
+
+/// How far the order of rows is defined.
+pub enum Order {
+    Any,
+    Kept,
+    /// By keys that rows may tie in. Of a limited answer, which of the rows come that tie with the first or the last is
+    /// not defined.
+    Keys {
+        columns: Vec<usize>,
+        limited: bool,
+    },
 }
 
 /// The first difference, in words.
@@ -43,8 +55,22 @@ pub fn difference(actual: &Answer, expected: &Answer, allowance: &Allowance) -> 
     if actual.num_rows() == 0 {
         return None;
     }
-    let actual = prepared(actual, allowance);
-    let expected = prepared(expected, allowance);
+    let (mut actual, mut expected) = (prepared(actual, allowance), prepared(expected, allowance));
+    if let Order::Keys { columns, limited } = &allowance.order
+        && !columns.is_empty()
+    {
+        let keys = |batch: &RecordBatch| batch.project(columns).unwrap();
+        if let Some(row) = first_difference(&keys(&actual), &keys(&expected)) {
+            return Some(format!("in the order of keys, {}", differing_rows(&actual, &expected, row)));
+        }
+        if *limited {
+            let inner = between_ties(&keys(&expected));
+            (actual, expected) = (actual.slice(inner.start, inner.len()), expected.slice(inner.start, inner.len()));
+        }
+    }
+    if !matches!(allowance.order, Order::Kept) {
+        (actual, expected) = (sorted(&actual, allowance), sorted(&expected, allowance));
+    }
     let exact: Vec<usize> = (0..actual.num_columns()).filter(|index| !allowance.approximate[*index]).collect();
     if let Some(row) = first_difference(&actual.project(&exact).ok()?, &expected.project(&exact).ok()?) {
         return Some(differing_rows(&actual, &expected, row));
@@ -68,7 +94,16 @@ fn differing_rows(actual: &RecordBatch, expected: &RecordBatch, row: usize) -> S
     format!("({}) instead of ({})", show(actual), show(expected))
 }
 
-/// One batch, in an order of its own where the query has none.
+/// Rows that tie neither with the first nor with the last.
+fn between_ties(keys: &RecordBatch) -> Range<usize> {
+    let rows = rows(keys);
+    let last = keys.num_rows() - 1;
+    let start = (0..=last).find(|row| rows.row(*row) != rows.row(0)).unwrap_or(last + 1);
+    let end = (start..=last).find(|row| rows.row(*row) == rows.row(last)).unwrap_or(start);
+    start..end
+}
+
+/// One batch of values that can be compared.
 fn prepared(answer: &Answer, allowance: &Allowance) -> RecordBatch {
     // Dictionaries are unpacked first: together they may have more values than their codes can count.
     let batches: Vec<RecordBatch> = answer
@@ -80,9 +115,13 @@ fn prepared(answer: &Answer, allowance: &Allowance) -> RecordBatch {
             RecordBatch::try_from_iter_with_nullable(columns).unwrap()
         })
         .collect();
-    let batch = concat_batches(&batches[0].schema(), &batches).unwrap();
-    if !allowance.any_order {
-        return batch;
+    concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+/// The rows in an order of its own.
+fn sorted(batch: &RecordBatch, allowance: &Allowance) -> RecordBatch {
+    if batch.num_columns() == 0 {
+        return batch.clone();
     }
     let (exact, approximate): (Vec<usize>, Vec<usize>) =
         (0..batch.num_columns()).partition(|index| !allowance.approximate[*index]);
@@ -90,7 +129,7 @@ fn prepared(answer: &Answer, allowance: &Allowance) -> RecordBatch {
         .map(|index| SortColumn { values: Arc::clone(batch.column(*index)), options: None })
         .collect();
     let order = lexsort_to_indices(&keys, None).unwrap();
-    take_record_batch(&batch, &order).unwrap()
+    take_record_batch(batch, &order).unwrap()
 }
 
 /// A column with dictionaries unpacked and, where that is allowed, -0.0 as 0.0 and every NaN the same.
@@ -120,11 +159,12 @@ fn first_difference(actual: &RecordBatch, expected: &RecordBatch) -> Option<usiz
     if actual.num_columns() == 0 {
         return None;
     }
-    let fields = actual.schema().fields().iter().map(|field| SortField::new(field.data_type().clone())).collect();
-    let converter = RowConverter::new(fields).unwrap();
-    let actual = converter.convert_columns(actual.columns()).unwrap();
-    let expected = converter.convert_columns(expected.columns()).unwrap();
-    actual.iter().zip(&expected).position(|(actual, expected)| actual != expected)
+    rows(actual).iter().zip(&rows(expected)).position(|(actual, expected)| actual != expected)
+}
+
+fn rows(batch: &RecordBatch) -> Rows {
+    let fields = batch.schema().fields().iter().map(|field| SortField::new(field.data_type().clone())).collect();
+    RowConverter::new(fields).unwrap().convert_columns(batch.columns()).unwrap()
 }
 
 fn first_distant(actual: &ArrayRef, expected: &ArrayRef) -> Option<usize> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random tables: partitions of batches, sliced out of larger arrays.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
@@ -8,21 +9,105 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use rand::Rng;
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 
+use super::pools::{Domain, IDS, Pools};
 use super::types::{self, Column};
 
-/// Columns of a random table.
-pub fn columns(rng: &mut StdRng) -> Vec<Column> {
-    let count = rng.random_range(2..=6);
-    (0..count)
-        .map(|index| {
-            let data_type = types::data_type(rng);
-            // What a dictionary's codes can count.
-            let few = rng.random_bool(0.4) || matches!(&data_type, DataType::Dictionary(codes, _) if **codes == DataType::UInt8);
-            let (nullable, tame) = (rng.random_bool(0.7), rng.random_bool(0.6));
-            Column { name: format!("c{index}"), data_type, nullable, few, tame }
-        })
-        .collect()
+/// The column that tells the rows of a table apart, where it has one.
+pub const ID: &str = "id";
+
+/// A random table.
+#[derive(Debug, Clone)]
+pub struct Table {
+    pub name: String,
+    pub columns: Vec<Column>,
+    pub rows: Rows,
+    /// It lies on the device.
+    pub resident: bool,
+}
+
+impl Table {
+    /// A table without rows yet.
+    pub fn new(name: impl Into<String>, columns: Vec<Column>, resident: bool) -> Table {
+        let rows = Rows { schema: schema(&columns), partitions: vec![Vec::new()] };
+        Table { name: name.into(), columns, rows, resident }
+    }
+
+    /// The only table of a query over one.
+    pub fn only(rng: &mut StdRng) -> Table {
+        let count = rng.random_range(2..=6);
+        let columns = (0..count).map(|index| column(rng, format!("c{index}"))).collect();
+        Table::new("t", columns, rng.random_bool(0.2))
+    }
+
+    /// The tables of a query with joins: each has a number, keys of some of the domains, and other columns.
+    pub fn several(rng: &mut StdRng, domains: &[Domain]) -> Vec<Table> {
+        let count = *[2, 2, 3].choose(rng).unwrap();
+        (0..count)
+            .map(|table| {
+                let key = |rng: &mut StdRng, name: String, domain: usize, nullable: bool| {
+                    let data_type = domains[domain].types.choose(rng).unwrap().clone();
+                    Column { name, data_type, nullable, few: true, tame: true, domain: Some(domain) }
+                };
+                let mut columns = vec![key(rng, ID.to_string(), IDS, false)];
+                for domain in 0..domains.len() {
+                    if rng.random_bool(if domain == IDS { 0.3 } else { 0.8 }) {
+                        let nullable = rng.random_bool(0.7);
+                        columns.push(key(rng, format!("k{domain}"), domain, nullable));
+                    }
+                }
+                let others = rng.random_range(1..=3);
+                columns.extend((0..others).map(|index| column(rng, format!("v{index}"))));
+                Table::new(format!("t{table}"), columns, rng.random_bool(0.2))
+            })
+            .collect()
+    }
+
+    /// Keeps some of the columns.
+    pub fn project(&mut self, columns: &[usize]) {
+        self.rows = self.rows.project(columns);
+        self.columns = columns.iter().map(|column| self.columns[*column].clone()).collect();
+    }
+
+    /// SQL that makes the table.
+    pub fn create(&self) -> String {
+        let place = if self.resident { "device." } else { "" };
+        self.rows.create_table(&format!("{place}{}", self.name))
+    }
+}
+
+fn column(rng: &mut StdRng, name: String) -> Column {
+    let data_type = types::data_type(rng);
+    // What a dictionary's codes can count.
+    let few = rng.random_bool(0.4) || matches!(&data_type, DataType::Dictionary(codes, _) if **codes == DataType::UInt8);
+    let (nullable, tame) = (rng.random_bool(0.7), rng.random_bool(0.6));
+    Column { name, data_type, nullable, few, tame, domain: None }
+}
+
+/// How many rows a table has: mostly some hundreds, sometimes none or few.
+pub fn row_count(rng: &mut StdRng) -> usize {
+    match rng.random_range(0..20) {
+        0 => 0,
+        1 | 2 => rng.random_range(1..4),
+        3..=8 => rng.random_range(4..100),
+        9..=18 => rng.random_range(100..600),
+        _ => rng.random_range(600..4000),
+    }
+}
+
+/// How many rows a table of a join has, up to `most`.
+pub fn row_count_of_joins(rng: &mut StdRng, most: usize) -> usize {
+    let rows = match rng.random_range(0..100) {
+        0..5 => 0,
+        5..10 => 1,
+        10..25 => rng.random_range(2..8),
+        25..40 => 31,
+        40..55 => 257,
+        55..97 => rng.random_range(8..=most.clamp(8, 400)),
+        _ => 5000,
+    };
+    rows.min(most)
 }
 
 pub fn schema(columns: &[Column]) -> SchemaRef {
@@ -37,15 +122,13 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Random rows, mostly some hundreds, sometimes none or few.
-    pub fn random(rng: &mut StdRng, columns: &[Column], partitions: usize) -> Rows {
+    /// Random rows, in batches of random lengths.
+    pub fn random(rng: &mut StdRng, columns: &[Column], pools: &Pools, rows: usize, partitions: usize) -> Rows {
         let schema = schema(columns);
-        let rows = match rng.random_range(0..20) {
-            0 => 0,
-            1 | 2 => rng.random_range(1..4),
-            3..=8 => rng.random_range(4..100),
-            9..=18 => rng.random_range(100..600),
-            _ => rng.random_range(600..4000),
+        let mut first = 0;
+        let mut batch = |rng: &mut StdRng, rows: usize, all_null: bool| {
+            first += rows;
+            batch(rng, columns, &schema, pools, first - rows..first, all_null)
         };
         let all_null = rng.random_bool(0.03);
         let partitions = (0..partitions)
@@ -54,10 +137,10 @@ impl Rows {
                 let mut batches = Vec::new();
                 while left > 0 || batches.is_empty() {
                     let take = if rng.random_bool(0.3) { left } else { rng.random_range(0..=left) };
-                    batches.push(batch(rng, columns, &schema, take, all_null));
+                    batches.push(batch(rng, take, all_null));
                     left -= take;
                     if batches.len() == 6 {
-                        batches.push(batch(rng, columns, &schema, left, all_null));
+                        batches.push(batch(rng, left, all_null));
                         left = 0;
                     }
                 }
@@ -94,14 +177,14 @@ impl Rows {
     }
 
     /// Some of the columns.
-    pub fn project(&self, columns: &[usize]) -> Rows {
+    fn project(&self, columns: &[usize]) -> Rows {
         let project = |batch: &RecordBatch| batch.project(columns).unwrap();
         let partitions = self.partitions.iter().map(|batches| batches.iter().map(project).collect()).collect();
         Rows { schema: Arc::new(self.schema.project(columns).unwrap()), partitions }
     }
 
     /// SQL that makes the table, in one partition.
-    pub fn create_table(&self) -> String {
+    fn create_table(&self, name: &str) -> String {
         let rows = self.gathered();
         let batch = &rows.partitions[0][0];
         let cell = |column: usize, row: usize| {
@@ -126,21 +209,40 @@ impl Rows {
             .map(|field| format!("{} {}{}", field.name(), field.data_type(), if field.is_nullable() { "" } else { " NOT NULL" }))
             .collect();
         if values.is_empty() {
-            return format!("-- t without rows: {}", types.join(", "));
+            return format!("-- {name} without rows: {}", types.join(", "));
         }
-        format!("-- {}\nCREATE TABLE t AS SELECT {} FROM (VALUES\n{}\n)", types.join(", "), names.join(", "), values.join(",\n"))
+        format!(
+            "-- {}\nCREATE TABLE {name} AS SELECT {} FROM (VALUES\n{}\n)",
+            types.join(", "),
+            names.join(", "),
+            values.join(",\n")
+        )
     }
 }
 
-fn batch(rng: &mut StdRng, columns: &[Column], schema: &SchemaRef, rows: usize, all_null: bool) -> RecordBatch {
+/// Rows by their numbers, sliced out of longer arrays.
+fn batch(
+    rng: &mut StdRng,
+    columns: &[Column],
+    schema: &SchemaRef,
+    pools: &Pools,
+    rows: Range<usize>,
+    all_null: bool,
+) -> RecordBatch {
     let arrays: Vec<ArrayRef> = columns
         .iter()
         .map(|column| {
             let (before, after) = if rng.random_bool(0.5) { (rng.random_range(0..10), rng.random_range(0..3)) } else { (0, 0) };
-            let array = column.array(rng, before + rows + after, all_null);
-            array.slice(before, rows)
+            let array = if column.name == ID {
+                let numbers = rows.start as i64 - before as i64..(rows.end + after) as i64;
+                let id = |row: i64| pools.id(row.max(0) as usize).cast_to(&column.data_type).unwrap();
+                column.array_of(numbers.map(id).collect())
+            } else {
+                column.array(rng, pools, before + rows.len() + after, all_null)
+            };
+            array.slice(before, rows.len())
         })
         .collect();
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
     RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options).unwrap()
 }

@@ -7,6 +7,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
+use super::pools::Pools;
 use super::types::{self, Column, Kind};
 
 /// An expression.
@@ -20,8 +21,8 @@ pub struct Expr {
 pub enum Node {
     /// Column of the input, by position.
     Column(usize),
-    /// A constant; `positive` ones stay above zero when they are varied.
-    Literal { value: ScalarValue, positive: bool },
+    /// A constant; `positive` ones stay above zero when they are varied, those of a domain within its pool.
+    Literal { value: ScalarValue, positive: bool, domain: Option<usize> },
     /// SQL with `{}` for each operand.
     Call { template: String, operands: Vec<Expr> },
 }
@@ -32,11 +33,17 @@ impl Expr {
     }
 
     pub fn literal(value: ScalarValue) -> Expr {
-        Expr { kind: types::kind(&value.data_type()), node: Node::Literal { value, positive: false } }
+        Expr { kind: types::kind(&value.data_type()), node: Node::Literal { value, positive: false, domain: None } }
+    }
+
+    /// A constant that is compared with a column.
+    fn literal_like(value: ScalarValue, column: &Column) -> Expr {
+        let kind = types::kind(&value.data_type());
+        Expr { kind, node: Node::Literal { value, positive: false, domain: column.domain } }
     }
 
     fn positive(value: ScalarValue) -> Expr {
-        Expr { kind: types::kind(&value.data_type()), node: Node::Literal { value, positive: true } }
+        Expr { kind: types::kind(&value.data_type()), node: Node::Literal { value, positive: true, domain: None } }
     }
 
     pub fn call(kind: Kind, template: impl Into<String>, operands: Vec<Expr>) -> Expr {
@@ -61,19 +68,22 @@ impl Expr {
     }
 
     /// Gives each constant another value of its type.
-    pub fn vary(&mut self, rng: &mut StdRng) {
+    pub fn vary(&mut self, rng: &mut StdRng, pools: &Pools) {
         match &mut self.node {
             Node::Column(_) => {}
-            Node::Literal { value, positive } => {
+            Node::Literal { value, positive, domain } => {
                 let data_type = value.data_type();
+                let pooled = domain.and_then(|domain| pools.constant(rng, domain, &data_type));
                 if *positive {
                     *value = small(rng, &data_type);
+                } else if let Some(pooled) = pooled {
+                    *value = pooled;
                 } else if !value.is_null() {
                     let few = rng.random_bool(0.5);
                     *value = types::value(rng, &data_type, few, true);
                 }
             }
-            Node::Call { operands, .. } => operands.iter_mut().for_each(|operand| operand.vary(rng)),
+            Node::Call { operands, .. } => operands.iter_mut().for_each(|operand| operand.vary(rng, pools)),
         }
     }
 
@@ -92,6 +102,23 @@ impl Expr {
             Node::Column(index) => *index = position(*index),
             Node::Literal { .. } => {}
             Node::Call { operands, .. } => operands.iter_mut().for_each(|operand| operand.renumber(position)),
+        }
+    }
+
+    /// The column that a subquery makes of the expression, as the query around it sees it.
+    pub fn described(&self, name: String, columns: &[Column]) -> Column {
+        let source = match &self.node {
+            Node::Column(source) => Some(&columns[*source]),
+            _ => None,
+        };
+        let data_type = source.map_or_else(|| self.kind.usual_type(), |source| source.data_type.clone());
+        Column {
+            name,
+            data_type,
+            nullable: true,
+            few: source.is_some_and(|source| source.few),
+            tame: source.is_some_and(|source| source.tame),
+            domain: source.and_then(|source| source.domain),
         }
     }
 
@@ -185,7 +212,8 @@ impl Generator<'_> {
         let like = self.column(|column| column.kind() == *kind);
         let data_type = match (like, kind) {
             (Some(Expr { node: Node::Column(index), .. }), _) if self.rng.random_bool(0.7) => {
-                return Expr::literal(self.columns[index].value_not_null(self.rng));
+                let column = &self.columns[index];
+                return Expr::literal_like(column.value_not_null(self.rng), column);
             }
             (_, Kind::Bool) => DataType::Boolean,
             (_, Kind::Int) => DataType::Int64,
@@ -358,7 +386,7 @@ impl Generator<'_> {
     }
 
     /// Decimals of up to 15 digits; wider ones overflow at every turn.
-    fn narrow_decimal(&mut self) -> Expr {
+    pub fn narrow_decimal(&mut self) -> Expr {
         let narrow = |column: &Column| match column.data_type {
             DataType::Decimal128(precision, _) | DataType::Decimal64(precision, _) => precision <= 15,
             DataType::Decimal32(..) => true,

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random tables and queries: the device's answers against plain DataFusion's.
 //!
-//! A *shape* is a schema and a query; its cases vary rows and constants, so that kernels are
+//! A *shape* is tables' columns and a query; its cases vary rows and constants, so that kernels are
 //! reused. What a case is depends on seed, shape and case number alone. Variables:
-//! `DEVICEFUSION_CASES` (how many), `DEVICEFUSION_SEED`, `DEVICEFUSION_SHAPE` (one shape only),
-//! `DEVICEFUSION_FIRST` (shape to start at), `DEVICEFUSION_PROFILE` (`cpu` or `gpu` only).
+//! `DEVICEFUSION_SEED`, `DEVICEFUSION_CASES` (how many), `DEVICEFUSION_CASES_PER_SHAPE`, `DEVICEFUSION_FIRST` (shape to
+//! start at), `DEVICEFUSION_SHAPE` (one shape only), `DEVICEFUSION_PROFILE` (`cpu` or `gpu` only).
 
 mod case;
 mod compare;
 mod data;
 mod expr;
+mod one_table;
+mod part;
+mod pools;
 mod query;
+mod relational;
+mod select;
+mod subqueries;
+mod tally;
 mod types;
+mod windows;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -23,43 +30,19 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use self::case::{Case, Outcome, Settings, Sides};
-use self::data::Rows;
+use self::data::{Rows, Table};
+use self::pools::{Domain, Pools};
 use self::query::Query;
+use self::tally::{Counts, Tally};
 use crate::harness::{self, block_on};
 
-const CASES: usize = 3000;
-const CASES_PER_SHAPE: usize = 12;
-const SHRINK_ATTEMPTS: usize = 250;
+const CASES: usize = 1500;
+const CASES_PER_SHAPE: usize = 8;
+/// Cases after which a resident table gets other rows: the widths of its columns depend on values, and kernels on widths.
+const CASES_PER_RESIDENT: usize = 10;
+const SHRINK_ATTEMPTS: usize = 400;
 /// Differing shapes after which the run ends early.
 const ENOUGH: usize = 20;
-
-/// What the cases came to.
-#[derive(Debug, Default)]
-struct Tally {
-    shapes: usize,
-    same: usize,
-    non_empty: usize,
-    several_batches: usize,
-    computed: usize,
-    both_fail: usize,
-    refused: BTreeMap<String, usize>,
-    differing: Vec<String>,
-}
-
-impl Tally {
-    fn add(&mut self, other: Tally) {
-        self.shapes += other.shapes;
-        self.same += other.same;
-        self.non_empty += other.non_empty;
-        self.several_batches += other.several_batches;
-        self.computed += other.computed;
-        self.both_fail += other.both_fail;
-        for (reason, count) in other.refused {
-            *self.refused.entry(reason).or_default() += count;
-        }
-        self.differing.extend(other.differing);
-    }
-}
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -69,10 +52,11 @@ fn number(name: &str) -> Option<u64> {
 fn the_device_answers_as_datafusion_does() {
     let seed = number("DEVICEFUSION_SEED").unwrap_or(1);
     let cases = number("DEVICEFUSION_CASES").map_or(CASES, |cases| cases as usize);
+    let per_shape = number("DEVICEFUSION_CASES_PER_SHAPE").map_or(CASES_PER_SHAPE, |cases| cases as usize);
     let first = number("DEVICEFUSION_SHAPE").or(number("DEVICEFUSION_FIRST")).unwrap_or(0) as usize;
     let last = match number("DEVICEFUSION_SHAPE") {
         Some(_) => first + 1,
-        None => first + cases.div_ceil(CASES_PER_SHAPE),
+        None => first + cases.div_ceil(per_shape),
     };
     println!("seed {seed}, shapes {first} to {}", last - 1);
     let start = Instant::now();
@@ -89,7 +73,7 @@ fn the_device_answers_as_datafusion_does() {
                         if shape >= last || differing.load(Ordering::Relaxed) >= ENOUGH {
                             return tally;
                         }
-                        let result = run_shape(&sides, seed, shape).await;
+                        let result = run_shape(&sides, seed, shape, per_shape).await;
                         differing.fetch_add(result.differing.len(), Ordering::Relaxed);
                         tally.add(result);
                     }
@@ -102,49 +86,39 @@ fn the_device_answers_as_datafusion_does() {
         }
         tally
     });
-    report(&tally, start);
-    assert!(tally.differing.is_empty(), "{} shapes differ (seed {seed}); see above", tally.differing.len());
-    // A few cases say nothing about shares.
-    if cases >= CASES / 4 && number("DEVICEFUSION_SHAPE").is_none() {
-        let share = |part: usize| part * 100 / tally.same.max(1);
-        assert!(share(tally.non_empty) >= 60, "{} % of the results are not empty, fewer than 60 %", share(tally.non_empty));
-        assert!(
-            share(tally.several_batches) >= 20,
-            "{} % of the results have several batches, fewer than 20 %",
-            share(tally.several_batches)
-        );
-        assert!(tally.refused.is_empty(), "some queries have no device form; see above");
-    }
-}
-
-fn report(tally: &Tally, start: Instant) {
-    let percent = |part: usize| 100.0 * part as f64 / tally.same.max(1) as f64;
-    println!(
-        "{} cases of {} shapes agree ({:.1} % not empty, {:.1} % over several batches, {:.1} % with device operators), {} fail on both sides",
-        tally.same,
-        tally.shapes,
-        percent(tally.non_empty),
-        percent(tally.several_batches),
-        percent(tally.computed),
-        tally.both_fail
-    );
+    println!("{tally}");
     if let Some(counters) = harness::shared_runtime().counters() {
         println!("{counters:?}, {:.0} s", start.elapsed().as_secs_f64());
     }
-    for (reason, count) in &tally.refused {
-        println!("refused {count} times: {reason}");
-    }
-    for case in &tally.differing {
-        println!("\n{case}");
+    assert!(tally.differing.is_empty(), "{} shapes differ (seed {seed}); see above", tally.differing.len());
+    // A few cases say nothing about shares.
+    if cases >= CASES && number("DEVICEFUSION_SHAPE").is_none() {
+        let all = &tally.all;
+        for (what, part, least) in [
+            ("not empty", all.non_empty, 60.0),
+            ("over several batches", all.several_batches, 20.0),
+            ("wholly on the device", all.on_device, 80.0),
+        ] {
+            assert!(all.share(part) >= least, "{:.1} % of the results are {what}, fewer than {least} %", all.share(part));
+        }
     }
 }
 
-/// The shape of a number: schema, query and settings, the same at each call.
-fn shape(seed: u64, shape: usize) -> (Case, StdRng) {
+/// The shape of a number: columns, query and settings, the same at each call.
+fn shape(seed: u64, shape: usize) -> (Case, Vec<Domain>, StdRng) {
     let mut rng = StdRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(shape as u64));
-    let columns = data::columns(&mut rng);
     let partitions = *[1, 1, 2, 3].choose(&mut rng).unwrap();
-    let query = Query::random(&mut rng, &columns, partitions == 1);
+    let mut domains = vec![Domain::ids()];
+    let (tables, query) = if rng.random_bool(0.2) {
+        let table = Table::only(&mut rng);
+        let query = one_table::Query::random(&mut rng, &table.columns, partitions == 1);
+        (vec![table], Query::OneTable(query))
+    } else {
+        domains.extend((0..rng.random_range(1..=3)).map(|_| Domain::random(&mut rng)));
+        let tables = Table::several(&mut rng, &domains);
+        let query = relational::Query::random(&mut rng, &tables, &domains);
+        (tables, Query::Relational(query))
+    };
     let mut profile = if shape.is_multiple_of(2) { "cpu" } else { "gpu" };
     match std::env::var("DEVICEFUSION_PROFILE").as_deref() {
         Ok("cpu") => profile = "cpu",
@@ -152,50 +126,68 @@ fn shape(seed: u64, shape: usize) -> (Case, StdRng) {
         _ => {}
     }
     let profile = harness::profile(profile);
-    let settings = Settings { profile, host_batch_rows: 8192, device_batch_rows: 0, partitions, resident: rng.random_bool(0.2) };
-    let rows = Rows { schema: data::schema(&columns), partitions: vec![Vec::new()] };
-    (Case { columns, rows, query, settings }, rng)
+    let settings = Settings { profile, host_batch_rows: 8192, device_batch_rows: 0, partitions, strict: true };
+    (Case { tables, query, settings }, domains, rng)
 }
 
-async fn run_shape(sides: &Sides, seed: u64, number: usize) -> Tally {
-    let (mut case, mut rng) = shape(seed, number);
-    let mut tally = Tally { shapes: 1, ..Tally::default() };
-    // Narrow carriers of resident tables depend on the values: a kernel for nearly each case.
-    let cases = if case.settings.resident { CASES_PER_SHAPE / 3 } else { CASES_PER_SHAPE };
-    for index in 0..cases {
-        if index > 0 {
-            case.query.vary(&mut rng);
+/// Gives the tables other rows, and the query other constants.
+fn vary(case: &mut Case, domains: &[Domain], index: usize, rng: &mut StdRng) {
+    let spread = rng.random_bool(0.5);
+    let most = match &case.query {
+        Query::OneTable(_) => 0,
+        Query::Relational(query) => query.most_rows(spread),
+    };
+    let partitions = case.settings.partitions;
+    let pools = Pools::random(rng, domains, spread, most);
+    case.query.vary(rng, &pools);
+    for table in &mut case.tables {
+        if !table.resident || index.is_multiple_of(CASES_PER_RESIDENT) {
+            let rows = if most == 0 { data::row_count(rng) } else { data::row_count_of_joins(rng, most) };
+            table.rows = Rows::random(rng, &table.columns, &pools, rows, partitions);
         }
-        case.rows = Rows::random(&mut rng, &case.columns, case.settings.partitions);
-        case.settings.host_batch_rows = *[8192, 64, 16, 16].choose(&mut rng).unwrap();
-        case.settings.device_batch_rows = *[0, 0, 100, 37].choose(&mut rng).unwrap();
-        match case.run(sides).await {
-            Outcome::Same { rows, batches, computed } => {
-                tally.same += 1;
-                tally.non_empty += usize::from(rows > 0);
-                tally.several_batches += usize::from(batches > 1);
-                tally.computed += usize::from(computed);
+    }
+    case.settings.host_batch_rows = *[8192, 64, 16, 16].choose(rng).unwrap();
+    case.settings.device_batch_rows = *[0, 0, 100, 37].choose(rng).unwrap();
+}
+
+async fn run_shape(sides: &Sides, seed: u64, number: usize, cases: usize) -> Tally {
+    let (mut case, domains, mut rng) = shape(seed, number);
+    let mut tally = Tally::default();
+    let mut counts = Counts { shapes: 1, ..Counts::default() };
+    for index in 0..cases {
+        vary(&mut case, &domains, index, &mut rng);
+        let mut outcome = case.run(sides).await;
+        if let Outcome::Refused(reason) = outcome {
+            *tally.refused.entry(reason).or_default() += 1;
+            case.settings.strict = false;
+            outcome = case.run(sides).await;
+        }
+        match outcome {
+            Outcome::Same { rows, batches, computed, launches } => {
+                counts.same += 1;
+                counts.non_empty += usize::from(rows > 0);
+                counts.several_batches += usize::from(batches > 1);
+                counts.on_device += usize::from(computed && launches > 0);
             }
             Outcome::BothFail => tally.both_fail += 1,
-            Outcome::Invalid => {
-                tally.shapes = 0;
-                return tally;
-            }
-            Outcome::Refused(reason) => {
+            Outcome::Invalid(reason) => {
                 if std::env::var("DEVICEFUSION_SHAPE").is_ok() {
-                    println!("{}", case.reproducer());
+                    println!("not planned: {reason}\n{}", case.sql());
                 }
-                *tally.refused.entry(reason).or_default() += 1;
-                return tally;
+                return Tally { invalid: 1, ..Tally::default() };
             }
-            Outcome::Differs(_) => {
-                let (case, reason) = case.shrunk(sides, SHRINK_ATTEMPTS).await;
+            outcome @ (Outcome::Differs(_) | Outcome::Refused(_)) => {
+                let (case, reason) = match outcome {
+                    Outcome::Refused(reason) => (case.clone(), reason),
+                    _ => case.shrunk(sides, SHRINK_ATTEMPTS).await,
+                };
                 let text = format!("-- seed {seed}, shape {number}, case {index}: {reason}\n{}", case.reproducer());
                 println!("{text}");
                 tally.differing.push(text);
-                return tally;
+                break;
             }
         }
     }
+    tally.count(&case.query.features(), counts);
     tally
 }

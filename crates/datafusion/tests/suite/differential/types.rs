@@ -8,6 +8,8 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
+use super::pools::Pools;
+
 /// What the generator of expressions tells types apart by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
@@ -21,6 +23,22 @@ pub enum Kind {
     Temporal(DataType),
 }
 
+impl Kind {
+    /// The type of what is computed of the kind.
+    pub fn usual_type(&self) -> DataType {
+        match self {
+            Kind::Bool => DataType::Boolean,
+            Kind::Int => DataType::Int64,
+            Kind::Float => DataType::Float64,
+            // Of unknown precision: wide enough to keep it out of arithmetic.
+            Kind::Decimal => DataType::Decimal128(38, 2),
+            Kind::Text => DataType::Utf8,
+            Kind::Binary => DataType::Binary,
+            Kind::Temporal(data_type) => data_type.clone(),
+        }
+    }
+}
+
 /// A column of a random table.
 #[derive(Debug, Clone)]
 pub struct Column {
@@ -31,6 +49,8 @@ pub struct Column {
     pub few: bool,
     /// Values whose sums are exact in every order: multiples of 1/8 below 1000.
     pub tame: bool,
+    /// Columns of one domain take their values from one pool, so that joins by them find partners.
+    pub domain: Option<usize>,
 }
 
 impl Column {
@@ -43,7 +63,10 @@ impl Column {
     }
 
     /// A value of the column.
-    pub fn value(&self, rng: &mut StdRng) -> ScalarValue {
+    fn value(&self, rng: &mut StdRng, pools: &Pools) -> ScalarValue {
+        if let Some(domain) = self.domain {
+            return pools.value(rng, domain, value_type(&self.data_type), self.nullable);
+        }
         if self.nullable && rng.random_bool(0.15) {
             return ScalarValue::try_new_null(value_type(&self.data_type)).unwrap();
         }
@@ -56,10 +79,15 @@ impl Column {
     }
 
     /// `rows` values.
-    pub fn array(&self, rng: &mut StdRng, rows: usize, all_null: bool) -> ArrayRef {
+    pub fn array(&self, rng: &mut StdRng, pools: &Pools, rows: usize, all_null: bool) -> ArrayRef {
         let null = ScalarValue::try_new_null(value_type(&self.data_type)).unwrap();
         let values: Vec<ScalarValue> =
-            (0..rows).map(|_| if all_null && self.nullable { null.clone() } else { self.value(rng) }).collect();
+            (0..rows).map(|_| if all_null && self.nullable { null.clone() } else { self.value(rng, pools) }).collect();
+        self.array_of(values)
+    }
+
+    /// Values as an array of the column's type.
+    pub fn array_of(&self, values: Vec<ScalarValue>) -> ArrayRef {
         let array = if values.is_empty() {
             arrow::array::new_empty_array(value_type(&self.data_type))
         } else {
@@ -82,7 +110,7 @@ pub fn kind(data_type: &DataType) -> Kind {
     }
 }
 
-fn value_type(data_type: &DataType) -> &DataType {
+pub fn value_type(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, values) => values,
         other => other,

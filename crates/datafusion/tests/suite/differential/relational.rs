@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Random queries over several tables: what they are made of, and how their answers compare.
+
+use std::collections::BTreeSet;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+
+use super::data::Table;
+use super::part::Part;
+use super::pools::{Domain, Pools};
+use super::select::{Builder, Growth};
+use super::types::Kind;
+
+/// Rows of the largest intermediate result, by and large.
+const MOST_ROWS: f64 = 30_000.0;
+
+/// A query over several tables.
+#[derive(Debug, Clone)]
+pub struct Query {
+    common: Part,
+    body: Part,
+    pub order: Vec<Key>,
+    pub limit: Option<(usize, usize)>,
+    /// Of a float of a group any equal one may come out.
+    pub groups_floats: bool,
+    /// What the query has, for the statistics.
+    pub features: BTreeSet<&'static str>,
+    growth: Growth,
+}
+
+/// A column of the result that orders it.
+#[derive(Debug, Clone)]
+pub struct Key {
+    pub column: String,
+    text: String,
+}
+
+impl Query {
+    pub fn random(rng: &mut StdRng, tables: &[Table], domains: &[Domain]) -> Query {
+        let mut builder = Builder::new(rng, tables, domains);
+        let mut common = Vec::new();
+        for _ in 0..*[0, 0, 0, 0, 1, 2].choose(builder.rng).unwrap() {
+            builder.features.insert("WITH");
+            let name = builder.name("w");
+            let relation = builder.subquery(0);
+            let text = vec![Part::text(format!("{name} AS (")), relation.part.clone(), Part::text(")")];
+            common.push(Part::Sequence(text));
+            builder.common.push((name, relation));
+        }
+        let depth = *[1, 1, 1, 2].choose(builder.rng).unwrap();
+        let body = builder.query(depth, false);
+        let groups = ["DISTINCT", "aggregation", "UNION", "INTERSECT", "EXCEPT"];
+        let groups_floats = groups.iter().any(|feature| builder.features.contains(feature))
+            && body.columns.iter().any(|column| column.kind() == Kind::Float);
+        let mut order = Vec::new();
+        let mut limit = None;
+        if builder.rng.random_bool(0.4) {
+            let fits: Vec<&str> = (body.columns.iter())
+                .filter(|column| !(groups_floats && column.kind() == Kind::Float))
+                .map(|column| column.name.as_str())
+                .collect();
+            for _ in 0..*[1, 1, 2, 3].choose(builder.rng).unwrap() {
+                if let Some(column) = fits.choose(builder.rng) {
+                    order.push(Key { column: column.to_string(), text: builder.direction(column) });
+                }
+            }
+        }
+        if !order.is_empty() {
+            builder.features.insert("ORDER BY with ties");
+            if builder.rng.random_bool(0.4) {
+                builder.features.insert("ORDER BY with LIMIT");
+                limit = Some((*[1, 5, 40, 1000].choose(builder.rng).unwrap(), *[0, 0, 3, 70].choose(builder.rng).unwrap()));
+            }
+        }
+        let (features, growth) = (builder.features, builder.growth);
+        Query { common: Part::list("WITH ", ", ", common, 0), body: body.part, order, limit, groups_floats, features, growth }
+    }
+
+    pub fn sql(&self) -> String {
+        let space = if self.common.sql().is_empty() { "" } else { " " };
+        let mut sql = format!("{}{space}{}", self.common.sql(), self.body.sql());
+        if !self.order.is_empty() {
+            let keys: Vec<&str> = self.order.iter().map(|key| key.text.as_str()).collect();
+            sql += &format!(" ORDER BY {}", keys.join(", "));
+        }
+        if let Some((rows, skip)) = self.limit {
+            sql += &format!(" LIMIT {rows} OFFSET {skip}");
+        }
+        sql
+    }
+
+    /// Gives each constant another value.
+    pub fn vary(&mut self, rng: &mut StdRng, pools: &Pools) {
+        self.common.vary(rng, pools);
+        self.body.vary(rng, pools);
+    }
+
+    /// The most rows that tables may have, so that joins stay small.
+    pub fn most_rows(&self, spread: bool) -> usize {
+        let factors = if spread { self.growth.spread } else { self.growth.skewed };
+        MOST_ROWS.powf(1.0 / f64::from(factors.max(1))).min(5000.0) as usize
+    }
+
+    /// Queries that are a little simpler.
+    pub fn simpler(&self) -> Vec<Query> {
+        let mut found = Vec::new();
+        if self.limit.is_some() {
+            found.push(Query { limit: None, ..self.clone() });
+        } else {
+            for index in 0..self.order.len() {
+                let mut query = self.clone();
+                query.order.remove(index);
+                found.push(query);
+            }
+        }
+        found.extend(self.common.simpler().into_iter().map(|common| Query { common, ..self.clone() }));
+        found.extend(self.body.simpler().into_iter().map(|body| Query { body, ..self.clone() }));
+        found
+    }
+}
