@@ -32,7 +32,11 @@ use crate::{DeviceConfig, Error, Result, Selector};
 /// Chooses the device of tests.
 const DEVICE_VARIABLE: &str = "DEVICEFUSION_TEST_DEVICE";
 
-/// What tests make their contexts from: the device that `DEVICEFUSION_TEST_DEVICE` names.
+/// Options, separated by spaces, for the compiler of tests' kernels.
+const OPTIONS_VARIABLE: &str = "DEVICEFUSION_TEST_COMPILE_OPTIONS";
+
+/// What tests make their contexts from: the device that `DEVICEFUSION_TEST_DEVICE` names, and the compiler's options of
+/// `DEVICEFUSION_TEST_COMPILE_OPTIONS`.
 ///
 /// # Errors
 /// `Config` if the variable holds no selector.
@@ -44,5 +48,6 @@ pub fn config() -> Result<DeviceConfig> {
         })?,
         _ => Selector::OpenCl,
     };
-    Ok(DeviceConfig::default().with_selector(selector))
+    let options = std::env::var(OPTIONS_VARIABLE).unwrap_or_default();
+    Ok(options.split_whitespace().fold(DeviceConfig::default().with_selector(selector), DeviceConfig::with_compile_option))
 }

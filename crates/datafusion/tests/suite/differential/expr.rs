@@ -335,7 +335,7 @@ impl Generator<'_> {
                 call(&format!("({{}} {operator} {{}})"), vec![self.of(&Kind::Int, depth), bits])
             }
             // Of a column: DataFusion fails where it negates the smallest constant, and wraps elsewhere.
-            9 => match self.column(|column| column.kind() == Kind::Int) {
+            9 => match self.column(|column| types::value_type(&column.data_type).is_signed_integer()) {
                 Some(column) => call("(- {})", vec![column]),
                 None => self.leaf(&Kind::Int),
             },

@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
 use super::data::{ID, Table};
-use super::expr::{Expr, Generator};
+use super::expr::{Expr, Generator, Node};
 use super::part::Part;
 use super::pools::Domain;
 use super::types::{Column, Kind};
@@ -196,7 +196,11 @@ impl<'a> Builder<'a> {
     fn grouped(&mut self, from: Relation, inner: bool) -> Relation {
         let count = *[0, 1, 1, 1, 2, 2, 3].choose(self.rng).unwrap();
         let sets = count > 0 && self.rng.random_bool(0.25);
-        let keys: Vec<Expr> = (0..count).map(|_| self.key(&from.columns, inner, sets)).collect();
+        let mut keys: Vec<Expr> = (0..count).map(|_| self.key(&from.columns, inner, sets)).collect();
+        if sets {
+            let mut seen = BTreeSet::new();
+            keys.retain(|key| seen.insert(key.sql(&from.columns)));
+        }
         let mut texts: Vec<String> = keys.iter().map(|key| key.sql(&from.columns)).collect();
         let key_columns = (0..keys.len()).collect();
         let (keys, mut columns) = self.outputs(keys, &from.columns);
@@ -220,7 +224,7 @@ impl<'a> Builder<'a> {
             identity = None;
             let name = self.name("c");
             items.push(Part::text(format!("grouping({}) AS {name}", texts[0])));
-            columns.push(computed(name, Kind::Int));
+            columns.push(computed(name, DataType::Int32));
             self.features.insert("GROUPING SETS");
             let list = texts.join(", ");
             clauses.push(Part::text(match self.rng.random_range(0..3) {
@@ -248,14 +252,15 @@ impl<'a> Builder<'a> {
         let number = |column: &Column| column.kind() == Kind::Int;
         let roll = self.rng.random_range(0..10);
         let mut generator = self.generator(columns);
-        match roll {
-            0 if !plain => generator.boolean(1),
-            1 if !plain => generator.of(&Kind::Int, 1),
-            _ => {
-                let column = generator.column(fits).or_else(|| generator.column(number));
-                column.unwrap_or_else(|| Expr::column(0, columns))
-            }
-        }
+        let computed = match roll {
+            0 if !plain => Some(generator.boolean(1)),
+            1 if !plain => Some(generator.of(&Kind::Int, 1)),
+            _ => None,
+        };
+        // A constant would be the position of an output.
+        let computed = computed.filter(|key| !matches!(key.node, Node::Literal { .. }));
+        let column = computed.or_else(|| generator.column(fits)).or_else(|| generator.column(number));
+        column.unwrap_or_else(|| Expr::column(0, columns))
     }
 
     /// An aggregate whose answer depends on no order, and the column it gives. No floats: their sums are not exact.
@@ -292,7 +297,7 @@ impl<'a> Builder<'a> {
         let template = if filtered { format!("{template} FILTER (WHERE {{}})") } else { template.to_string() };
         let expr = Expr::call(kind.clone(), template, operands);
         let name = self.name("c");
-        (Part::Expr(expr, columns.into()), computed(name, kind))
+        (Part::Expr(expr, columns.into()), computed(name, type_of(&kind)))
     }
 
     /// A generator of expressions that cannot fail: SQL leaves open which rows they are evaluated for.
@@ -477,7 +482,7 @@ impl<'a> Builder<'a> {
             let chosen = *pairs.choose(self.rng).unwrap();
             let number = both[chosen.0].kind() == Kind::Int;
             let template = match self.rng.random_range(0..20) {
-                0..=1 => "{} IS NOT DISTINCT FROM {}",
+                0..=1 => "({} IS NOT DISTINCT FROM {})",
                 2 if number => "{} = {} + 1",
                 3 if number => "{} % 5 = {} % 5",
                 _ => "{} = {}",
@@ -548,7 +553,11 @@ fn joined(left: &mut Relation, right: Relation, growth: Growth) {
 }
 
 /// A column that is computed by no expression over columns.
-pub fn computed(name: String, kind: Kind) -> Column {
-    let data_type: DataType = kind.usual_type();
+pub fn computed(name: String, data_type: DataType) -> Column {
     Column { name, data_type, nullable: true, few: false, tame: false, domain: None }
+}
+
+/// The type of an aggregate or window of a kind. A sum of unsigned integers is unsigned too, and cannot be negated.
+pub fn type_of(kind: &Kind) -> DataType {
+    if *kind == Kind::Int { DataType::UInt64 } else { kind.usual_type() }
 }

@@ -8,7 +8,7 @@ use rand::seq::IndexedRandom;
 
 use super::expr::Expr;
 use super::part::Part;
-use super::select::{Builder, Relation, computed, of_table};
+use super::select::{Builder, Relation, computed, of_table, type_of};
 use super::types::{Column, Kind};
 
 impl Builder<'_> {
@@ -42,7 +42,7 @@ impl Builder<'_> {
         };
         let part = self.scalar(template, operand, outer, &inner, pair);
         let name = self.name("c");
-        (part, computed(name, kind))
+        (part, computed(name, type_of(&kind)))
     }
 
     fn table_with_alias(&mut self) -> Relation {

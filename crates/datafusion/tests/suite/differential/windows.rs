@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 
 use super::expr::Expr;
 use super::part::Part;
-use super::select::{Builder, Relation, computed};
+use super::select::{Builder, Relation, computed, type_of};
 use super::types::{Column, Kind};
 
 const ROWS_AND_GROUPS: [&str; 10] = [
@@ -111,7 +111,7 @@ impl Builder<'_> {
             Part::text(format!("{frame})")),
         ]);
         let name = self.name("c");
-        (part, computed(name, kind))
+        (part, computed(name, type_of(&kind)))
     }
 
     /// A column with a direction.
