@@ -44,7 +44,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub enum Outcome {
     /// The answers are the same.
-    Same { rows: usize, batches: usize, computed: bool, launches: usize },
+    Same { rows: usize, batches: usize, placement: PlacementKind, launches: usize },
     /// Both sides fail.
     BothFail,
     /// Plain DataFusion cannot plan the query, in its words.
@@ -101,14 +101,14 @@ impl Case {
         if let Some(difference) = difference(actual, expected, &allowance) {
             return Outcome::Differs(difference);
         }
-        let computed = actual.placement.kind() == PlacementKind::Whole;
+        let placement = actual.placement.kind();
         let empty = self.tables.iter().any(|table| table.rows.num_rows() == 0);
-        let idle = empty || !computed || self.query.may_be_idle();
+        let idle = empty || placement != PlacementKind::Whole || self.query.may_be_idle();
         if actual.launches == 0 && !idle && actual.placement.device_operators > 0 {
             return Outcome::Differs("nothing was launched".to_string());
         }
         let batches = actual.batches.iter().filter(|batch| batch.num_rows() > 0).count();
-        Outcome::Same { rows: actual.num_rows(), batches, computed, launches: actual.launches }
+        Outcome::Same { rows: actual.num_rows(), batches, placement, launches: actual.launches }
     }
 
     async fn set_up(&self, sides: &Sides) -> Result<()> {

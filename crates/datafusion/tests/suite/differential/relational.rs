@@ -71,7 +71,7 @@ impl Query {
             builder.features.insert("ORDER BY with ties");
             if builder.rng.random_bool(0.4) {
                 builder.features.insert("ORDER BY with LIMIT");
-                limit = Some((*[1, 5, 40, 1000].choose(builder.rng).unwrap(), *[0, 0, 3, 70].choose(builder.rng).unwrap()));
+                limit = Some((*[1, 5, 40, 1000].choose(builder.rng).unwrap(), *[0, 0, 0, 3, 20].choose(builder.rng).unwrap()));
             }
         }
         let (features, growth) = (builder.features, builder.growth);

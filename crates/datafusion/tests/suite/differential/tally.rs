@@ -25,8 +25,12 @@ pub struct Counts {
     pub same: usize,
     pub non_empty: usize,
     pub several_batches: usize,
-    /// Wholly on the device, with launches.
+    /// Cases that compute: DataFusion may find that there is nothing to do.
+    pub computing: usize,
+    /// Those of them that compute on the device alone.
     pub on_device: usize,
+    /// Cases that launch kernels; those over empty tables need none.
+    pub launching: usize,
 }
 
 impl Counts {
@@ -35,12 +39,20 @@ impl Counts {
         self.same += other.same;
         self.non_empty += other.non_empty;
         self.several_batches += other.several_batches;
+        self.computing += other.computing;
         self.on_device += other.on_device;
+        self.launching += other.launching;
     }
 
-    /// A part of the cases, in percent.
-    pub fn share(&self, part: usize) -> f64 {
-        100.0 * part as f64 / self.same.max(1) as f64
+    /// Shares in percent, with their names.
+    pub fn shares(&self) -> [(&'static str, f64); 4] {
+        let percent = |part: usize, all: usize| 100.0 * part as f64 / all.max(1) as f64;
+        [
+            ("non-empty", percent(self.non_empty, self.same)),
+            ("multi-batch", percent(self.several_batches, self.same)),
+            ("on device", percent(self.on_device, self.computing)),
+            ("launching", percent(self.launching, self.same)),
+        ]
     }
 }
 
@@ -69,19 +81,17 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<30} {:>7} {:>8} {:>11} {:>15} {:>11}",
-            "", "shapes", "cases", "non-empty %", "multi-batch %", "on device %"
-        )?;
+        write!(f, "{:<30} {:>7} {:>8}", "", "shapes", "cases")?;
+        for (name, _) in self.all.shares() {
+            write!(f, " {:>13}", format!("{name} %"))?;
+        }
+        writeln!(f)?;
         for (name, counts) in [("all", &self.all)].into_iter().chain(self.features.iter().map(|(name, counts)| (*name, counts))) {
-            let [non_empty, several, on_device] =
-                [counts.non_empty, counts.several_batches, counts.on_device].map(|part| counts.share(part));
-            writeln!(
-                f,
-                "{name:<30} {:>7} {:>8} {non_empty:>11.1} {several:>15.1} {on_device:>11.1}",
-                counts.shapes, counts.same
-            )?;
+            write!(f, "{name:<30} {:>7} {:>8}", counts.shapes, counts.same)?;
+            for (_, share) in counts.shares() {
+                write!(f, " {share:>13.1}")?;
+            }
+            writeln!(f)?;
         }
         writeln!(f, "cases that fail on both sides: {}; shapes that DataFusion cannot plan: {}", self.both_fail, self.invalid)?;
         for (reason, shapes) in &self.refused {

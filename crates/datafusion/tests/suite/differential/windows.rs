@@ -183,7 +183,19 @@ impl Builder<'_> {
                 (if roll == 17 { "min({})" } else { "max({})" }.to_string(), Some(operand), kind, Ties::Aggregate)
             }
         };
-        let expr = Expr::call(kind.clone(), call, operand.into_iter().collect());
+        let mut operands: Vec<Expr> = operand.into_iter().collect();
+        // These stay on the host, beside others on the device.
+        let call = match ties {
+            Ties::Told | Ties::ToldInFrames if !operands.is_empty() && generator.rng.random_bool(0.04) => {
+                format!("{call} IGNORE NULLS")
+            }
+            Ties::Aggregate if generator.rng.random_bool(0.03) => {
+                operands.push(generator.boolean(0));
+                format!("{call} FILTER (WHERE {{}})")
+            }
+            _ => call,
+        };
+        let expr = Expr::call(kind.clone(), call, operands);
         (Part::Expr(expr, columns.into()), kind, ties)
     }
 }
