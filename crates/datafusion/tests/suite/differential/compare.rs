@@ -180,3 +180,42 @@ fn first_distant(actual: &ArrayRef, expected: &ArrayRef) -> Option<usize> {
         _ => true,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+    use devicefusion::Placement;
+
+    use super::*;
+
+    fn answer(rows: &[(i64, i64)]) -> Answer {
+        let column = |values: Vec<i64>| Arc::new(Int64Array::from(values)) as ArrayRef;
+        let (keys, values) = rows.iter().copied().unzip();
+        let batch = RecordBatch::try_from_iter([("k", column(keys)), ("v", column(values))]).unwrap();
+        Answer { schema: batch.schema(), batches: vec![batch], placement: Placement::default(), launches: 1 }
+    }
+
+    fn differ(order: Order, actual: &[(i64, i64)], expected: &[(i64, i64)]) -> bool {
+        let allowance = Allowance { order, zeros_are_equal: false, nans_are_equal: false, approximate: vec![false; 2] };
+        difference(&answer(actual), &answer(expected), &allowance).is_some()
+    }
+
+    #[test]
+    fn rows_come_in_any_order_but_as_often() {
+        assert!(!differ(Order::Any, &[(1, 2), (3, 4)], &[(3, 4), (1, 2)]));
+        assert!(differ(Order::Any, &[(1, 2), (1, 2), (3, 4)], &[(1, 2), (3, 4), (3, 4)]));
+        assert!(differ(Order::Kept, &[(1, 2), (3, 4)], &[(3, 4), (1, 2)]));
+    }
+
+    #[test]
+    fn rows_that_tie_change_places_and_keys_do_not() {
+        let keys = |limited: bool| Order::Keys { columns: vec![0], limited };
+        let expected = [(1, 1), (1, 2), (2, 3), (3, 4), (3, 5)];
+        assert!(!differ(keys(false), &[(1, 2), (1, 1), (2, 3), (3, 5), (3, 4)], &expected));
+        assert!(differ(keys(false), &[(1, 2), (1, 1), (2, 3), (3, 5), (3, 6)], &expected));
+        assert!(differ(keys(false), &[(2, 3), (1, 1), (1, 2), (3, 4), (3, 5)], &expected));
+        // Other rows may tie with those at the ends of a limited answer, and not with those between.
+        assert!(!differ(keys(true), &[(1, 7), (1, 2), (2, 3), (3, 4), (3, 6)], &expected));
+        assert!(differ(keys(true), &[(1, 1), (1, 2), (2, 6), (3, 4), (3, 5)], &expected));
+    }
+}

@@ -37,8 +37,8 @@ use self::query::Query;
 use self::tally::{Counts, Tally};
 use crate::harness::{self, block_on};
 
-const CASES: usize = 1500;
-const CASES_PER_SHAPE: usize = 8;
+const CASES: usize = 360;
+const CASES_PER_SHAPE: usize = 6;
 /// Cases after which a resident table gets other rows: the widths of its columns depend on values, and kernels on widths.
 const CASES_PER_RESIDENT: usize = 10;
 const SHRINK_ATTEMPTS: usize = 400;
@@ -94,7 +94,7 @@ fn the_device_answers_as_datafusion_does() {
     assert!(tally.differing.is_empty(), "{} shapes differ (seed {seed}); see above", tally.differing.len());
     // A few cases say nothing about shares.
     if cases >= CASES && number("DEVICEFUSION_SHAPE").is_none() {
-        for ((what, share), least) in tally.all.shares().into_iter().zip([60.0, 20.0, 95.0, 80.0]) {
+        for ((what, share), least) in tally.all.shares().into_iter().zip([55.0, 15.0, 95.0, 75.0]) {
             assert!(share >= least, "{what}: {share:.1} %, less than {least} %");
         }
     }

@@ -79,6 +79,8 @@ struct Pool {
     values: Vec<ScalarValue>,
     /// Half of all rows have the first value.
     skewed: bool,
+    /// Most rows have the value of their own number, so that several keys agree in the same row.
+    aligned: bool,
     null_share: f64,
 }
 
@@ -105,20 +107,27 @@ impl Pools {
                 (0..size).map(|_| types::value(rng, &domain.base, few, true)).collect()
             };
             let skewed = !spread && rng.random_bool(0.6);
-            let null_share = *[0.0, 0.0, 0.1, 0.1, 0.1, 0.5, 1.0].choose(rng).unwrap();
+            let null_share = *[0.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.5, 1.0].choose(rng).unwrap();
+            let aligned = spread && rng.random_bool(0.7);
             // Where all keys are distinct, NULLs that equal one another are not to be many.
-            Pool { values, skewed, null_share: if spread { f64::min(null_share, 0.1) } else { null_share } }
+            Pool { values, skewed, aligned, null_share: if spread { f64::min(null_share, 0.1) } else { null_share } }
         });
         Pools { pools: pools.collect(), scattered }
     }
 
-    /// A value of a domain as one of its types, NULL where that may be.
-    pub fn value(&self, rng: &mut StdRng, domain: usize, data_type: &DataType, nullable: bool) -> ScalarValue {
+    /// A row's value of a domain as one of its types, NULL where that may be.
+    pub fn value(&self, rng: &mut StdRng, domain: usize, data_type: &DataType, nullable: bool, row: usize) -> ScalarValue {
         let pool = &self.pools[domain];
         if nullable && rng.random_bool(pool.null_share) {
             return ScalarValue::try_new_null(data_type).unwrap();
         }
-        let value = if pool.skewed && rng.random_bool(0.5) { &pool.values[0] } else { pool.values.choose(rng).unwrap() };
+        let value = if pool.aligned && rng.random_bool(0.8) {
+            &pool.values[row % pool.values.len()]
+        } else if pool.skewed && rng.random_bool(0.5) {
+            &pool.values[0]
+        } else {
+            pool.values.choose(rng).unwrap()
+        };
         value.cast_to(data_type).unwrap()
     }
 

@@ -63,9 +63,9 @@ impl Column {
     }
 
     /// A value of the column.
-    fn value(&self, rng: &mut StdRng, pools: &Pools) -> ScalarValue {
+    fn value(&self, rng: &mut StdRng, pools: &Pools, row: usize) -> ScalarValue {
         if let Some(domain) = self.domain {
-            return pools.value(rng, domain, value_type(&self.data_type), self.nullable);
+            return pools.value(rng, domain, value_type(&self.data_type), self.nullable, row);
         }
         if self.nullable && rng.random_bool(0.15) {
             return ScalarValue::try_new_null(value_type(&self.data_type)).unwrap();
@@ -78,11 +78,11 @@ impl Column {
         value(rng, value_type(&self.data_type), self.few, self.tame)
     }
 
-    /// `rows` values.
-    pub fn array(&self, rng: &mut StdRng, pools: &Pools, rows: usize, all_null: bool) -> ArrayRef {
+    /// The values of rows by their numbers.
+    pub fn array(&self, rng: &mut StdRng, pools: &Pools, rows: impl Iterator<Item = usize>, all_null: bool) -> ArrayRef {
         let null = ScalarValue::try_new_null(value_type(&self.data_type)).unwrap();
         let values: Vec<ScalarValue> =
-            (0..rows).map(|_| if all_null && self.nullable { null.clone() } else { self.value(rng, pools) }).collect();
+            rows.map(|row| if all_null && self.nullable { null.clone() } else { self.value(rng, pools, row) }).collect();
         self.array_of(values)
     }
 
