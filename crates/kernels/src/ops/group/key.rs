@@ -73,7 +73,10 @@ impl Key {
         let nullable = value.valid.is_some();
         let name = index.to_string();
         let (store, form) = match (&dictionary, field.data_type()) {
-            (Some((_, ty)), DataType::Dictionary(code, inner)) if value.ctype == CType::Str => {
+            // Codes of less than 32 bits cannot number the groups: their strings stay plain.
+            (Some((_, ty)), DataType::Dictionary(code, inner))
+                if value.ctype == CType::Str && code.primitive_width() >= Some(4) =>
+            {
                 // What a dictionary holds is never NULL; validity goes with the codes.
                 let store = Output::of(&value, inner, &name)?;
                 let codes = CType::native(code).ok_or_else(|| Error::Internal(format!("codes of type {code}")))?;
