@@ -17,8 +17,9 @@ status=0
 for piece in $(seq "$first" "$last"); do
     log=$folder/seed-$seed-piece-$piece.txt
     grep -q '^test result: ok' "$log" 2>/dev/null && continue
+    result=ok
     DEVICEFUSION_FIRST=$((piece * 100)) "$binary" --exact differential::the_device_answers_as_datafusion_does --nocapture \
-        >"$log" 2>&1 || status=1
-    echo "$log: $(grep '^all ' "$log" || echo 'no summary')"
+        >"$log" 2>&1 || result=FAILED status=1
+    echo "$log: $result $(grep '^all ' "$log")"
 done
 exit $status

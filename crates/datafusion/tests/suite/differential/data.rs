@@ -133,7 +133,7 @@ impl Rows {
         let all_null = rng.random_bool(0.03);
         let partitions = (0..partitions)
             .map(|_| {
-                let mut left = rows / partitions + usize::from(rows % partitions > 0);
+                let mut left = rows.div_ceil(partitions);
                 let mut batches = Vec::new();
                 while left > 0 || batches.is_empty() {
                     let take = if rng.random_bool(0.3) { left } else { rng.random_range(0..=left) };
@@ -157,7 +157,7 @@ impl Rows {
     /// All rows in one batch of one partition.
     pub fn gathered(&self) -> Rows {
         let batches: Vec<&RecordBatch> = self.partitions.iter().flatten().collect();
-        let batch = arrow::compute::concat_batches(&self.schema, batches).unwrap();
+        let batch = concat(&self.schema, &batches);
         Rows { schema: Arc::clone(&self.schema), partitions: vec![vec![batch]] }
     }
 
@@ -172,7 +172,7 @@ impl Rows {
         let batch = &self.partitions[0][0];
         let end = batch.num_rows() - offset - len;
         let kept = [batch.slice(0, offset), batch.slice(offset + len, end)];
-        let batch = arrow::compute::concat_batches(&self.schema, kept.iter()).unwrap();
+        let batch = concat(&self.schema, &kept.each_ref());
         Rows { schema: Arc::clone(&self.schema), partitions: vec![vec![batch]] }
     }
 
@@ -218,6 +218,18 @@ impl Rows {
             values.join(",\n")
         )
     }
+}
+
+/// One batch of several. Dictionaries are made anew: together they may have more values than their codes can count.
+fn concat(schema: &SchemaRef, batches: &[&RecordBatch]) -> RecordBatch {
+    let column = |index: usize| {
+        let data_type = schema.field(index).data_type();
+        let plain = |batch: &&RecordBatch| arrow::compute::cast(batch.column(index), types::value_type(data_type)).unwrap();
+        let plain: Vec<ArrayRef> = batches.iter().map(plain).collect();
+        let plain: Vec<&dyn Array> = plain.iter().map(AsRef::as_ref).collect();
+        arrow::compute::cast(&arrow::compute::concat(&plain).unwrap(), data_type).unwrap()
+    };
+    RecordBatch::try_new(Arc::clone(schema), (0..schema.fields().len()).map(column).collect()).unwrap()
 }
 
 /// Rows by their numbers, sliced out of longer arrays.
