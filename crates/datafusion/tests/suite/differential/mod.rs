@@ -179,7 +179,11 @@ async fn run_shape(sides: &Sides, seed: u64, number: usize, cases: usize) -> Tal
                     Outcome::Refused(reason) => (case.clone(), reason),
                     _ => case.shrunk(sides, SHRINK_ATTEMPTS).await,
                 };
-                let text = format!("-- seed {seed}, shape {number}, case {index}: {reason}\n{}", case.reproducer());
+                let text = format!(
+                    "-- DEVICEFUSION_SEED={seed} DEVICEFUSION_SHAPE={number} DEVICEFUSION_CASES_PER_SHAPE={}: {reason}\n{}",
+                    index + 1,
+                    case.reproducer()
+                );
                 println!("{text}");
                 tally.differing.push(text);
                 break;

@@ -204,16 +204,10 @@ impl<'a> Builder<'a> {
         let mut texts: Vec<String> = keys.iter().map(|key| key.sql(&from.columns)).collect();
         let key_columns = (0..keys.len()).collect();
         let (keys, mut columns) = self.outputs(keys, &from.columns);
-        let mut items = vec![Part::Sequence(
-            keys.iter()
-                .enumerate()
-                .map(|(index, key)| Part::Sequence(vec![Part::text(if index > 0 { ", " } else { "" }), key.clone()]))
-                .collect(),
-        )];
-        if keys.is_empty() {
-            items.clear();
-        }
-        for _ in 0..self.rng.random_range(usize::from(keys.is_empty())..=3) {
+        let key_count = keys.len();
+        // The groups hang on all keys, so they go together or not at all.
+        let mut items = if keys.is_empty() { Vec::new() } else { vec![Part::list("", ", ", keys, key_count)] };
+        for _ in 0..self.rng.random_range(usize::from(key_count == 0)..=3) {
             let (part, column) = self.aggregate(&from.columns);
             items.push(Part::Sequence(vec![part, Part::text(format!(" AS {}", column.name))]));
             columns.push(column);
@@ -232,8 +226,8 @@ impl<'a> Builder<'a> {
                 1 => format!(" GROUP BY CUBE ({list})"),
                 _ => format!(" GROUP BY GROUPING SETS (({list}), ({}), ())", texts.pop().unwrap_or_default()),
             }));
-        } else if !keys.is_empty() {
-            let names: Vec<&str> = columns[..keys.len()].iter().map(|column| column.name.as_str()).collect();
+        } else if key_count > 0 {
+            let names: Vec<&str> = columns[..key_count].iter().map(|column| column.name.as_str()).collect();
             clauses.push(Part::text(format!(" GROUP BY {}", names.join(", "))));
         }
         if self.rng.random_bool(0.15) {
