@@ -33,7 +33,9 @@ mod texts;
 
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
 pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc};
-pub use planner::{DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, placement};
+pub use planner::{
+    DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, WindowFilters, placement,
+};
 pub use run::DeviceBatchStream;
 pub use runtime::DeviceRuntime;
 pub use session::{SessionStateBuilderExt, has_device, session, session_with};

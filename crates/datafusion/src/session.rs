@@ -8,10 +8,9 @@ use datafusion::execution::context::{SessionConfig, SessionContext};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 use crate::options::DeviceOptions;
-use crate::planner::{DevicePlanner, HostReasons, ProjectionKeeper};
+use crate::planner::{DevicePlanner, HostReasons, ProjectionKeeper, WindowFilters};
 use crate::runtime::DeviceRuntime;
 use crate::table;
 
@@ -83,11 +82,11 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         if config.options().extensions.get::<DeviceOptions>().is_none() {
             config = config.with_option_extension(DeviceOptions::default());
         }
-        let rules = match self.physical_optimizer_rules().take() {
-            Some(rules) => rules,
-            None => PhysicalOptimizer::new().rules,
-        };
-        self.with_config(config.with_extension(Arc::clone(&runtime))).with_physical_optimizer_rules(installed(rules, &runtime))
+        // Single rules that the builder was given come behind these.
+        let rules = self.physical_optimizers().take().unwrap_or_default().rules;
+        self.with_config(config.with_extension(Arc::clone(&runtime)))
+            .with_optimizer_rule(Arc::new(WindowFilters::new(Arc::clone(&runtime))))
+            .with_physical_optimizer_rules(installed(rules, &runtime))
     }
 }
 

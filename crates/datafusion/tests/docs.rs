@@ -609,6 +609,7 @@ async fn aggregate_functions() -> String {
                 vec![first, last, aggregates::nth_value(a(), 2, order()), any]
             }),
         ),
+        ("`string_agg`", Box::new(move || vec![datafusion::functions_aggregate::string_agg::string_agg(a(), lit(", "))])),
     ];
     let mut names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     names.push("`GROUP BY`, `DISTINCT`");

@@ -12,6 +12,7 @@ mod rule;
 mod sharing;
 mod support;
 mod top_k;
+mod window_filters;
 mod windows;
 
 pub use lift::ProjectionKeeper;
@@ -19,4 +20,5 @@ pub use placement::{HostOperator, Placement, PlacementKind, placement};
 pub use reasons::HostReasons;
 pub use rule::DevicePlanner;
 pub(crate) use support::reads_files;
+pub use window_filters::WindowFilters;
 pub(crate) use windows::{lower_window, window_exprs};

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `FILTER (WHERE …)` of window functions, while plans are still logical: a physical one keeps it to itself.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::Transformed;
+use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{Case, Expr, LogicalPlan, WindowFunctionDefinition};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use crate::functions::is_own_aggregate;
+use crate::runtime::{DeviceRuntime, options_of};
+
+/// Makes the filter of an aggregate that passes over NULLs part of its argument: `sum(x) FILTER (WHERE p) OVER w` is
+/// `sum(CASE WHEN p THEN x END) OVER w`, under its old name.
+#[derive(Debug)]
+pub struct WindowFilters {
+    runtime: Arc<DeviceRuntime>,
+}
+
+impl WindowFilters {
+    /// A rule for plans made for the device of `runtime`.
+    pub fn new(runtime: Arc<DeviceRuntime>) -> Self {
+        WindowFilters { runtime }
+    }
+}
+
+/// Aggregates of one argument that do not count rows where it is NULL.
+const PASS_OVER_NULLS: [&str; 14] = [
+    "avg",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
+    "count",
+    "max",
+    "min",
+    "stddev",
+    "stddev_pop",
+    "sum",
+    "var",
+    "var_pop",
+];
+
+impl OptimizerRule for WindowFilters {
+    fn name(&self) -> &str {
+        "WindowFilters"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Window(window) = &plan else { return Ok(Transformed::no(plan)) };
+        if !window.window_expr.iter().any(has_filter)
+            || !options_of(&config.options()).enabled
+            || self.runtime.problem().is_some()
+        {
+            return Ok(Transformed::no(plan));
+        }
+        let names = NamePreserver::new(&plan);
+        plan.map_expressions(|expr| {
+            let name = names.save(&expr);
+            Ok(without_filter(expr).update_data(|expr| name.restore(expr)))
+        })
+    }
+}
+
+fn has_filter(expr: &Expr) -> bool {
+    match expr {
+        Expr::Alias(alias) => has_filter(&alias.expr),
+        Expr::WindowFunction(function) => function.params.filter.is_some(),
+        _ => false,
+    }
+}
+
+fn without_filter(expr: Expr) -> Transformed<Expr> {
+    match expr {
+        Expr::Alias(mut alias) => {
+            let inner = without_filter(*alias.expr);
+            alias.expr = Box::new(inner.data);
+            Transformed { data: Expr::Alias(alias), ..inner }
+        }
+        Expr::WindowFunction(function) if passes_over_nulls(&function) => {
+            let mut function = *function;
+            if let (Some(filter), [argument]) = (function.params.filter.take(), function.params.args.as_mut_slice()) {
+                let value = Box::new(std::mem::take(argument));
+                *argument = Expr::Case(Case { expr: None, when_then_expr: vec![(filter, value)], else_expr: None });
+            }
+            Transformed::yes(Expr::WindowFunction(Box::new(function)))
+        }
+        other => Transformed::no(other),
+    }
+}
+
+fn passes_over_nulls(function: &WindowFunction) -> bool {
+    let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return false };
+    let of_one = function.params.filter.is_some() && function.params.args.len() == 1;
+    of_one && is_own_aggregate(aggregate) && PASS_OVER_NULLS.contains(&aggregate.name())
+}
