@@ -226,8 +226,11 @@ fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: 
                 (to >= place.partition.start as i128 && to < place.partition.end as i128).then_some(to as usize)
             })
         }
-        WindowFunction::NthValue(value, number) => taken(value, None, &|row, place| {
+        WindowFunction::NthValue(value, number) | WindowFunction::NthKnown(value, number) => taken(value, None, &|row, place| {
+            let Expr::Column(column) = value else { panic!("{value:?}") };
+            let passes_over = matches!(call.function, WindowFunction::NthKnown(..));
             let frame = frame_of(place, row, &call.frame);
+            let frame: Vec<usize> = frame.filter(|row| !passes_over || batch.column(*column).is_valid(*row)).collect();
             match *number {
                 0 => None,
                 1.. => frame.into_iter().nth(*number as usize - 1),
@@ -298,7 +301,7 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
     let data_type = match &call.function {
         RowNumber | Rank | DenseRank | Ntile(_) => DataType::UInt64,
         PercentRank | CumeDist => DataType::Float64,
-        Lag { value, .. } | NthValue(value, _) => value.data_type(&batch.schema()).unwrap(),
+        Lag { value, .. } | NthValue(value, _) | NthKnown(value, _) => value.data_type(&batch.schema()).unwrap(),
         Aggregate(aggregate) => aggregate.data_type.clone(),
     };
     Field::new("result", data_type, true)
@@ -399,11 +402,15 @@ fn values_of_other_rows() {
     }
     for options in profiles() {
         for frames in frames().chunks(12) {
-            let nth = |frame: &Frame| [1, -1, 3, -2, 0].map(|n| call(NthValue(col(NUMBER), n), *frame));
+            let nth = |frame: &Frame| {
+                let known = [1, -1, 2, 0].map(|n| call(NthKnown(col(NUMBER), n), *frame));
+                [1, -1, 3, -2, 0].map(|n| call(NthValue(col(NUMBER), n), *frame)).into_iter().chain(known)
+            };
             let calls: Vec<_> = frames.iter().step_by(4).flat_map(nth).collect();
             check(&batch, &[700, 800], &[PARTITION], &[ORDER], &calls, &options);
         }
-        check(&batch, &[1500], &[PARTITION], &[ORDER], &[call(NthValue(col(TEXT), 2), Frame::RUNNING)], &options);
+        let texts = [call(NthValue(col(TEXT), 2), Frame::RUNNING), call(NthKnown(col(TEXT), -1), Frame::RUNNING)];
+        check(&batch, &[1500], &[PARTITION], &[ORDER], &texts, &options);
     }
 }
 

@@ -87,10 +87,13 @@ fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reaso
     }
     // It tells nobody else.
     let described = format!("{udf:?}");
-    for (field, what) in [("ignore_nulls: false", "IGNORE NULLS"), ("is_reversed: false", "a reversed order")] {
-        if !described.contains(field) {
-            return Err(format!("{name} with {what} has no device form yet"));
-        }
+    let ignores_nulls = !described.contains("ignore_nulls: false");
+    let is_reversed = !described.contains("is_reversed: false");
+    if ignores_nulls && !matches!(name.as_str(), "first_value" | "last_value" | "nth_value") {
+        return Err(format!("{name} with IGNORE NULLS has no device form yet"));
+    }
+    if is_reversed && name != "nth_value" {
+        return Err(format!("{name} with a reversed order has no device form yet"));
     }
     let value = |index: usize| match udf.args().get(index) {
         Some(argument) => lower(argument, schema),
@@ -119,6 +122,7 @@ fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reaso
         let offset = sign.checked_mul(number(1, 1)?).ok_or_else(|| format!("{name} of so many rows has no device form"))?;
         Ok(WindowFunction::Lag { value: value(0)?, offset, default })
     };
+    let nth = if ignores_nulls { WindowFunction::NthKnown } else { WindowFunction::NthValue };
     Ok(match name.as_str() {
         "row_number" => WindowFunction::RowNumber,
         "rank" => WindowFunction::Rank,
@@ -131,11 +135,13 @@ fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reaso
         },
         "lag" => lag(1)?,
         "lead" => lag(-1)?,
-        "first_value" => WindowFunction::NthValue(value(0)?, 1),
-        "last_value" => WindowFunction::NthValue(value(0)?, -1),
+        "first_value" => nth(value(0)?, 1),
+        "last_value" => nth(value(0)?, -1),
         "nth_value" => match number(1, 0)? {
             0 => return Err("nth_value of row 0 has no device form".to_string()),
-            n => WindowFunction::NthValue(value(0)?, n),
+            // From the other end of the frame.
+            n if is_reversed => nth(value(0)?, n.checked_neg().ok_or("nth_value of no such row has no device form")?),
+            n => nth(value(0)?, n),
         },
         _ => return Err(format!("the window function {name} has no device form")),
     })

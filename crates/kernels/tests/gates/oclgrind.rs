@@ -316,7 +316,9 @@ fn windows_look_around() {
         let aggregates = aggregates().into_iter().map(|(aggregate, _)| aggregate);
         let of_numbers = aggregates.filter(|aggregate| !aggregate.data_type.is_string()).map(WindowFunction::Aggregate);
         let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None };
-        [Rank, CumeDist, Ntile(7), lag, NthValue(Expr::Column(CITY), 2)].into_iter().chain(of_numbers)
+        [Rank, CumeDist, Ntile(7), lag, NthValue(Expr::Column(CITY), 2), NthKnown(Expr::Column(CITY), -1)]
+            .into_iter()
+            .chain(of_numbers)
     };
     clean("windows_look_around", |queue| {
         for options in profiles() {
@@ -328,7 +330,7 @@ fn windows_look_around() {
                 let field = |function: &WindowFunction| match function {
                     Aggregate(aggregate) => aggregate.data_type.clone(),
                     Lag { .. } => DataType::Utf8View,
-                    NthValue(..) => DataType::Utf8,
+                    NthValue(..) | NthKnown(..) => DataType::Utf8,
                     CumeDist => DataType::Float64,
                     _ => DataType::UInt64,
                 };

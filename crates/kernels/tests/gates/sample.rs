@@ -350,6 +350,7 @@ impl Sampler {
             (WindowFunction::Ntile(3), DataType::UInt64),
             (WindowFunction::Lag { value: Expr::Column(0), offset: 2, default }, data_type.clone()),
             (WindowFunction::NthValue(Expr::Column(2), -1), data_type.clone()),
+            (WindowFunction::NthKnown(Expr::Column(2), 3), data_type.clone()),
         ];
         let all = aggregates(data_type, &input.schema).into_iter().filter(|aggregate| !aggregate.distinct);
         functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));

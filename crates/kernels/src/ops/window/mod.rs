@@ -52,6 +52,8 @@ pub enum WindowFunction {
     },
     /// The value in the frame's row of this number, from 1, or from its end, from -1; NULL where there is none.
     NthValue(Expr, i64),
+    /// The same among the frame's rows whose value is not NULL.
+    NthKnown(Expr, i64),
     /// An aggregate of the frame's rows.
     Aggregate(Aggregate),
 }
@@ -68,7 +70,8 @@ pub struct WindowCall {
 impl WindowCall {
     /// Whether rows are found by their order key.
     fn looks_at_keys(&self) -> bool {
-        let frames = matches!(self.function, WindowFunction::NthValue(..) | WindowFunction::Aggregate(_));
+        use WindowFunction::{Aggregate, NthKnown, NthValue};
+        let frames = matches!(self.function, NthValue(..) | NthKnown(..) | Aggregate(_));
         frames && self.frame.looks_at_keys()
     }
 }
@@ -176,7 +179,8 @@ impl Window {
                 WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) has no device form".into())),
                 WindowFunction::Ntile(n) => Of::Ntile(n),
                 WindowFunction::Lag { value, offset, default } => Of::Lag { column: column(&value)?, offset, default },
-                WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame },
+                WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame, known: false },
+                WindowFunction::NthKnown(value, n) => Of::Nth { column: column(&value)?, n, frame, known: true },
             };
             calls.push(Call::Value(ValueCall::try_new(of, &field, &name, types, &options, &mut kernels)?));
         }
@@ -291,6 +295,7 @@ impl Columns {
         let function = match call.function {
             WindowFunction::Lag { value, offset, default } => WindowFunction::Lag { value: add(value)?, offset, default },
             WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
+            WindowFunction::NthKnown(value, n) => WindowFunction::NthKnown(add(value)?, n),
             WindowFunction::Aggregate(aggregate) => WindowFunction::Aggregate(Aggregate {
                 arguments: aggregate.arguments.into_iter().map(&mut add).collect::<Result<_>>()?,
                 filter: aggregate.filter.map(&mut add).transpose()?,

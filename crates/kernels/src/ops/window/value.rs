@@ -11,8 +11,9 @@ use crate::expr::{Expr, Literal};
 use crate::ops::Options;
 use crate::ops::output::Output;
 use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Loaded, Program};
+use crate::ops::program::{Kernel, Loaded, Program, for_rows, spread};
 use crate::ops::project::{Projection, Rows};
+use crate::prelude::Section;
 use crate::{Error, Result};
 
 /// What is computed of a row's place.
@@ -30,11 +31,13 @@ pub(super) enum Of {
         offset: i64,
         default: Option<Literal>,
     },
-    /// The value of `column` in the frame's row of this number, from 1; from its end where negative.
+    /// The value of `column` in the frame's row of this number, from 1; from its end where negative. `known`: among the rows
+    /// that have one.
     Nth {
         column: usize,
         n: i64,
         frame: Frame,
+        known: bool,
     },
 }
 
@@ -44,25 +47,37 @@ pub(super) struct ValueCall {
     of: Of,
     output: Output,
     projection: Projection,
+    /// Where the kernels are that number the rows with a value.
+    known: Option<usize>,
 }
 
 impl ValueCall {
     /// Appends the kernels, named after `name`.
     pub fn try_new(
-        of: Of,
+        mut of: Of,
         field: &Field,
         name: &str,
         types: &[ColumnType],
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<ValueCall> {
+        if let Of::Nth { column, known, .. } = &mut of {
+            *known &= types.get(*column).is_some_and(|ty| ty.nullable);
+        }
         let rows = Placed { of: &of, types, profile: options.profile };
         let mut params = Params::new();
         let value = rows.value(&mut rows.writer(&mut params), 0)?;
         let output = Output::of(&value, field.data_type(), name)?;
         let projection =
             Projection::try_new(&format!("window{name}"), &rows, vec![Some(output.clone())], false, options, kernels)?;
-        Ok(ValueCall { of, output, projection })
+        let known = match of {
+            Of::Nth { column, known: true, .. } => {
+                kernels.extend([known_flags(name, column, types, options)?, known_rows(name, options)]);
+                Some(kernels.len() - 2)
+            }
+            _ => None,
+        };
+        Ok(ValueCall { of, output, projection, known })
     }
 
     /// Type of the result.
@@ -83,8 +98,24 @@ impl ValueCall {
         places: &Places,
     ) -> Result<DeviceColumn> {
         let n = batch.num_rows();
+        let numbered = match self.known {
+            Some(first) => {
+                let (numbers, rows) = (queue.alloc((n + 1) * size_of::<i64>())?, queue.alloc(n * size_of::<u32>())?);
+                let (control, grid) = (queue.alloc(size_of::<u64>())?, spread(queue, options, n));
+                let named = vec![(KNOWN, Arg::Buffer(&numbers)), ("n", Arg::U64(n as u64))];
+                loaded.launch_on(queue, first, grid, batch, None, named)?;
+                primitives.offsets(queue, &numbers, 0, n, 0, &control, 0)?;
+                let named = vec![(KNOWN, Arg::Buffer(&numbers)), (KNOWN_ROWS, Arg::Buffer(&rows)), ("n", Arg::U64(n as u64))];
+                loaded.launch(queue, first + 1, grid, named)?;
+                Some((numbers, rows))
+            }
+            None => None,
+        };
         let mut extra = places.args();
         extra.extend(self.of.args());
+        if let Some((numbers, rows)) = &numbered {
+            extra.extend([(KNOWN, Arg::Buffer(numbers)), (KNOWN_ROWS, Arg::Buffer(rows))]);
+        }
         let written = self.projection.run(queue, options, program, loaded, primitives, batch, None, n, &extra).await?;
         let buffers = written.into_iter().next().flatten().ok_or_else(|| Error::Internal("a function without buffers".into()))?;
         self.output.finish(queue, primitives, n, buffers, None)
@@ -92,6 +123,33 @@ impl ValueCall {
 }
 
 const NUMBER: &str = "number";
+/// How many rows before this one have a value, and which rows have.
+const KNOWN: &str = "known";
+const KNOWN_ROWS: &str = "known_rows";
+
+/// Writes for each row whether it has a value, behind the row's place.
+fn known_flags(name: &str, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    params.named(KNOWN, "G i64 *RESTRICT");
+    let n = params.named("n", "u64");
+    let mut writer = RowWriter::new(types, options.profile, &mut params);
+    let value = writer.eval(&Expr::Column(column))?;
+    writer.push(&format!("{KNOWN}[row + 1] = {};\nif (row == 0) {KNOWN}[0] = 0;", value.valid_code()));
+    let statements = writer.statements();
+    Ok(Kernel::new(format!("window_known{name}"), params, for_rows(options.profile, "row", &n, &statements)))
+}
+
+/// Writes the row of each number.
+fn known_rows(name: &str, options: &Options) -> Kernel {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    params.named(KNOWN, "const G i64 *RESTRICT");
+    params.named(KNOWN_ROWS, "G u32 *RESTRICT");
+    let n = params.named("n", "u64");
+    let text = format!("    if ({KNOWN}[row + 1] != {KNOWN}[row]) {KNOWN_ROWS}[{KNOWN}[row]] = (u32)row;\n");
+    Kernel::new(format!("window_known_rows{name}"), params, for_rows(options.profile, "row", &n, &text))
+}
 
 impl Of {
     fn args(&self) -> Vec<(&'static str, Arg<'static>)> {
@@ -160,14 +218,20 @@ u64 at = there ? (u64)to : row;",
                     Some(default) => or_default(writer, value, default)?,
                 }
             }
-            Of::Nth { column, n, frame } => {
+            Of::Nth { column, n, frame, known } => {
                 let frame = frame.text(writer.params(), "row");
                 writer.push(&frame);
+                if *known {
+                    writer.params().named(KNOWN, "const G i64 *RESTRICT");
+                    writer.params().named(KNOWN_ROWS, "const G u32 *RESTRICT");
+                    writer.push(&format!("frame_start = (u64){KNOWN}[frame_start];\nframe_end = (u64){KNOWN}[frame_end];"));
+                }
                 let (there_is, at) = match n {
                     1.. => ("frame_start + number <= frame_end", "frame_start + number - 1"),
                     0 => ("0", "row"),
                     _ => ("frame_start + number <= frame_end", "frame_end - number"),
                 };
+                let at = if *known { format!("{KNOWN_ROWS}[{at}]") } else { at.into() };
                 writer.push(&format!("i32 there = {there_is};\nu64 at = there ? {at} : row;"));
                 let value = writer.eval(&Expr::Column(*column))?;
                 there(writer, value)
