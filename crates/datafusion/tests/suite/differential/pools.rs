@@ -103,12 +103,13 @@ impl Pools {
             } else if spread && domain.spreads() {
                 domain.spread(size)
             } else {
-                let (few, size) = (rng.random_bool(0.3), *[1, 2, 5, 20, 80].choose(rng).unwrap());
+                // Few enough for keys to find partners.
+                let (few, size) = (rng.random_bool(0.3), usize::min(*[1, 2, 5, 20, 80].choose(rng).unwrap(), size.div_ceil(2)));
                 (0..size).map(|_| types::value(rng, &domain.base, few, true)).collect()
             };
             let skewed = !spread && rng.random_bool(0.6);
             let null_share = *[0.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.5, 1.0].choose(rng).unwrap();
-            let aligned = spread && rng.random_bool(0.7);
+            let aligned = spread && rng.random_bool(0.85);
             // Where all keys are distinct, NULLs that equal one another are not to be many.
             Pool { values, skewed, aligned, null_share: if spread { f64::min(null_share, 0.1) } else { null_share } }
         });

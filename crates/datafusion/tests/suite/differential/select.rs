@@ -86,7 +86,7 @@ impl<'a> Builder<'a> {
 
     fn select(&mut self, depth: usize, inner: bool) -> Relation {
         let mut from = self.from(depth);
-        let filter = self.conditions(&from);
+        let filter = self.conditions(&from, depth);
         from.part = Part::Sequence(vec![from.part, filter]);
         match self.rng.random_range(0..10) {
             0..=3 => self.plain(from, inner),
@@ -95,17 +95,19 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A SELECT with columns of given kinds.
-    fn select_of(&mut self, kinds: &[Kind], depth: usize) -> Relation {
+    /// A SELECT with columns of the kinds of others, and where it can of their domains.
+    fn select_like(&mut self, wanted: &[Column], depth: usize) -> Relation {
         let from = self.from(depth);
-        let filter = self.conditions(&from);
-        let outputs = kinds.iter().map(|kind| {
+        let filter = self.conditions(&from, depth);
+        let outputs = wanted.iter().map(|wanted| {
             let depth = self.rng.random_range(0..2);
-            self.generator(&from.columns).of(kind, depth)
+            let mut generator = self.generator(&from.columns);
+            let key = generator.column(|column| column.domain.is_some() && column.domain == wanted.domain);
+            key.unwrap_or_else(|| generator.of(&wanted.kind(), depth))
         });
         let outputs: Vec<Expr> = outputs.collect();
         let (outputs, columns) = self.outputs(outputs, &from.columns);
-        let part = Part::Sequence(vec![Part::list("SELECT ", ", ", outputs, kinds.len()), from.part, filter]);
+        let part = Part::Sequence(vec![Part::list("SELECT ", ", ", outputs, wanted.len()), from.part, filter]);
         Relation { part, columns, identity: None, growth: from.growth }
     }
 
@@ -115,17 +117,19 @@ impl<'a> Builder<'a> {
         let operator = *OPERATORS.choose(self.rng).unwrap();
         self.features.insert(operator.trim());
         let count = *[1, 1, 2, 3].choose(self.rng).unwrap();
-        let kinds: Vec<Kind> = (0..count)
+        let wanted: Vec<Column> = (0..count)
             .map(|_| {
                 let table = self.tables.choose(self.rng).unwrap();
-                table.columns.choose(self.rng).unwrap().kind()
+                let keys: Vec<&Column> = table.columns.iter().filter(|column| column.domain.is_some()).collect();
+                let key = keys.choose(self.rng).filter(|_| self.rng.random_bool(0.7));
+                let column = key.copied().unwrap_or_else(|| table.columns.choose(self.rng).unwrap());
+                if inner && column.kind() == Kind::Float { table.columns[0].clone() } else { column.clone() }
             })
-            .map(|kind| if inner && kind == Kind::Float { Kind::Int } else { kind })
             .collect();
-        let left = self.select_of(&kinds, depth);
-        let mut right = self.select_of(&kinds, depth);
+        let left = self.select_like(&wanted, depth);
+        let mut right = self.select_like(&wanted, depth);
         if self.rng.random_bool(0.2) {
-            let third = self.select_of(&kinds, depth);
+            let third = self.select_like(&wanted, depth);
             let (left, right_part) = (Box::new(right.part), Box::new(third.part));
             right.part = Part::Sequence(vec![
                 Part::text("("),
@@ -356,7 +360,7 @@ impl<'a> Builder<'a> {
             let first = relation.columns.choose(self.rng).unwrap().name.clone();
             names.retain(|name| *name != first);
             names.insert(0, first);
-            let rows = *[1, 7, 60].choose(self.rng).unwrap();
+            let rows = *[3, 60, 200].choose(self.rng).unwrap();
             let text = format!(" ORDER BY {} LIMIT {rows}", names.join(", "));
             relation.part = Part::Sequence(vec![relation.part, Part::text(text)]);
         }
@@ -512,14 +516,14 @@ impl<'a> Builder<'a> {
         (conditions, Growth { spread, ..product })
     }
 
-    /// WHERE, perhaps with subqueries.
-    fn conditions(&mut self, from: &Relation) -> Part {
+    /// WHERE, perhaps with subqueries. Where each level has one, nothing is left at the top.
+    fn conditions(&mut self, from: &Relation, depth: usize) -> Part {
         let mut conditions = Vec::new();
-        if self.rng.random_bool(0.3) {
+        if self.rng.random_bool(if depth == 0 { 0.15 } else { 0.25 }) {
             let condition = self.generator(&from.columns).boolean(1);
             conditions.push(Part::Expr(condition, from.columns.as_slice().into()));
         }
-        if self.rng.random_bool(0.3) {
+        if self.rng.random_bool(if depth == 0 { 0.1 } else { 0.25 }) {
             conditions.push(self.subquery_condition(&from.columns));
         }
         Part::list(" WHERE ", " AND ", conditions, 0)

@@ -108,7 +108,7 @@ impl Builder<'_> {
     }
 
     fn comparison(&mut self, outer: &[Column], inner: &Relation, pair: Option<(usize, usize)>) -> Part {
-        let operator = *["<", ">=", "<>", "="].choose(self.rng).unwrap();
+        let operator = *["<", ">", "<=", ">=", "<>", "="].choose(self.rng).unwrap();
         let operand = self.operand(&inner.columns);
         let kind = operand.map(|operand| inner.columns[operand].kind());
         let compared: Vec<usize> = (0..outer.len()).filter(|column| Some(outer[*column].kind()) == kind).collect();
