@@ -4,19 +4,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_err};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::common::{Result, Statistics};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
-    ReplaceChildrenOptions,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 
-use crate::exec::refuse_stream;
+use crate::exec::inner_methods;
 
 /// Drops rows that a join above would drop for want of a match, before an aggregation or another join has worked on them.
 ///
@@ -84,8 +81,11 @@ impl DisplayAs for DeviceDynamicFilterExec {
 }
 
 impl ExecutionPlan for DeviceDynamicFilterExec {
-    fn name(&self) -> &str {
-        "DeviceDynamicFilterExec"
+    inner_methods! {
+        "DeviceDynamicFilterExec",
+        inputs: [input],
+        exprs: |node| &node.keys,
+        over: |node| DeviceDynamicFilterExec::new(input, node.keys.clone(), node.number, node.null_equals_null),
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -94,51 +94,6 @@ impl ExecutionPlan for DeviceDynamicFilterExec {
 
     fn maintains_input_order(&self) -> Vec<bool> {
         vec![self.input.output_partitioning().partition_count() == 1]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        for key in &self.keys {
-            if f(key)? == TreeNodeRecursion::Stop {
-                return Ok(TreeNodeRecursion::Stop);
-            }
-        }
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 1]>::try_from(children) {
-            Ok([input]) => {
-                Ok(Arc::new(DeviceDynamicFilterExec::new(input, self.keys.clone(), self.number, self.null_equals_null)))
-            }
-            Err(children) => internal_err!("DeviceDynamicFilterExec has one child, not {}", children.len()),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
-
-    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        refuse_stream("DeviceDynamicFilterExec")
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
     }
 
     fn child_stats_requests(&self, _partition: Option<usize>) -> Vec<ChildStats> {

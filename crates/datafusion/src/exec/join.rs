@@ -5,20 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, Result, internal_err};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinType, Result};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::joins::utils::JoinFilter;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
-    ReplaceChildrenOptions,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 
-use crate::exec::refuse_stream;
+use crate::exec::inner_methods;
 
 /// What a join computes: the part that does not depend on its children.
 #[derive(Debug, Clone)]
@@ -190,62 +188,24 @@ impl DisplayAs for DeviceJoinExec {
 }
 
 impl ExecutionPlan for DeviceJoinExec {
-    fn name(&self) -> &str {
-        "DeviceJoinExec"
+    inner_methods! {
+        "DeviceJoinExec",
+        inputs: [left, right],
+        exprs: |node| {
+            let keys = node.spec.on.iter().flat_map(|(left, right)| [left, right]);
+            keys.chain(node.spec.filter.as_ref().map(JoinFilter::expression))
+        },
+        over: |node| {
+            let join = DeviceJoinExec::new(node.spec.clone(), left, right);
+            DeviceJoinExec { number: node.number, scan_filter: node.scan_filter.clone(), ..join }
+        },
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
     }
 
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false, false]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.left, &self.right]
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        let keys = self.spec.on.iter().flat_map(|(left, right)| [left, right]);
-        for expr in keys.chain(self.spec.filter.as_ref().map(JoinFilter::expression)) {
-            if f(expr)? == TreeNodeRecursion::Stop {
-                return Ok(TreeNodeRecursion::Stop);
-            }
-        }
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 2]>::try_from(children) {
-            Ok([left, right]) => {
-                let join = DeviceJoinExec::new(self.spec.clone(), left, right);
-                Ok(Arc::new(DeviceJoinExec { number: self.number, scan_filter: self.scan_filter.clone(), ..join }))
-            }
-            Err(children) => internal_err!("DeviceJoinExec has two children, not {}", children.len()),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
-
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         self.scan_filter.iter().cloned().collect()
-    }
-
-    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        refuse_stream("DeviceJoinExec")
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
     }
 }

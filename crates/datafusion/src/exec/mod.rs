@@ -172,6 +172,75 @@ macro_rules! leaf_methods {
 }
 pub(crate) use leaf_methods;
 
+/// The methods of `ExecutionPlan` that all operators share that stand for no single one of the host's: `exprs` gives those of
+/// a node, `over` what it is over other inputs, which are fields of their names.
+macro_rules! inner_methods {
+    ($name:literal, inputs: [$($input:ident),+], exprs: |$node:ident| $exprs:expr, over: |$of:ident| $over:expr $(,)?) => {
+        fn name(&self) -> &str {
+            $name
+        }
+
+        fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+            vec![false; self.children().len()]
+        }
+
+        fn children(&self) -> Vec<&std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+            vec![$(&self.$input),+]
+        }
+
+        fn apply_expressions(
+            &self,
+            f: &mut dyn FnMut(
+                &std::sync::Arc<dyn datafusion::physical_expr::PhysicalExpr>,
+            ) -> datafusion::common::Result<datafusion::common::tree_node::TreeNodeRecursion>,
+        ) -> datafusion::common::Result<datafusion::common::tree_node::TreeNodeRecursion> {
+            use datafusion::common::tree_node::TreeNodeRecursion;
+            let $node = self;
+            for expr in $exprs {
+                if f(expr)? == TreeNodeRecursion::Stop {
+                    return Ok(TreeNodeRecursion::Stop);
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        }
+
+        fn replace_children(
+            self: std::sync::Arc<Self>,
+            children: Vec<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>>,
+            _options: datafusion::physical_plan::ReplaceChildrenOptions,
+        ) -> datafusion::common::Result<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+            match <[_; [$(stringify!($input)),+].len()]>::try_from(children) {
+                Ok([$($input),+]) => {
+                    let $of = self;
+                    Ok(std::sync::Arc::new($over))
+                }
+                Err(children) => datafusion::common::internal_err!("{} over {} inputs", $name, children.len()),
+            }
+        }
+
+        fn with_new_children(
+            self: std::sync::Arc<Self>,
+            children: Vec<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>>,
+        ) -> datafusion::common::Result<std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
+            use datafusion::physical_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+            self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+        }
+
+        fn execute(
+            &self,
+            _partition: usize,
+            _context: std::sync::Arc<datafusion::execution::TaskContext>,
+        ) -> datafusion::common::Result<datafusion::execution::SendableRecordBatchStream> {
+            crate::exec::refuse_stream($name)
+        }
+
+        fn metrics(&self) -> Option<datafusion::physical_plan::metrics::MetricsSet> {
+            Some(self.metrics.clone_inner())
+        }
+    };
+}
+pub(crate) use inner_methods;
+
 /// Implements `DisplayAs` and `ExecutionPlan` for a row-wise device operator that keeps the host
 /// operator it stands for: schema, properties and statistics are that operator's, over the device child.
 macro_rules! row_wise_operator {

@@ -4,17 +4,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_err};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::common::{Result, Statistics};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::exec::{leaf_methods, refuse_stream};
+use crate::exec::{inner_methods, leaf_methods};
 
 /// Keeps the batches of its input on the device until all who read them have come: this operator's parent, and each
 /// [`DeviceReuseExec`] of its number.
@@ -58,8 +54,11 @@ impl DisplayAs for DeviceSharedExec {
 }
 
 impl ExecutionPlan for DeviceSharedExec {
-    fn name(&self) -> &str {
-        "DeviceSharedExec"
+    inner_methods! {
+        "DeviceSharedExec",
+        inputs: [input],
+        exprs: |_node| std::iter::empty::<&Arc<dyn PhysicalExpr>>(),
+        over: |node| DeviceSharedExec::new(input, node.number, node.readers),
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -70,44 +69,6 @@ impl ExecutionPlan for DeviceSharedExec {
         vec![true]
     }
 
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(DeviceSharedExec::new(input, self.number, self.readers))),
-            Err(children) => internal_err!("DeviceSharedExec has one child, not {}", children.len()),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
-
-    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        refuse_stream("DeviceSharedExec")
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
         vec![ChildStats::At(partition)]
     }
@@ -115,7 +76,7 @@ impl ExecutionPlan for DeviceSharedExec {
     fn statistics_from_inputs(&self, input_stats: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
         match input_stats {
             [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("DeviceSharedExec has one child, not {}", input_stats.len()),
+            _ => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
         }
     }
 }
