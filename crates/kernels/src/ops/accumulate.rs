@@ -255,6 +255,9 @@ impl Ending {
     }
 }
 
+/// Appends the statements that add the values of its arguments to a state.
+type Update<'a> = dyn FnMut(&mut RowWriter<'_>, usize, &[Value]) -> Result<()> + 'a;
+
 /// All states of an aggregation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Accumulators {
@@ -384,7 +387,7 @@ impl Accumulators {
         &self,
         writer: &mut RowWriter<'_>,
         feed: usize,
-        update: &mut dyn FnMut(&mut RowWriter<'_>, usize, &[Value]) -> Result<()>,
+        update: &mut Update<'_>,
     ) -> Result<()> {
         self.need(writer.params());
         let own: Vec<usize> = (0..self.list.len()).filter(|index| self.list[*index].feed == feed).collect();
