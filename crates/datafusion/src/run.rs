@@ -50,8 +50,12 @@ struct Run {
     /// The tables that dynamic filters ask for, as long as their joins probe.
     tables: parking_lot::Mutex<HashMap<usize, Weak<JoinTable>>>,
     /// Rows that several stages read, each with how many of these have not come yet.
-    shared: parking_lot::Mutex<HashMap<usize, (SharedRows, usize)>>,
+    /// `None` once the run has ended.
+    shared: parking_lot::Mutex<Option<HashMap<usize, (SharedRows, usize)>>>,
 }
+
+/// What a task hears that goes on after its run.
+const ENDED: &str = "rows of a run that has ended";
 
 /// Batches that are computed as soon as the first one asks for them.
 type SharedRows = Shared<BoxFuture<'static, std::result::Result<Arc<Vec<DeviceBatch>>, Arc<DataFusionError>>>>;
@@ -61,7 +65,7 @@ struct SharedUntilDropped(Arc<Run>);
 
 impl Drop for SharedUntilDropped {
     fn drop(&mut self) {
-        let shared = std::mem::take(&mut *self.0.shared.lock());
+        let shared = self.0.shared.lock().take();
         drop(shared);
     }
 }
@@ -75,7 +79,8 @@ impl Run {
         let apart = stage.uploads() && !context.info().unified_memory;
         let uploads = if apart { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
-        let (meters, tables, shared) = Default::default();
+        let (meters, tables) = Default::default();
+        let shared = parking_lot::Mutex::new(Some(HashMap::new()));
         Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters, tables, shared }))
     }
 
@@ -195,14 +200,15 @@ fn open_run(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<Devi
 }
 
 /// The rows of a stage that others read as well.
-fn shared_rows(number: usize, readers: usize, input: &Arc<Stage>, run: &Arc<Run>) -> DeviceBatchStream {
+fn shared_rows(number: usize, readers: usize, input: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
     let rows = {
         let mut shared = run.shared.lock();
+        let Some(shared) = shared.as_mut() else { return internal_err!("{ENDED}") };
         let (rows, missing) = shared.entry(number).or_insert_with(|| {
             // The run holds the rows, not the rows the run.
             let (input, run) = (Arc::clone(input), Arc::downgrade(run));
             let rows = async move {
-                let Some(run) = run.upgrade() else { return internal_err!("rows of a run that has ended") };
+                let Some(run) = run.upgrade() else { return internal_err!("{ENDED}") };
                 merge(&input, &run)?.try_collect::<Vec<_>>().await
             };
             (rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared(), readers)
@@ -219,7 +225,7 @@ fn shared_rows(number: usize, readers: usize, input: &Arc<Stage>, run: &Arc<Run>
         let batches = (0..rows.len()).map(move |index| Ok(rows[index].clone()));
         Ok::<_, DataFusionError>(stream::iter(batches))
     };
-    stream::once(batches).try_flatten().boxed()
+    Ok(stream::once(batches).try_flatten().boxed())
 }
 
 fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
@@ -283,7 +289,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             });
             conformed.boxed()
         }
-        StageKind::Shared { input, number, readers, .. } => shared_rows(*number, *readers, input, run),
+        StageKind::Shared { input, number, readers, .. } => shared_rows(*number, *readers, input, run)?,
         // A limit of all partitions takes them one with another.
         StageKind::Limit { input, skip, fetch } if stage.partitions < input.partitions => {
             limit(merge(input, run)?, *skip, *fetch)

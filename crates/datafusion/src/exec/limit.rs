@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use datafusion::common::{Result, internal_err};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
 use crate::exec::row_wise_operator;
 
@@ -18,6 +18,7 @@ pub struct DeviceLimitExec {
     pub(crate) metrics: ExecutionPlanMetricsSet,
     skip: usize,
     fetch: Option<usize>,
+    properties: Arc<PlanProperties>,
 }
 
 impl DeviceLimitExec {
@@ -30,7 +31,16 @@ impl DeviceLimitExec {
         } else {
             return internal_err!("DeviceLimitExec stands for a limit, not {}", host.name());
         };
-        Ok(DeviceLimitExec { host, metrics: ExecutionPlanMetricsSet::new(), skip, fetch })
+        let mut properties = Arc::clone(host.properties());
+        let of_several = host.children().into_iter().any(|input| input.output_partitioning().partition_count() > 1);
+        if of_several && properties.output_partitioning().partition_count() == 1 {
+            // Rows of several partitions come as they come.
+            let mut equivalences = properties.equivalence_properties().clone();
+            equivalences.clear_orderings();
+            equivalences.clear_per_partition_constants();
+            properties = Arc::new(properties.as_ref().clone().with_eq_properties(equivalences));
+        }
+        Ok(DeviceLimitExec { host, metrics: ExecutionPlanMetricsSet::new(), skip, fetch, properties })
     }
 
     /// Rows to skip first.
@@ -44,4 +54,4 @@ impl DeviceLimitExec {
     }
 }
 
-row_wise_operator!(DeviceLimitExec, "DeviceLimitExec");
+row_wise_operator!(DeviceLimitExec, "DeviceLimitExec", |node| &node.properties);

@@ -245,6 +245,9 @@ pub(crate) use inner_methods;
 /// operator it stands for: schema, properties and statistics are that operator's, over the device child.
 macro_rules! row_wise_operator {
     ($node:ident, $name:literal) => {
+        $crate::exec::row_wise_operator!($node, $name, |node| node.host.properties());
+    };
+    ($node:ident, $name:literal, |$of:ident| $properties:expr) => {
         impl datafusion::physical_plan::DisplayAs for $node {
             fn fmt_as(
                 &self,
@@ -266,7 +269,8 @@ macro_rules! row_wise_operator {
             }
 
             fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {
-                self.host.properties()
+                let $of = self;
+                $properties
             }
 
             fn maintains_input_order(&self) -> Vec<bool> {

@@ -22,7 +22,7 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceSortExec, DeviceUnionExec, DeviceUploadExec, is_device,
+    DeviceReuseExec, DeviceSortExec, DeviceUnionExec, DeviceUploadExec, is_device,
 };
 
 /// An island's operators with the dynamic filters of its joins; those that were there before are planned anew.
@@ -75,7 +75,7 @@ fn add(plan: &Arc<dyn ExecutionPlan>, config: &ConfigOptions, tells: bool, joins
 }
 
 /// A device operator over what `f` makes of its inputs; what lies below an upload stays.
-fn of_children(
+pub(crate) fn of_children(
     plan: &Arc<dyn ExecutionPlan>,
     mut f: impl FnMut(&Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -101,6 +101,9 @@ fn drops_unmatched(join: &DeviceJoinExec) -> bool {
 
 /// Whether something below leaves rows out.
 fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
+        return lacks_rows(reuse.shared());
+    }
     let drops = plan.is::<DeviceFilterExec>()
         || plan.is::<DeviceDynamicFilterExec>()
         || plan.is::<DeviceLimitExec>()

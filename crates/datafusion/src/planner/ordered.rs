@@ -20,6 +20,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
 
 use crate::aggregate::{AggregateCall, is_ordered};
+use crate::expr::may_fail;
 use crate::text_of_rows::TextOfRows;
 
 type Expr = Arc<dyn PhysicalExpr>;
@@ -51,14 +52,23 @@ pub(crate) fn ordered_calls(
 ) -> Result<(Vec<AggregateCall>, Arc<dyn ExecutionPlan>)> {
     let mut numbered = Numbered { plan: input, place, keys: Vec::new(), known: Vec::new() };
     let functions = || raw.aggr_expr().iter().zip(raw.filter_expr());
-    let asked: Vec<Expr> = functions()
-        .filter(|(function, _)| is_ordered(function))
-        .flat_map(|(function, filter)| {
-            let order = function.order_bys().iter().map(|key| Arc::clone(&key.expr));
-            function.expressions().into_iter().chain(filter.clone()).chain(order).collect::<Vec<_>>()
-        })
-        .chain(raw.group_expr().expr().iter().map(|(key, _)| Arc::clone(key)))
-        .collect();
+    let from = raw.input().schema();
+    // What may fail is computed for the rows alone that the filter leaves.
+    let guarded = |expr: &Expr, filter: &Option<Expr>| -> Result<Expr> {
+        match filter {
+            Some(filter) if may_fail(expr, &from) => {
+                Ok(Arc::new(CaseExpr::try_new(None, vec![(Arc::clone(filter), Arc::clone(expr))], None)?))
+            }
+            _ => Ok(Arc::clone(expr)),
+        }
+    };
+    let mut asked: Vec<Expr> = raw.group_expr().expr().iter().map(|(key, _)| Arc::clone(key)).collect();
+    for (function, filter) in functions().filter(|(function, _)| is_ordered(function)) {
+        for expr in function.expressions().iter().chain(function.order_bys().iter().map(|key| &key.expr)) {
+            asked.push(guarded(expr, filter)?);
+        }
+        asked.extend(filter.clone());
+    }
     let columns = numbered.columns(&asked)?;
     let over = |expr: &Expr| -> Result<Expr> {
         match asked.iter().position(|known| known == expr) {
@@ -82,10 +92,12 @@ pub(crate) fn ordered_calls(
         calls.push(match is_ordered(function) {
             false => AggregateCall::new(function, filter.as_ref()),
             true => {
-                let arguments = function.expressions().iter().map(over).collect::<Result<Vec<_>>>()?;
-                let filter = filter.as_ref().map(over).transpose()?;
-                let order = function.order_bys().iter().map(|key| Ok(PhysicalSortExpr { expr: over(&key.expr)?, ..key.clone() }));
-                numbered.call(function, arguments, filter, order.collect::<Result<_>>()?)?
+                let of_filtered = |expr: &Expr| over(&guarded(expr, filter)?);
+                let arguments = function.expressions().iter().map(of_filtered).collect::<Result<Vec<_>>>()?;
+                let order = function.order_bys().iter();
+                let order = order.map(|key| Ok(PhysicalSortExpr { expr: of_filtered(&key.expr)?, ..key.clone() }));
+                let order = order.collect::<Result<_>>()?;
+                numbered.call(function, arguments, filter.as_ref().map(over).transpose()?, order)?
             }
         });
     }
@@ -166,6 +178,12 @@ impl Numbered<'_> {
         }
         let order = if of_values { vec![PhysicalSortExpr::new_default(Arc::clone(&value)).asc()] } else { order };
         let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
+        // Turned round, so that aggregates of one query agree on an order: nth_value counts from the other end, and string_agg turns
+        // its texts back, but for distinct ones.
+        let order = match joins && function.is_reversed() && !function.is_distinct() {
+            true => order.iter().map(PhysicalSortExpr::reverse).collect(),
+            false => order,
+        };
         if joins {
             // The rows must come in this order now.
             let last = self.known.pop().filter(|last| last.condition == condition && last.order == order);
@@ -184,7 +202,7 @@ impl Numbered<'_> {
             }
             "first_value" | "any_value" => binary(place, Operator::Eq, lit(1i64)),
             "last_value" => binary(place, Operator::Eq, rows),
-            "nth_value" => match integer(arguments.get(1)) {
+            "nth_value" => match integer(arguments.get(1)).map(|n| if function.is_reversed() { -n } else { n }) {
                 Some(n) if n > 0 => binary(place, Operator::Eq, lit(n)),
                 Some(n) if n < 0 => binary(binary(place, Operator::Minus, rows), Operator::Eq, lit(n + 1)),
                 _ => return plan_err!("nth_value of a number that is not constant, or is 0"),
@@ -298,8 +316,9 @@ fn both(first: Option<Expr>, second: Expr) -> Option<Expr> {
 }
 
 fn integer(expr: Option<&Expr>) -> Option<i64> {
-    match expr?.downcast_ref::<Literal>()?.value().cast_to(&DataType::Int64).ok()? {
-        ScalarValue::Int64(value) => value,
+    match expr?.downcast_ref::<Literal>()?.value() {
+        // i64::MIN has no negative.
+        ScalarValue::Int64(value) => value.filter(|value| *value != i64::MIN),
         _ => None,
     }
 }

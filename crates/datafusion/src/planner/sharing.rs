@@ -8,12 +8,15 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterTracking;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::limit::GlobalLimitExec;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::aggregate::AggregateCall;
 use crate::exec::{
@@ -21,23 +24,37 @@ use crate::exec::{
     DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec,
     is_device,
 };
+use crate::planner::dynamic_filters::of_children;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
 /// An island's operators, with those that stand there several times sharing their rows.
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
+    let plan = &without(plan)?;
     let mut subplans = Vec::new();
     collect(plan, &mut subplans);
     subplans.retain(|subplan| subplan.readers > 1);
-    if subplans.is_empty() {
+    let several = plan.output_partitioning().partition_count() > 1;
+    // Partitions run apart from one another, and those of one order are merged by whoever wants it.
+    if subplans.is_empty() || several && plan.output_ordering().is_some() {
         return Ok(Arc::clone(plan));
     }
     let shared = share(plan, &mut subplans)?;
-    if shared.output_partitioning().partition_count() == 1 {
+    if !several {
         return Ok(shared);
     }
-    // Partitions run apart from one another.
     Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(shared, 0, None)))?))
+}
+
+/// Operators without sharing, as they were in the islands that have become one.
+fn without(plan: &Plan) -> Result<Plan> {
+    if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
+        return without(shared.input());
+    }
+    if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
+        return without(reuse.shared());
+    }
+    of_children(plan, without)
 }
 
 /// The same with all who read shared rows knowing what their operators have become since.
@@ -90,13 +107,13 @@ fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
         return Ok(Arc::clone(plan));
     }
     let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
-        return of_children(plan, &mut |child| share(child, subplans));
+        return of_children(plan, |child| share(child, subplans));
     };
     let (number, readers) = (index + 1, subplans[index].readers);
     if std::mem::replace(&mut subplans[index].placed, true) {
         return Ok(Arc::new(DeviceReuseExec::new(Arc::clone(plan), number, readers)));
     }
-    let input = of_children(plan, &mut |child| share(child, subplans))?;
+    let input = of_children(plan, |child| share(child, subplans))?;
     Ok(Arc::new(DeviceSharedExec::new(input, number, readers)))
 }
 
@@ -117,18 +134,7 @@ fn renew(plan: &Plan, shared: &[(usize, Plan)]) -> Result<Plan> {
             None => Arc::clone(plan),
         });
     }
-    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
-        return Ok(Arc::clone(plan));
-    }
-    of_children(plan, &mut |child| renew(child, shared))
-}
-
-fn of_children(plan: &Plan, f: &mut dyn FnMut(&Plan) -> Result<Plan>) -> Result<Plan> {
-    let children = plan.children().into_iter().map(f).collect::<Result<Vec<_>>>()?;
-    if plan.children().into_iter().zip(&children).all(|(old, new)| Arc::ptr_eq(old, new)) {
-        return Ok(Arc::clone(plan));
-    }
-    Arc::clone(plan).replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    of_children(plan, |child| renew(child, shared))
 }
 
 /// Whether two subplans surely give the same rows.
@@ -219,17 +225,24 @@ fn same_source(a: &Plan, b: &Plan) -> bool {
     else {
         return false;
     };
-    let text = |plan: &Plan| DisplayableExecutionPlan::new(plan.as_ref()).set_show_schema(true).indent(true).to_string();
-    let text = (text(a), text(b));
-    // What a filter learns while the query runs is another's.
-    text.0 == text.1
-        && !text.0.contains("DynamicFilter")
+    // What a filter learns while the query runs is another's, and random numbers are others.
+    let fixed =
+        |expr: &Arc<dyn PhysicalExpr>| !is_volatile(expr) && !DynamicFilterTracking::classify(expr).contains_dynamic_filter();
+    let (a_source, b_source) = (a_files.file_source(), b_files.file_source());
+    let parquet = |source: &Arc<dyn FileSource>| source.downcast_ref::<ParquetSource>().is_some();
+    let text = |plan: &Plan| DisplayableExecutionPlan::new(plan.as_ref()).indent(true).to_string();
+    let files = |group: &FileGroup| {
+        let files = group.iter().map(|file| (file.object_meta.clone(), file.range.clone(), file.partition_values.clone()));
+        files.collect::<Vec<_>>()
+    };
+    // Other formats have options that they tell nobody.
+    (Arc::ptr_eq(a_source, b_source) || parquet(a_source) && parquet(b_source))
+        && a_source.filter().iter().all(fixed)
+        && a_source.projection().is_none_or(|projection| projection.iter().all(|output| fixed(&output.expr)))
+        && a_source.filter() == b_source.filter()
+        && a_source.projection() == b_source.projection()
+        && text(a) == text(b)
         && a_files.object_store_url == b_files.object_store_url
-        && a_files.file_groups.len() == b_files.file_groups.len()
-        && a_files.file_groups.iter().zip(&b_files.file_groups).all(|(a, b)| {
-            let files = |group: &datafusion::datasource::physical_plan::FileGroup| {
-                group.iter().map(|file| (file.object_meta.clone(), file.range.clone())).collect::<Vec<_>>()
-            };
-            files(a) == files(b)
-        })
+        && a_files.limit == b_files.limit
+        && a_files.file_groups.iter().map(files).eq(b_files.file_groups.iter().map(files))
 }

@@ -383,12 +383,7 @@ impl Accumulators {
 
     /// Appends the updates of the current row by the states of `feed`, `update` giving the statements
     /// of each. Each filter and argument is evaluated once, and only where it is reached.
-    pub fn write(
-        &self,
-        writer: &mut RowWriter<'_>,
-        feed: usize,
-        update: &mut Update<'_>,
-    ) -> Result<()> {
+    pub fn write(&self, writer: &mut RowWriter<'_>, feed: usize, update: &mut Update<'_>) -> Result<()> {
         self.need(writer.params());
         let own: Vec<usize> = (0..self.list.len()).filter(|index| self.list[*index].feed == feed).collect();
         for of_filter in classes(&own, |index| &self.list[index].filter) {
@@ -624,7 +619,11 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
 fn statistic(function: AggregateFunction, words: &[String], n: &str) -> Result<(String, String)> {
     use AggregateFunction::*;
     let float = |index: usize| format!("BITS_F64({})", words[index]);
-    let sum = |index: usize| format!("({} + {})", float(index), float(index + 1));
+    // The error of an infinity is a NaN.
+    let sum = |index: usize| {
+        let (high, low) = (float(index), float(index + 1));
+        format!("({high} - {high} != 0.0 ? {high} : {high} + {low})")
+    };
     let moments = |indices: [usize; 3]| {
         let words: Vec<String> = indices.into_iter().flat_map(|index| [float(index), float(index + 1)]).collect();
         words.join(", ")
