@@ -281,14 +281,23 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             let operands = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
             Ok(Expr::Coalesce(operands))
         }
-        // A type is known before any row; that its argument fails is not.
+        // A type is known before any row.
         ("arrow_typeof", [argument]) => {
-            let argument_fails = || Ok::<_, Reason>(kernels::support::can_fail(&translate(argument, schema)?, schema));
-            if !is_plain(argument) && argument_fails()? {
-                return Err("arrow_typeof of what may fail has no device form".to_string());
-            }
             let name = type_of(argument, schema)?.to_string();
-            Ok(Expr::Literal(scalar(&ScalarValue::Utf8(Some(name)))?))
+            let name = Expr::Literal(scalar(&ScalarValue::Utf8(Some(name)))?);
+            if is_plain(argument) {
+                return Ok(name);
+            }
+            // That its argument fails is not.
+            let argument = translate(argument, schema)?;
+            Ok(match kernels::support::can_fail(&argument, schema) {
+                false => name,
+                true => Expr::Case {
+                    branches: vec![(Expr::IsNull(Box::new(argument)), name.clone())],
+                    otherwise: Some(Box::new(name)),
+                    data_type: DataType::Utf8,
+                },
+            })
         }
         (name, _) => {
             let types = arguments.iter().map(|argument| type_of(argument, schema)).collect::<Result<Vec<_>, _>>()?;

@@ -166,6 +166,10 @@ impl Numbered<'_> {
             return internal_err!("{} without an argument", function.name());
         };
         let name = function.fun().name();
+        let by_itself = |key: &PhysicalSortExpr| key.expr.eq(&value);
+        if name == "string_agg" && function.is_distinct() && !(order.len() < 2 && order.iter().all(by_itself)) {
+            return plan_err!("string_agg of distinct texts in the order of something else has no device form");
+        }
         let of_values = is_of_values(name);
         let joins = name == "string_agg";
         let mut condition = filter;
@@ -224,6 +228,10 @@ impl Numbered<'_> {
                     }
                     _ => return plan_err!("percentile_cont of a share that is not constant"),
                 };
+                // What DataFusion refuses it shall refuse itself.
+                if !(0.0..=1.0).contains(&share) {
+                    return plan_err!("percentile_cont of {share} has no device form");
+                }
                 let float = |expr: Expr| -> Expr { Arc::new(CastExpr::new(expr, DataType::Float64, None)) };
                 // The rows less than one away from the place, which is counted from 0.
                 let at = binary(float(binary(Arc::clone(&rows), Operator::Minus, lit(1i64))), Operator::Multiply, lit(share));
