@@ -167,7 +167,7 @@ async fn run_shape(sides: &Sides, seed: u64, number: usize, cases: usize) -> Tal
                 counts.on_device += usize::from(placement == PlacementKind::Whole);
                 counts.launching += usize::from(launches > 0);
             }
-            Outcome::BothFail => tally.both_fail += 1,
+            Outcome::NoAnswer => tally.no_answer += 1,
             Outcome::Invalid(reason) => {
                 if std::env::var("DEVICEFUSION_SHAPE").is_ok() {
                     println!("not planned: {reason}\n{}", case.sql());

@@ -10,7 +10,8 @@ pub struct Tally {
     pub all: Counts,
     /// By what the queries have.
     pub features: BTreeMap<&'static str, Counts>,
-    pub both_fail: usize,
+    /// Cases that fail on both sides, or for a fault of plain DataFusion.
+    pub no_answer: usize,
     /// Shapes that plain DataFusion cannot plan.
     pub invalid: usize,
     /// Shapes that strict planning refuses, and why. Their cases run partly on the host.
@@ -67,7 +68,7 @@ impl Tally {
 
     pub fn add(&mut self, other: Tally) {
         self.all.add(other.all);
-        self.both_fail += other.both_fail;
+        self.no_answer += other.no_answer;
         self.invalid += other.invalid;
         for (feature, counts) in other.features {
             self.features.entry(feature).or_default().add(counts);
@@ -93,7 +94,11 @@ impl fmt::Display for Tally {
             }
             writeln!(f)?;
         }
-        writeln!(f, "cases that fail on both sides: {}; shapes that DataFusion cannot plan: {}", self.both_fail, self.invalid)?;
+        writeln!(
+            f,
+            "cases without an answer to compare: {}; shapes that DataFusion cannot plan: {}",
+            self.no_answer, self.invalid
+        )?;
         for (reason, shapes) in &self.refused {
             writeln!(f, "refused, {shapes} shapes: {reason}")?;
         }
