@@ -627,14 +627,15 @@ fn avg_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// Every aggregate of column 0 that has a device form: plain, of the column without NULLs, with a filter,
+/// Every aggregate of column 0 that has a device form: plain, and the common ones of the column without NULLs, with a filter,
 /// and distinct. Arguments are coerced as DataFusion does it.
 fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
     use AggregateFunction::*;
     let value = value_type(data_type);
     let mut all = vec![aggregate(Count, None, DataType::Int64)];
-    let plain = [Count, Sum, Min, Max, Avg, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, VarPop, VarSamp, StddevPop, StddevSamp];
-    for function in plain.into_iter().chain([AnyValue, Median, CovarPop, Corr, RegrSlope, PercentileCont]) {
+    let in_every_form =
+        [Count, Sum, Min, Max, Avg, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, VarPop, VarSamp, StddevPop, StddevSamp];
+    for function in in_every_form.into_iter().chain([AnyValue, Median, CovarPop, Corr, RegrSlope, PercentileCont]) {
         let number = value.is_numeric();
         let (argument, result) = match function {
             Count => (None, Some(DataType::Int64)),
@@ -668,10 +669,8 @@ fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
             }
             _ => {}
         }
-        if schema.fields().len() > 3 {
-            if plain.arguments.len() == 1 {
-                all.push(Aggregate { arguments: vec![column(2)], ..plain.clone() });
-            }
+        if schema.fields().len() > 3 && in_every_form.contains(&function) {
+            all.push(Aggregate { arguments: vec![column(2)], ..plain.clone() });
             all.push(Aggregate { filter: Some(Expr::Column(3)), ..plain.clone() });
         }
         if matches!(function, Count | Sum | Avg) {
