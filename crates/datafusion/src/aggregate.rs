@@ -46,9 +46,7 @@ impl AggregateCall {
     /// Lowers the call over the schema that its expressions refer to, and checks that it has a device form.
     pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
         let name = self.function.fun().name();
-        let Some(function) = (if is_own_aggregate(self.function.fun()) { function(name) } else { None }) else {
-            return Err(format!("the aggregate {name} has no device form"));
-        };
+        let function = own_function(&self.function).ok_or_else(|| format!("the aggregate {name} has no device form"))?;
         if needs_places(function) != self.chosen {
             return Err(format!("the aggregate {name} has no device form here"));
         }
@@ -67,6 +65,11 @@ impl AggregateCall {
         kernels::support::supports_aggregate(&lowered, schema)?;
         Ok(lowered)
     }
+}
+
+/// The kernels' function for one of DataFusion's own.
+fn own_function(aggregate: &AggregateFunctionExpr) -> Option<AggregateFunction> {
+    is_own_aggregate(aggregate.fun()).then(|| function(aggregate.fun().name()))?
 }
 
 fn function(name: &str) -> Option<AggregateFunction> {
@@ -111,7 +114,7 @@ fn needs_places(function: AggregateFunction) -> bool {
 
 /// Whether an aggregate of the host asks for rows at some places of an order.
 pub(crate) fn is_ordered(aggregate: &AggregateFunctionExpr) -> bool {
-    is_own_aggregate(aggregate.fun()) && function(aggregate.fun().name()).is_some_and(needs_places)
+    own_function(aggregate).is_some_and(needs_places)
 }
 
 fn is_constant(argument: &Arc<dyn PhysicalExpr>) -> bool {

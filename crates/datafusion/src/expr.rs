@@ -18,6 +18,7 @@ use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_
 use kernels::function::Function;
 
 use crate::functions;
+use crate::runtime::options_of;
 use crate::text_of_rows::TextOfRows;
 
 /// Why something has no device form, in a user's words.
@@ -314,6 +315,11 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
                 return Ok(expr);
             }
             let found = functions::find(name, arguments, &types)?;
+            if matches!(found.function, Function::Inexact(_)) && options_of(function.config_options()).exact_functions {
+                return Err(format!(
+                    "the last digits of the function {name} differ between the host and devices, which SET device.exact_functions = 'false' allows"
+                ));
+            }
             let arguments = found.arguments.iter().map(|argument| translate(argument, schema));
             let numbers = found.numbers.into_iter().map(|number| Ok(functions::number(number)));
             let arguments = arguments.chain(numbers).collect::<Result<_, Reason>>()?;

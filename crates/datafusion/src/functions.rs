@@ -11,17 +11,11 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
 use kernels::expr::{Expr, Literal, LiteralValue, value_type};
-use kernels::function::{DatePart, Function, Granularity};
+use kernels::function::{DatePart, Function, Granularity, InexactFunction};
 
 use crate::expr::Reason;
 
 const DAY_NANOS: i64 = 86_400_000_000_000;
-
-/// Functions that each library rounds in its own way.
-const INEXACT: [&str; 22] = [
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "cot", "exp", "ln", "log", "log10",
-    "log2", "power", "sin", "sinh", "tan", "tanh", "pow",
-];
 
 /// Whether a function is DataFusion's own of that name: other libraries have others under the same names.
 pub(crate) fn is_own(function: &ScalarUDF) -> bool {
@@ -122,9 +116,9 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
             return found(Function::DateTrunc(granularity), moment);
         }
         "date_bin" => return date_bin(arguments, types),
-        _ if INEXACT.contains(&name) => {
-            return Err(format!("the function {name} has no device form: its last bits differ between the host and devices"));
-        }
+        // To the base 10.
+        "log" if arguments.len() == 1 => Function::Inexact(InexactFunction::Log10),
+        _ if let Some(function) = InexactFunction::parse(name) => Function::Inexact(function),
         _ => return Err(format!("the function {name} has no device form")),
     };
     found(function, arguments)

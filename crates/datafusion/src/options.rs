@@ -83,6 +83,12 @@ const SETTINGS: &[SettingDoc] = &[
         description: "Whether plans are moved to the device at all; with false they are plain DataFusion's, and EXPLAIN gives no reasons",
     },
     SettingDoc {
+        key: "device.exact_functions",
+        default: "true",
+        frozen: false,
+        description: "Whether functions of floats whose last digits each library rounds in its own way (exp, ln, power, sin and their like) stay on the host; with false they run on the device",
+    },
+    SettingDoc {
         key: "device.fallback",
         default: "host",
         frozen: false,
@@ -150,6 +156,8 @@ pub struct DeviceOptions {
     pub selector: Option<Selector>,
     /// `device.platform`.
     pub platform: String,
+    /// `device.exact_functions`.
+    pub exact_functions: bool,
     /// `device.fallback`.
     pub fallback: Fallback,
     /// `device.cost`.
@@ -178,6 +186,7 @@ impl Default for DeviceOptions {
     fn default() -> Self {
         DeviceOptions {
             enabled: true,
+            exact_functions: true,
             selector: Some(Selector::Auto),
             platform: String::new(),
             fallback: Fallback::Host,
@@ -259,6 +268,7 @@ impl DeviceOptions {
             }
             .to_string(),
             "device.enabled" => self.enabled.to_string(),
+            "device.exact_functions" => self.exact_functions.to_string(),
             "device.fallback" => match self.fallback {
                 Fallback::Host => "host",
                 Fallback::Error => "error",
@@ -325,6 +335,7 @@ impl ExtensionOptions for DeviceOptions {
                 self.cost = choice(setting.key, value, &[("auto", Cost::Auto), ("always", Cost::Always)])?;
             }
             "enabled" => self.enabled = boolean(setting.key, value)?,
+            "exact_functions" => self.exact_functions = boolean(setting.key, value)?,
             "fallback" => {
                 self.fallback = choice(setting.key, value, &[("host", Fallback::Host), ("error", Fallback::Error)])?;
             }

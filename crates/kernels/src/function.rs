@@ -92,6 +92,8 @@ pub enum Function {
     Trunc,
     /// `sqrt(number)`.
     Sqrt,
+    /// `exp(number)`, `power(number, number)` and their like.
+    Inexact(InexactFunction),
     /// `signum(number)`.
     Signum,
     /// `degrees(number)`.
@@ -162,6 +164,7 @@ impl Function {
             Function::Round => "round",
             Function::Trunc => "trunc",
             Function::Sqrt => "sqrt",
+            Function::Inexact(function) => function.name(),
             Function::Signum => "signum",
             Function::Degrees => "degrees",
             Function::Radians => "radians",
@@ -271,6 +274,66 @@ impl Granularity {
             _ => return None,
         })
     }
+}
+
+macro_rules! inexact_functions {
+    ($($name:ident = $text:literal),* $(,)?) => {
+        /// A function of floats whose last digits each library rounds in its own way, so that a device and its host may differ there.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs)]
+        pub enum InexactFunction {
+            $($name),*
+        }
+
+        impl InexactFunction {
+            /// Every one.
+            pub const ALL: &'static [InexactFunction] = &[$(InexactFunction::$name),*];
+
+            /// What SQL calls it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(InexactFunction::$name => $text),*
+                }
+            }
+
+            /// The function of that name; `None` where it is none of these.
+            pub fn parse(name: &str) -> Option<InexactFunction> {
+                Self::ALL.iter().copied().find(|function| function.name() == name)
+            }
+
+            /// How many arguments it takes; `log` is that of a base here.
+            pub const fn arity(self) -> usize {
+                match self {
+                    InexactFunction::Atan2 | InexactFunction::Log | InexactFunction::Power => 2,
+                    _ => 1,
+                }
+            }
+        }
+    };
+}
+
+inexact_functions! {
+    Acos = "acos",
+    Acosh = "acosh",
+    Asin = "asin",
+    Asinh = "asinh",
+    Atan = "atan",
+    Atan2 = "atan2",
+    Atanh = "atanh",
+    Cbrt = "cbrt",
+    Cos = "cos",
+    Cosh = "cosh",
+    Cot = "cot",
+    Exp = "exp",
+    Ln = "ln",
+    Log = "log",
+    Log10 = "log10",
+    Log2 = "log2",
+    Power = "power",
+    Sin = "sin",
+    Sinh = "sinh",
+    Tan = "tan",
+    Tanh = "tanh",
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ sections! {
     FloatRem = "float_rem" needs [Float];
     /// Functions of floats that are exact.
     Math = "math" needs [Float];
+    /// Functions of floats whose last digits differ between libraries.
+    Inexact = "inexact" needs [Float];
     /// Functions of integers.
     Integers = "integers" needs [Base];
     /// 128-bit integers without division.

@@ -6,20 +6,19 @@ use std::sync::Arc;
 
 use columnar::ColumnType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
     ReplaceChildrenOptions,
 };
 use kernels::codegen::Profile;
 
-use crate::exec::{DeviceUploadExec, is_device};
+use crate::exec::{DeviceUploadExec, is_device, statistics_of_the_input};
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
@@ -184,14 +183,5 @@ impl ExecutionPlan for DeviceIslandExec {
         Some(self.metrics.clone_inner())
     }
 
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(&self, input_stats: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        match input_stats {
-            [input] => Ok(Arc::clone(input)),
-            _ => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
-        }
-    }
+    statistics_of_the_input!();
 }

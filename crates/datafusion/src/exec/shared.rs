@@ -7,10 +7,10 @@ use std::sync::Arc;
 use datafusion::common::{Result, Statistics};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::exec::{inner_methods, leaf_methods};
+use crate::exec::{inner_methods, leaf_methods, statistics_of_the_input};
 
 /// Keeps the batches of its input on the device until all who read them have come: this operator's parent, and each
 /// [`DeviceReuseExec`] of its number.
@@ -69,16 +69,7 @@ impl ExecutionPlan for DeviceSharedExec {
         vec![true]
     }
 
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(&self, input_stats: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        match input_stats {
-            [input] => Ok(Arc::clone(input)),
-            _ => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
-        }
-    }
+    statistics_of_the_input!();
 }
 
 /// Reads the rows of a [`DeviceSharedExec`] once more.

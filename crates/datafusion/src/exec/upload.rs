@@ -5,17 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, SchedulingType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
 };
 
-use crate::exec::refuse_stream;
+use crate::exec::{refuse_stream, statistics_of_the_input};
 
 /// Uploads the rows of a host operator: partitions decode in parallel, small batches are gathered.
 ///
@@ -107,16 +106,7 @@ impl ExecutionPlan for DeviceUploadExec {
         Some(self.metrics.clone_inner())
     }
 
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(&self, input_stats: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        match input_stats {
-            [input] => Ok(Arc::clone(input)),
-            _ => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
-        }
-    }
+    statistics_of_the_input!();
 
     fn supports_limit_pushdown(&self) -> bool {
         true

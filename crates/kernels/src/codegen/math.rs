@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions of numbers that are exact, so that host and devices agree to the last bit.
+//! Functions of numbers. Those that are exact give what the host gives to the last bit.
 
 use arrow::datatypes::DataType;
 
@@ -11,7 +11,7 @@ use super::row::RowWriter;
 use super::value::{CType, Value, literal};
 use crate::Result;
 use crate::expr::{CompareOp, Expr, Literal, LiteralValue};
-use crate::function::Function;
+use crate::function::{Function, InexactFunction};
 use crate::prelude::Section;
 
 impl RowWriter<'_> {
@@ -67,6 +67,12 @@ impl RowWriter<'_> {
                 let code = self.local(value.ctype, &format!("{of}_mul({}, {factor})", value.code));
                 Ok(Value { code, ..value.clone() })
             }
+            (Function::Inexact(inexact), values)
+                if values.len() == inexact.arity()
+                    && values.iter().all(|value| value.ctype.is_float() && value.data_type == *data_type) =>
+            {
+                self.inexact(inexact, values)
+            }
             (_, [value]) if value.ctype.is_float() && value.data_type == *data_type => {
                 let name = match function {
                     Function::Floor => "floor",
@@ -82,6 +88,21 @@ impl RowWriter<'_> {
             }
             _ => refuse_call(function, arguments),
         }
+    }
+
+    /// A function of the section `Inexact`.
+    fn inexact(&mut self, function: InexactFunction, values: &[Value]) -> Result<Value> {
+        let Some(first) = values.first() else { return refuse_call(Function::Inexact(function), values) };
+        self.params.need(Section::Inexact);
+        let valid = self.all_valid(values);
+        if let (InexactFunction::Power, [base, exponent]) = (function, values) {
+            self.fail_where(&[&format!("({} == 0 && {} < 0)", base.code, exponent.code)], &valid);
+        }
+        self.costly();
+        let codes: Vec<&str> = values.iter().map(|value| value.code.as_str()).collect();
+        let call = format!("{}_{}({})", first.ctype.name(), function.name(), codes.join(", "));
+        let code = self.local(first.ctype, &call);
+        Ok(Value { code, valid, bounds: None, ..first.clone() })
     }
 
     /// A function of the section `Math`.

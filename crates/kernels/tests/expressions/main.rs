@@ -10,6 +10,7 @@ mod dates;
 mod floats;
 mod harness;
 mod host;
+mod inexact;
 mod like;
 mod lint;
 mod math;

@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUni
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::function::{self, Function, Granularity};
+use kernels::function::{self, Function, Granularity, InexactFunction};
 use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Take};
 use kernels::ops::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
 use kernels::support::{supports, supports_aggregate, supports_cast, supports_output};
@@ -141,6 +141,9 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
     all.extend([CharacterLength, OctetLength, BitLength, Ascii].map(|function| call(function, vec![a()], &number)));
     let same = [Upper, Lower, InitCap, Reverse, Abs, Floor, Ceil, Round, Trunc, Sqrt, Signum, Degrees, Radians, Factorial];
     all.extend(same.map(|function| call(function, vec![a()], value)));
+    for function in InexactFunction::ALL {
+        all.push(call(Inexact(*function), [a(), b()][..function.arity()].to_vec(), value));
+    }
     for part in ["year", "isoyear", "week", "doy", "dow", "month", "hour", "second", "ms"] {
         let part = function::DatePart::parse(part).unwrap();
         all.push(call(Function::DatePart(part), vec![a()], &DataType::Int32));
