@@ -140,6 +140,8 @@ pub(crate) struct Joins {
     pub outputs: Vec<(KernelExpr, Field)>,
     pub options: Options,
     pub chain: JoinChain,
+    /// What gathers small batches, where those who read them launch much for each one.
+    pub gathers: Option<Concat>,
 }
 
 /// A join that gives rows of its build side alone.
@@ -383,7 +385,11 @@ fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline>
         pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.aggregate(aggregate, &schema, profile)?
     } else if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
         let schema = child(plan)?.schema();
-        pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.sort(sort, schema, profile)?
+        let mut below = pipeline(child(plan)?, profile)?;
+        if !below.joins.is_empty() {
+            below = Pipeline::of(below.materialise(Arc::clone(&schema), profile)?);
+        }
+        below.sort(sort, schema, profile)?
     } else if let Some(expand) = plan.downcast_ref::<DeviceExpandExec>() {
         expanded(expand, profile)?
     } else if let Some(union) = plan.downcast_ref::<DeviceUnionExec>() {
@@ -694,7 +700,7 @@ impl Pipeline {
 
     /// The pipeline, ended before what cannot go through joins itself; its rows have the columns of `schema`.
     fn without_joins(self, schema: SchemaRef, profile: Profile) -> Result<Pipeline> {
-        if self.joins.is_empty() { Ok(self) } else { Ok(Pipeline::of(self.materialise(schema, profile)?)) }
+        if self.joins.is_empty() { Ok(self) } else { Ok(Pipeline::of(self.materialise_joins(schema, true, profile)?)) }
     }
 
     /// The pipeline with the texts within expressions over its output, of `schema`, as columns behind the others; these
@@ -750,7 +756,7 @@ impl Pipeline {
     /// Ends the pipeline with batches of `schema`.
     fn materialise(self, schema: SchemaRef, profile: Profile) -> Result<Stage> {
         if !self.joins.is_empty() {
-            return self.materialise_joins(schema, profile);
+            return self.materialise_joins(schema, false, profile);
         }
         let columns = match &self.outputs {
             None => Some((0..self.source.types.len()).collect::<Vec<_>>()),
@@ -793,7 +799,9 @@ impl Pipeline {
         })
     }
 
-    fn materialise_joins(self, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+    /// As [`materialise`](Self::materialise) where there are joins, whose batches are gathered for those who launch much for
+    /// each one.
+    fn materialise_joins(self, schema: SchemaRef, gathered: bool, profile: Profile) -> Result<Stage> {
         let joined = self.schema();
         let fields = schema.fields().iter();
         let outputs = match &self.outputs {
@@ -806,13 +814,21 @@ impl Pipeline {
         let (joins, sides): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
         let chain = JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
         let (operator, metrics) = self.top.unwrap_or_default();
+        let types = chain.output_types().to_vec();
+        let mut gathers = None;
+        if gathered && !types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. })) {
+            let concat = Concat::try_new(Arc::clone(&schema), types.clone(), options.clone()).map_err(kernel_error)?;
+            // Short offsets would become long ones.
+            gathers = Some(concat).filter(|concat| concat.output_types() == types);
+        }
+        let probe = Arc::new(self.source);
         Ok(Stage {
             schema,
-            types: chain.output_types().to_vec(),
+            types,
             partitions: 1,
             operator,
             metrics,
-            kind: StageKind::Join(Box::new(Joins { probe: Arc::new(self.source), sides, joins, input, outputs, options, chain })),
+            kind: StageKind::Join(Box::new(Joins { probe, sides, joins, input, outputs, options, chain, gathers })),
         })
     }
 

@@ -521,6 +521,7 @@ async fn functions() -> String {
         "abs(a)",
         "round(x, 1)",
         "sqrt(x)",
+        "ln(x)",
         "greatest(a, b)",
         "date_part('year', d)",
         "date_trunc('month', d)",

@@ -15,6 +15,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
 use kernels::ops::{ChainState, Input, JoinChain, JoinTable, Mark};
 
+use super::gather::gather;
 use super::{DeviceBatchStream, Run, check_again, explain, merge, op_error};
 use crate::graph::{BuildSide, Joins, Marks, ScanFilter, Side, Stage, StageKind};
 
@@ -22,15 +23,20 @@ use crate::graph::{BuildSide, Joins, Marks, ScanFilter, Side, Stage, StageKind};
 pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
-        let (chain, removed) = chain(&stage, joins, &run, &queue).await?;
+        let (gathers, (chain, removed)) = (joins.gathers.clone(), chain(&stage, joins, &run, &queue).await?);
         // Where a build side has no rows, the probe side need not be read.
         let probing = if chain.is_empty() { stream::empty().boxed() } else { merge(&joins.probe, &run)? };
         let state = Probing { state: Some(chain.start()), chain, input: probing, removed };
+        let (metered, operator) = (queue.clone(), stage.operator.clone());
         let batches = stream::try_unfold((state, stage, queue), |(mut probing, stage, queue)| async move {
             let batches = probing.next(&stage, &queue).await?;
             Ok::<_, DataFusionError>(batches.map(|batches| (stream::iter(batches.into_iter().map(Ok)), (probing, stage, queue))))
         });
-        Ok(batches.try_flatten())
+        let batches = batches.try_flatten().boxed();
+        Ok(match gathers {
+            Some(concat) => gather(batches, concat, run.batch_rows, metered, operator),
+            None => batches,
+        })
     })
     .try_flatten()
     .boxed()

@@ -52,3 +52,24 @@ fn what_the_open_device_depends_on_is_frozen() {
         answer(&ctx, "SELECT sum(i) FROM t").await.unwrap();
     });
 }
+
+/// An aggregation launches some thirty kernels for a batch, whatever its rows.
+#[test]
+fn small_batches_of_a_join_are_aggregated_together() {
+    block_on(async {
+        let ctx = strict_on(1, DeviceRuntime::new());
+        let run = async |sql: &str| ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        run("SET datafusion.execution.batch_size = 500").await;
+        run(TABLE).await;
+        run("CREATE TABLE names AS SELECT value * 50 AS i, CAST(concat('name number ', value) AS VARCHAR) AS name FROM generate_series(1, 500)").await;
+        let query = "SELECT name, count(*), sum(t.i) FROM t JOIN names ON t.i = names.i GROUP BY name";
+        run("SET device.batch_rows = 500").await;
+        let small = answer(&ctx, query).await.unwrap();
+        run("SET device.batch_rows = 0").await;
+        let large = answer(&ctx, query).await.unwrap();
+        assert!(small.num_rows() == 400 && small.lines() == large.lines());
+        let (small, large) = (small.launches, large.launches);
+        // 40 batches, of which each asks for a few kernels that look rows up.
+        assert!(small < large + 40 * 10, "{small} launches, {large} of one batch");
+    });
+}
