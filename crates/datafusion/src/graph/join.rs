@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Joins: row-wise steps of the pipelines that probe them, whose build sides are stages of their own.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use columnar::Layout;
+use datafusion::common::{DataFusionError, JoinSide, JoinType, Result, ScalarValue, internal_err};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, lit};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use kernels::codegen::Profile;
+use kernels::expr::Expr as KernelExpr;
+use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options};
+
+use super::pipeline::{Pipeline, column, kernel_error, lowered, over_columns, pipeline};
+use super::{Stage, StageKind};
+use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec};
+
+/// The build side of a join.
+#[derive(Debug)]
+pub(crate) struct BuildSide {
+    pub stage: Arc<Stage>,
+    pub concat: Concat,
+    pub build: JoinBuild,
+    /// The keys, for messages.
+    pub checks: Vec<Arc<dyn PhysicalExpr>>,
+    /// The number by which dynamic filters ask for the table.
+    pub number: Option<usize>,
+    /// What host scans below the probe side are told of the keys, which these are.
+    pub scan_filter: Option<ScanFilter>,
+}
+
+/// What tells host scans the ranges of a build side's keys.
+#[derive(Debug)]
+pub(crate) struct ScanFilter {
+    /// A `DynamicFilterPhysicalExpr`.
+    pub filter: Arc<dyn PhysicalExpr>,
+    /// The keys, as the scan has them.
+    pub keys: Vec<Arc<dyn PhysicalExpr>>,
+    pub types: Vec<DataType>,
+}
+
+/// Where the table of a chain's join comes from.
+#[derive(Debug)]
+pub(crate) enum Side {
+    /// It is built.
+    Build(Box<BuildSide>),
+    /// A join further up has built it, and it filters.
+    Filter { number: usize, metrics: ExecutionPlanMetricsSet },
+}
+
+impl Side {
+    pub(super) fn build(&self) -> Option<&BuildSide> {
+        match self {
+            Side::Build(build) => Some(build.as_ref()),
+            Side::Filter { .. } => None,
+        }
+    }
+}
+
+/// Joins that rows go through one after another. How they run depends on the tables; `chain` is what most often does.
+#[derive(Debug)]
+pub(crate) struct Joins {
+    pub probe: Arc<Stage>,
+    pub sides: Vec<Side>,
+    pub joins: Vec<Join>,
+    /// Its filter is over the columns of all sides.
+    pub input: Input,
+    pub outputs: Vec<(KernelExpr, Field)>,
+    pub options: Options,
+    pub chain: JoinChain,
+    /// What gathers small batches, where those who read them launch much for each one.
+    pub gathers: Option<Concat>,
+}
+
+/// A join that gives rows of its build side alone.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    pub probe: Arc<Stage>,
+    pub build: BuildSide,
+    pub join: Join,
+    pub input: Input,
+    pub options: Options,
+    /// As it most often runs.
+    pub mark: Mark,
+    /// Filters and keys of the probe side, for messages.
+    pub checks: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl Joins {
+    pub(super) fn builds(&self) -> impl Iterator<Item = &BuildSide> {
+        self.sides.iter().filter_map(Side::build)
+    }
+}
+
+impl BuildSide {
+    /// The most that rows go through at once, and the most keys of these: kernels have a limit of arguments.
+    const MOST: usize = 4;
+    const MOST_KEYS: usize = 6;
+    /// The most columns that the filters before them may look at.
+    const MOST_TESTED: usize = 8;
+
+    pub(super) fn kernel_texts(&self) -> Vec<(String, String)> {
+        self.stage.kernel_texts().into_iter().chain(self.build.kernel_text()).collect()
+    }
+}
+
+/// Rows that another join's table has keys for: one more probe of the pipeline.
+pub(super) fn filtered(filter: &DeviceDynamicFilterExec, profile: Profile) -> Result<Pipeline> {
+    let schema = filter.input().schema();
+    let mut below = pipeline(filter.input(), profile)?;
+    if below.joins.len() >= BuildSide::MOST || below.tested_columns() > BuildSide::MOST_TESTED {
+        below = Pipeline::of(below.materialise(Arc::clone(&schema), profile)?);
+    }
+    let source = below.schema();
+    let keys = filter.keys().iter().map(|key| {
+        let key = below.over_source(key)?;
+        let null = ScalarValue::try_from(&key.data_type(&source)?)?;
+        Ok((lowered(&key, &source)?, lowered(&lit(null), &source)?))
+    });
+    let join = Join::dynamic_filter(keys.collect::<Result<_>>()?, filter.null_equals_null());
+    below.joins.push((join, Side::Filter { number: filter.number(), metrics: filter.metrics.clone() }));
+    below.top = Some((filter.name().to_string(), filter.metrics.clone()));
+    Ok(below)
+}
+
+/// The rows of a join: of its probe side's pipeline where a row-wise step is enough, else of a stage of its own.
+pub(super) fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
+    let spec = &join.spec;
+    let kind = join_kind(spec.join_type);
+    let (left_schema, right_schema) = (join.left().schema(), join.right().schema());
+    let mut below = pipeline(join.right(), profile)?;
+    let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();
+    let full = below.joins.len() >= BuildSide::MOST || keys > BuildSide::MOST_KEYS && !below.joins.is_empty();
+    if kind.marks_build() || full {
+        below = below.without_joins(Arc::clone(&right_schema), profile)?;
+    }
+    // Where a left row has no match, the right columns are NULL, which what is computed of NULLs need not be.
+    let computes = matches!(kind, JoinKind::Left | JoinKind::Full) && below.computes();
+    let conditions = spec.filter.as_ref().map_or(0, |filter| filter.column_indices().len());
+    let tests = below.tested_columns();
+    if computes || tests > 0 && tests + conditions > BuildSide::MOST_TESTED {
+        below = Pipeline::of(below.materialise(Arc::clone(&right_schema), profile)?);
+    }
+    let stage = Arc::new(pipeline(join.left(), profile)?.materialise(Arc::clone(&left_schema), profile)?);
+    let options = Options::new(profile);
+    let concat = Concat::try_new(Arc::clone(&left_schema), stage.types.clone(), options.clone()).map_err(kernel_error)?;
+    let below_schema = below.schema();
+    let first = below_schema.fields().len();
+    let right_columns = (0..right_schema.fields().len()).map(|index| below.over_source(&column(&right_schema, index)));
+    let right_columns = right_columns.collect::<Result<Vec<_>>>()?;
+    let left_columns = left_schema.fields().iter().enumerate().map(|(index, field)| {
+        let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), first + index));
+        column
+    });
+    let left_columns: Vec<_> = left_columns.collect();
+    let mut keys = Vec::with_capacity(spec.on.len());
+    let mut checks = below.predicates.clone();
+    for (left, right) in &spec.on {
+        let right = below.over_source(right)?;
+        keys.push((lowered(&right, &below_schema)?, lowered(left, &left_schema)?));
+        checks.push(right);
+    }
+    let build_checks = spec.on.iter().map(|(left, _)| Arc::clone(left)).collect();
+    let mut kernel_join = Join {
+        kind,
+        keys,
+        null_equals_null: spec.null_equals_null,
+        null_aware: spec.null_aware,
+        residual: None,
+        schema: Arc::clone(&left_schema),
+        types: concat.output_types().to_vec(),
+        tallied: false,
+    };
+    if let Some(filter) = &spec.filter {
+        let sides = filter.column_indices().iter().map(|column| match column.side {
+            JoinSide::Left => left_columns.get(column.index).cloned(),
+            _ => right_columns.get(column.index).cloned(),
+        });
+        let Some(sides) = sides.collect::<Option<Vec<_>>>() else {
+            return internal_err!("a join filter of columns that are not there");
+        };
+        let fields = below_schema.fields().iter().chain(left_schema.fields()).cloned();
+        let both = Schema::new(fields.collect::<Vec<_>>());
+        kernel_join.residual = Some(lowered(&over_columns(filter.expression(), &sides)?, &both)?);
+    }
+    let before: Vec<Join> = below.joins.iter().map(|(join, _)| join.clone()).collect();
+    let build = JoinBuild::try_new(&below.source.types, &before, &kernel_join, options.clone()).map_err(kernel_error)?;
+    let scan_filter = join.scan_filter().map(|filter| {
+        let types = spec.on.iter().map(|(left, _)| left.data_type(&left_schema)).collect::<Result<_>>()?;
+        let keys = filter.children().into_iter().cloned().collect();
+        Ok::<_, DataFusionError>(ScanFilter { filter: Arc::clone(filter), keys, types })
+    });
+    let scan_filter = scan_filter.transpose()?;
+    let build = BuildSide { stage, concat, build, checks: build_checks, number: join.number(), scan_filter };
+    let mark: Arc<dyn PhysicalExpr> =
+        Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
+    let own_left = || (0..left_columns.len()).map(|index| column(&left_schema, index));
+    let all: Vec<Arc<dyn PhysicalExpr>> = match spec.join_type {
+        JoinType::LeftSemi | JoinType::LeftAnti => own_left().collect(),
+        JoinType::LeftMark => own_left().chain([Arc::clone(&mark)]).collect(),
+        JoinType::RightSemi | JoinType::RightAnti => right_columns,
+        JoinType::RightMark => right_columns.into_iter().chain([Arc::clone(&mark)]).collect(),
+        _ => left_columns.iter().cloned().chain(right_columns).collect(),
+    };
+    let outputs = match &spec.projection {
+        None => Some(all),
+        Some(projection) => projection.iter().map(|index| all.get(*index).cloned()).collect(),
+    };
+    let Some(outputs) = outputs else { return internal_err!("a projection of columns that a join lacks") };
+    let top = Some((join.name().to_string(), join.metrics.clone()));
+    if kind.gives_build() {
+        let input = below.input()?;
+        let op = Mark::try_new(input.clone(), &kernel_join, None, options.clone()).map_err(kernel_error)?;
+        let source = Stage {
+            schema: Arc::clone(op.schema()),
+            types: op.output_types().to_vec(),
+            partitions: 1,
+            operator: join.name().to_string(),
+            metrics: join.metrics.clone(),
+            kind: StageKind::Mark(Box::new(Marks {
+                probe: Arc::new(below.source),
+                build,
+                join: kernel_join,
+                input,
+                options,
+                mark: op,
+                checks,
+            })),
+        };
+        let predicates = match spec.join_type {
+            JoinType::LeftSemi => vec![mark],
+            JoinType::LeftAnti => vec![datafusion::physical_expr::expressions::not(mark)?],
+            _ => vec![],
+        };
+        return Ok(Pipeline { predicates, outputs: Some(outputs), top, ..Pipeline::of(source) });
+    }
+    below.joins.push((kernel_join, Side::Build(Box::new(build))));
+    below.outputs = Some(outputs);
+    below.top = top;
+    if kind.marks_build() { below.without_joins(Arc::clone(&spec.schema), profile) } else { Ok(below) }
+}
+
+pub(super) fn join_kind(join_type: JoinType) -> JoinKind {
+    match join_type {
+        JoinType::Inner => JoinKind::Inner,
+        JoinType::Left => JoinKind::Left,
+        JoinType::Right => JoinKind::Right,
+        JoinType::Full => JoinKind::Full,
+        JoinType::LeftSemi => JoinKind::LeftSemi,
+        JoinType::LeftAnti => JoinKind::LeftAnti,
+        JoinType::LeftMark => JoinKind::LeftMark,
+        JoinType::RightSemi => JoinKind::RightSemi,
+        JoinType::RightAnti => JoinKind::RightAnti,
+        JoinType::RightMark => JoinKind::RightMark,
+    }
+}
+
+impl Pipeline {
+    /// As [`materialise`](Self::materialise) where there are joins, whose batches are gathered for those who launch much for
+    /// each one.
+    pub(super) fn materialise_joins(self, schema: SchemaRef, gathered: bool, profile: Profile) -> Result<Stage> {
+        let joined = self.schema();
+        let fields = schema.fields().iter();
+        let outputs = match &self.outputs {
+            Some(outputs) => outputs.clone(),
+            None => (0..joined.fields().len()).map(|index| column(&joined, index)).collect(),
+        };
+        let outputs = outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered(expr, &joined)?, field.as_ref().clone())));
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        let (input, options) = (self.input()?, Options::new(profile));
+        let (joins, sides): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
+        let chain = JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
+        let (operator, metrics) = self.top.unwrap_or_default();
+        let types = chain.output_types().to_vec();
+        let mut gathers = None;
+        if gathered && !types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. })) {
+            let concat = Concat::try_new(Arc::clone(&schema), types.clone(), options.clone()).map_err(kernel_error)?;
+            // Short offsets would become long ones.
+            gathers = Some(concat).filter(|concat| concat.output_types() == types);
+        }
+        let probe = Arc::new(self.source);
+        Ok(Stage {
+            schema,
+            types,
+            partitions: 1,
+            operator,
+            metrics,
+            kind: StageKind::Join(Box::new(Joins { probe, sides, joins, input, outputs, options, chain, gathers })),
+        })
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The stages of operators that end a pipeline, or that bring several together.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use columnar::{Carrier, ColumnType, Layout};
+use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use kernels::codegen::Profile;
+use kernels::expr::Expr as KernelExpr;
+use kernels::ops::{Conform, GroupBy, Input, Options, Reduce, Sort, SortKey, Window};
+
+use super::pipeline::{Pipeline, column, kernel_error, lowered, pipeline};
+use super::{Stage, StageKind};
+use crate::exec::{DeviceAggregateExec, DeviceExpandExec, DeviceSortExec, DeviceUnionExec, DeviceWindowExec, GroupingSet};
+use crate::planner::lower_window;
+
+/// Rows that several stages read; `again`: those who read them again.
+pub(super) fn shared_rows(
+    plan: &Arc<dyn ExecutionPlan>,
+    rows: &Arc<dyn ExecutionPlan>,
+    (number, readers, again): (usize, usize, bool),
+    metrics: &ExecutionPlanMetricsSet,
+    profile: Profile,
+) -> Result<Stage> {
+    let input = pipeline(rows, profile)?.materialise(rows.schema(), profile)?;
+    Ok(Stage {
+        schema: Arc::clone(&input.schema),
+        types: input.types.clone(),
+        partitions: 1,
+        kind: StageKind::Shared { input: Arc::new(input), number, readers, again },
+        operator: plan.name().to_string(),
+        metrics: metrics.clone(),
+    })
+}
+
+/// Rows that come once for each set of keys.
+pub(super) fn expanded(expand: &DeviceExpandExec, profile: Profile) -> Result<Stage> {
+    let below = expand.input().schema();
+    let input = pipeline(expand.input(), profile)?.materialise(Arc::clone(&below), profile)?;
+    let first = below.fields().len() - expand.sets().first().map_or(0, |set| set.masked.len());
+    let most = expand.sets().iter().map(|set| set.id).max().unwrap_or(0);
+    let real = expand.sets().iter().any(GroupingSet::is_total);
+    let types =
+        input.types.iter().enumerate().map(|(index, ty)| ColumnType { nullable: ty.nullable || index >= first, ..ty.clone() });
+    Ok(Stage {
+        schema: expand.schema(),
+        types: types.chain([grouping_id_type(most)]).chain(real.then(real_type)).collect(),
+        partitions: 1,
+        kind: StageKind::Expand { input: Arc::new(input), sets: expand.sets().to_vec() },
+        operator: expand.name().to_string(),
+        metrics: expand.metrics.clone(),
+    })
+}
+
+pub(super) fn real_type() -> ColumnType {
+    ColumnType { data_type: DataType::Boolean, nullable: false, layout: Layout::Bits, bounds: None }
+}
+
+/// The type of the sets' numbers, up to `most`.
+pub(super) fn grouping_id_type(most: u8) -> ColumnType {
+    let bounds = Some((0, i128::from(most)));
+    ColumnType { data_type: DataType::UInt8, nullable: false, layout: Layout::Fixed(Carrier::U8), bounds }
+}
+
+/// The rows of several stages.
+pub(super) fn unioned(union: &DeviceUnionExec, profile: Profile) -> Result<Stage> {
+    let schema = union.schema();
+    let inputs = union.children().into_iter().map(|child| pipeline(child, profile)?.materialise(child.schema(), profile));
+    let inputs = inputs.collect::<Result<Vec<_>>>()?;
+    let sources: Vec<&[ColumnType]> = inputs.iter().map(|input| input.types.as_slice()).collect();
+    let types = Conform::common(&sources).map_err(kernel_error)?;
+    let partitions = inputs.iter().map(|input| input.partitions).sum();
+    let conformed = inputs.into_iter().map(|input| {
+        let (from, to, result) = (input.types.clone(), types.clone(), Arc::clone(&schema));
+        let conform =
+            Conform::try_new(Arc::clone(&input.schema), from, to, result, Options::new(profile)).map_err(kernel_error)?;
+        Ok((Arc::new(input), conform))
+    });
+    Ok(Stage {
+        kind: StageKind::Union { inputs: conformed.collect::<Result<_>>()? },
+        schema,
+        types,
+        partitions,
+        operator: union.name().to_string(),
+        metrics: union.metrics.clone(),
+    })
+}
+
+/// Window functions over the rows of `input`.
+pub(super) fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+    let source = Arc::clone(&input.schema);
+    let Some(first) = window.functions().first() else { return internal_err!("a window without functions") };
+    let mut checks = Vec::new();
+    let mut keys = |exprs: Vec<Arc<dyn PhysicalExpr>>| {
+        checks.extend(exprs.iter().cloned());
+        exprs.iter().map(|expr| lowered(expr, &source)).collect::<Result<Vec<_>>>()
+    };
+    let partition = keys(first.partition_by().to_vec())?;
+    let order = keys(first.order_by().iter().map(|key| Arc::clone(&key.expr)).collect())?;
+    let passed = source.fields().len();
+    let outputs = source.fields().iter().enumerate().map(|(index, field)| (KernelExpr::Column(index), field.as_ref().clone()));
+    let mut functions = Vec::new();
+    for (function, field) in window.functions().iter().zip(schema.fields().iter().skip(passed)) {
+        let call = lower_window(function, &source).map_err(|reason| internal_datafusion_err!("{}: {reason}", function.name()))?;
+        functions.push((call, field.as_ref().clone()));
+        checks.extend(function.expressions());
+    }
+    let from = Input { schema: Arc::clone(&source), types: input.types.clone(), filter: None };
+    let op =
+        Window::try_new(from, partition, order, outputs.collect(), functions, Options::new(profile)).map_err(kernel_error)?;
+    Ok(Stage {
+        schema,
+        types: op.output_types().to_vec(),
+        partitions: 1,
+        kind: StageKind::Window { input: Arc::new(input), op: Box::new(op), checks },
+        operator: window.name().to_string(),
+        metrics: window.metrics.clone(),
+    })
+}
+
+impl Pipeline {
+    pub(super) fn sort(self, sort: &DeviceSortExec, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+        let exprs: Vec<_> = sort.keys().iter().map(|key| Arc::clone(&key.expr)).collect();
+        let (below, exprs, _) = self.with_texts(&schema, &exprs, false, profile)?;
+        let source_schema = Arc::clone(&below.source.schema);
+        let mut checks = below.predicates.clone();
+        let mut keys = Vec::new();
+        for (key, expr) in sort.keys().iter().zip(&exprs) {
+            let expr = below.over_source(expr)?;
+            let lowered = lowered(&expr, &source_schema)?;
+            keys.push(SortKey { expr: lowered, descending: key.options.descending, nulls_first: key.options.nulls_first });
+            checks.push(expr);
+        }
+        let mut outputs = Vec::new();
+        for (index, field) in schema.fields().iter().enumerate() {
+            let expr = below.over_source(&column(&schema, index))?;
+            outputs.push((lowered(&expr, &source_schema)?, field.as_ref().clone()));
+            checks.push(expr);
+        }
+        let op = Sort::try_new(below.input()?, keys, outputs, sort.fetch_rows(), Options::new(profile)).map_err(kernel_error)?;
+        Ok(Stage {
+            schema,
+            types: op.output_types().to_vec(),
+            partitions: 1,
+            kind: StageKind::Sort { input: Arc::new(below.source), op: Box::new(op), checks },
+            operator: sort.name().to_string(),
+            metrics: sort.metrics.clone(),
+        })
+    }
+
+    /// Aggregates the pipeline's rows, which have the columns of `from`.
+    pub(super) fn aggregate(self, aggregate: &DeviceAggregateExec, from: &SchemaRef, profile: Profile) -> Result<Stage> {
+        let spec = &aggregate.spec;
+        let schema = Arc::clone(&spec.schema);
+        let mut exprs: Vec<Arc<dyn PhysicalExpr>> = spec.keys.iter().map(|(key, _)| Arc::clone(key)).collect();
+        exprs.extend(spec.calls.iter().flat_map(|call| call.exprs().cloned()));
+        let (below, exprs, _) = self.with_texts(from, &exprs, false, profile)?;
+        let mut exprs = exprs.iter();
+        let mut next = || match exprs.next() {
+            Some(expr) => below.over_source(expr),
+            None => internal_err!("an expression of an aggregate is missing"),
+        };
+        let source_schema = Arc::clone(&below.source.schema);
+        let mut checks = below.predicates.clone();
+        let mut keys = Vec::new();
+        for (_, field) in spec.keys.iter().zip(schema.fields()) {
+            let key = next()?;
+            keys.push((lowered(&key, &source_schema)?, field.as_ref().clone()));
+            checks.push(key);
+        }
+        let mut aggregates = Vec::new();
+        for (call, field) in spec.calls.iter().zip(schema.fields().iter().skip(keys.len())) {
+            let exprs: Vec<_> = call.exprs().map(|_| next()).collect::<Result<_>>()?;
+            let lowered = call.with_exprs(&exprs).lower(&source_schema);
+            let lowered = lowered.map_err(|reason| internal_datafusion_err!("{}: {reason}", call.function.name()))?;
+            aggregates.push((lowered, Field::clone(field)));
+            checks.extend(exprs);
+        }
+        let input = below.input()?;
+        let options = Options::new(profile);
+        let source = Arc::new(below.source);
+        let (kind, types) = if keys.is_empty() {
+            let op = Reduce::try_new(input, aggregates, options).map_err(kernel_error)?;
+            let types = op.output_types().to_vec();
+            (StageKind::Reduce { input: source, op, checks }, types)
+        } else {
+            let op = GroupBy::try_new(input, keys, aggregates, options).map_err(kernel_error)?;
+            let types = op.output_types().to_vec();
+            (StageKind::GroupBy { input: source, op, checks }, types)
+        };
+        let operator = aggregate.name().to_string();
+        Ok(Stage { kind, schema, types, partitions: 1, operator, metrics: aggregate.metrics.clone() })
+    }
+}
