@@ -9,8 +9,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use futures::FutureExt;
 use futures::channel::oneshot;
 use parking_lot::{Condvar, Mutex};
 
@@ -18,6 +19,7 @@ use crate::driver::{Driver, RawEvent, RawQueue, Timer};
 use crate::exit::AtWork;
 use crate::loss::Loss;
 use crate::meter::{KernelTotals, Meters};
+use crate::queue::QUEUE_GONE;
 use crate::timeline::Timeline;
 use crate::{Error, Result};
 
@@ -38,6 +40,8 @@ pub(crate) struct Lane {
     number: u32,
     /// The highest number whose work is known to have completed.
     completed: AtomicU64,
+    /// How many wait for it on the host.
+    waiting: AtomicUsize,
     /// The context's.
     loss: Loss,
     /// The context's.
@@ -122,6 +126,24 @@ impl Job {
     }
 }
 
+/// Somebody who waits, for as long as this lives.
+struct Waiting(Arc<Lane>);
+
+impl Waiting {
+    fn begin(lane: Arc<Lane>, meters: &Meters) -> Waiting {
+        if lane.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
+            meters.waited();
+        }
+        Waiting(lane)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane").field("raw", &self.raw).field("completed", &self.completed).finish_non_exhaustive()
@@ -161,6 +183,7 @@ impl Lane {
             raw,
             number,
             completed: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
             loss: loss.clone(),
             timeline: Arc::clone(timeline),
             state: Mutex::default(),
@@ -289,6 +312,18 @@ impl Lane {
         // The receiver may be gone: nobody waits any more.
         self.when_marked(&mark, Box::new(move || _ = sender.send(lane.outcome())));
         Ok(receiver)
+    }
+
+    /// Waits for what [`finished`](Self::finished) gave, and counts that: waits at the same time are one.
+    pub(crate) async fn wait(self: Arc<Self>, mut finished: oneshot::Receiver<Result<()>>, meters: Meters) -> Result<()> {
+        let done = match (&mut finished).now_or_never() {
+            Some(done) => done,
+            None => {
+                let _waiting = Waiting::begin(self, &meters);
+                finished.await
+            }
+        };
+        done.map_err(|_| QUEUE_GONE)?
     }
 
     /// Waits on this thread until the work of `number` has completed, one way or the other; fails only where

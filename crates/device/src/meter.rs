@@ -43,7 +43,8 @@ impl Meter {
         self.launches.load(Relaxed)
     }
 
-    /// How often the host has waited for the device: to read something, or for all work to end.
+    /// How often the host has waited for the device: to read something, or for all work to end. Several reads that are
+    /// waited for at the same time are one wait.
     pub fn waits(&self) -> u64 {
         self.waits.load(Relaxed)
     }

@@ -379,12 +379,10 @@ impl Queue {
             0 => from.check("read", range.start, 0).map(|()| None),
             _ => self.start_read(from, range, landing).and_then(|target| Ok(Some((self.lane().finished()?, target)))),
         };
-        if bytes > 0 {
-            self.meters.waited();
-        }
+        let (lane, meters) = (Arc::clone(self.lane()), self.meters.clone());
         async move {
             let Some((finished, target)) = started? else { return Ok(Bytes::new()) };
-            finished.await.map_err(|_| QUEUE_GONE)??;
+            lane.wait(finished, meters).await?;
             Ok(target.into_bytes())
         }
     }
@@ -538,9 +536,8 @@ impl Queue {
     /// # Errors
     /// The first failure of work in this queue. It stays: no later result of the queue can be trusted.
     pub fn finish(&self) -> impl Future<Output = Result<()>> + Send + use<> {
-        let finished = self.lane().finished();
-        self.meters.waited();
-        async move { finished?.await.map_err(|_| QUEUE_GONE)? }
+        let (lane, finished, meters) = (Arc::clone(self.lane()), self.lane().finished(), self.meters.clone());
+        async move { lane.wait(finished?, meters).await }
     }
 
     /// Makes this queue wait for what the buffer's own queue has done to it.

@@ -86,3 +86,23 @@ fn log_tells_of_the_device_and_of_each_program() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn waits_at_the_same_time_are_one() -> Result<()> {
+    let meter = Arc::new(Meter::default());
+    let queue = context().queue()?.metered(&meter);
+    let program = block_on(queue.compile(source()))?;
+    let x = queue.zeroed(16)?;
+    let spin = || queue.launch(&program.kernel("spin")?, Grid { groups: 1, group_size: 1 }, &[(&x).into(), 30_000_000u64.into()]);
+    spin()?;
+    let (first, second) = block_on(futures::future::join(queue.read(&x, 0..8), queue.read(&x, 8..16)));
+    assert!(first?.len() == 8 && second?.len() == 8);
+    assert_eq!(meter.waits(), 1);
+    spin()?;
+    block_on(queue.finish())?;
+    assert_eq!(meter.waits(), 2);
+    // Nobody waits for what has been done.
+    block_on(queue.finish())?;
+    assert_eq!(meter.waits(), 2);
+    Ok(())
+}
