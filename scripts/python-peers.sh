@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Puts pyarrow and nanoarrow (from PyPI) into a virtual environment, target/python-peers, once, and prints the
-# path of its interpreter. Where they are there already, nothing is looked up. The tests of arrow-device that
-# talk to these peers run this script.
+# Puts pyarrow, nanoarrow and ADBC's driver manager (from PyPI) into a virtual environment, target/python-peers, once, and prints the
+# path of its interpreter. Where they are there already, nothing is looked up. The tests that talk to these peers
+# run this script.
 set -eu
 
-packages=${PYTHON_PEERS:-pyarrow==26.0.1 nanoarrow==0.9.0}
+packages=${PYTHON_PEERS:-pyarrow==26.0.1 nanoarrow==0.9.0 adbc-driver-manager==1.13.0}
 target=$(cd "$(dirname "$0")/.." && pwd)/target/python-peers
 python=$target/bin/python
 pip="pip --disable-pip-version-check"

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Drivers and databases.
+
+use std::sync::Arc;
+
+use adbc_core::error::{Result, Status};
+use adbc_core::options::{OptionConnection, OptionDatabase, OptionValue};
+use adbc_core::{Database, Driver, Optionable};
+use datafusion::prelude::SessionContext;
+use tokio::runtime::Runtime;
+
+use crate::connection::{DeviceFusionConnection, Settings};
+use crate::error::{error, of_datafusion};
+
+/// Makes databases.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceFusionDriver {}
+
+impl Driver for DeviceFusionDriver {
+    type DatabaseType = DeviceFusionDatabase;
+
+    fn new_database(&mut self) -> Result<DeviceFusionDatabase> {
+        DeviceFusionDatabase::new()
+    }
+
+    fn new_database_with_opts(
+        &mut self,
+        options: impl IntoIterator<Item = (OptionDatabase, OptionValue)>,
+    ) -> Result<DeviceFusionDatabase> {
+        let mut database = DeviceFusionDatabase::new()?;
+        options.into_iter().try_for_each(|(key, value)| database.set_option(key, value))?;
+        Ok(database)
+    }
+}
+
+/// A catalog in memory and a device, which the first query opens.
+pub struct DeviceFusionDatabase {
+    runtime: Arc<Runtime>,
+    session: SessionContext,
+}
+
+impl DeviceFusionDatabase {
+    fn new() -> Result<DeviceFusionDatabase> {
+        let runtime = Runtime::new().map_err(|failure| error(Status::IO, format!("no threads: {failure}")))?;
+        let session = devicefusion::session().map_err(of_datafusion)?;
+        Ok(DeviceFusionDatabase { runtime: Arc::new(runtime), session })
+    }
+
+    fn settings(&self) -> Settings<'_> {
+        Settings(&self.session)
+    }
+}
+
+impl Optionable for DeviceFusionDatabase {
+    type Option = OptionDatabase;
+
+    fn set_option(&mut self, key: OptionDatabase, value: OptionValue) -> Result<()> {
+        match (&key, &value) {
+            // Driver managers may hand over an empty one.
+            (OptionDatabase::Uri, OptionValue::String(uri)) if uri.is_empty() => Ok(()),
+            _ => self.settings().set(key.as_ref(), value),
+        }
+    }
+
+    fn get_option_string(&self, key: OptionDatabase) -> Result<String> {
+        self.settings().get(key.as_ref())
+    }
+
+    fn get_option_bytes(&self, key: OptionDatabase) -> Result<Vec<u8>> {
+        self.settings().get(key.as_ref()).map(String::into_bytes)
+    }
+
+    fn get_option_int(&self, key: OptionDatabase) -> Result<i64> {
+        self.settings().get_number(key.as_ref())
+    }
+
+    fn get_option_double(&self, key: OptionDatabase) -> Result<f64> {
+        self.settings().get_number(key.as_ref())
+    }
+}
+
+impl Database for DeviceFusionDatabase {
+    type ConnectionType = DeviceFusionConnection;
+
+    fn new_connection(&self) -> Result<DeviceFusionConnection> {
+        Ok(DeviceFusionConnection::new(Arc::clone(&self.runtime), &self.session))
+    }
+
+    fn new_connection_with_opts(
+        &self,
+        options: impl IntoIterator<Item = (OptionConnection, OptionValue)>,
+    ) -> Result<DeviceFusionConnection> {
+        let mut connection = self.new_connection()?;
+        options.into_iter().try_for_each(|(key, value)| connection.set_option(key, value))?;
+        Ok(connection)
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bulk ingest: bound rows become a table, or come behind those of one.
+
+use std::sync::Arc;
+
+use adbc_core::error::{Result, Status};
+use adbc_core::options::{IngestMode, OptionStatement, OptionValue};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{Constraints, TableReference};
+use datafusion::dataframe::DataFrameWriteOptions;
+use datafusion::datasource::MemTable;
+use datafusion::execution::context::SessionContext;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan};
+
+use crate::error::{error, not_implemented, of_datafusion};
+
+/// Where rows go, and what becomes of those that are there.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ingest {
+    table: Option<String>,
+    schema: Option<String>,
+    catalog: Option<String>,
+    mode: Option<IngestMode>,
+}
+
+impl Ingest {
+    /// Whether a table was named.
+    pub fn is_wanted(&self) -> bool {
+        self.table.is_some()
+    }
+
+    pub fn set(&mut self, key: OptionStatement, value: OptionValue) -> Result<()> {
+        match (key, &value) {
+            (OptionStatement::TargetTable, OptionValue::String(name)) => self.table = Some(name.clone()),
+            (OptionStatement::TargetDbSchema, OptionValue::String(name)) => self.schema = Some(name.clone()),
+            (OptionStatement::TargetCatalog, OptionValue::String(name)) => self.catalog = Some(name.clone()),
+            (OptionStatement::IngestMode, _) => self.mode = Some(IngestMode::try_from(&value)?),
+            (OptionStatement::Temporary, _) if !bool::try_from(&value)? => {}
+            (OptionStatement::Temporary, _) => return not_implemented("a temporary table"),
+            (OptionStatement::Incremental, _) if !bool::try_from(&value)? => {}
+            (key, _) => return not_implemented(&format!("the option {} with this value", key.as_ref())),
+        }
+        Ok(())
+    }
+
+    pub fn get(&self, key: &OptionStatement) -> Result<String> {
+        let value = match key {
+            OptionStatement::TargetTable => self.table.clone(),
+            OptionStatement::TargetDbSchema => self.schema.clone(),
+            OptionStatement::TargetCatalog => self.catalog.clone(),
+            OptionStatement::IngestMode => Some(self.mode().into()),
+            OptionStatement::Temporary | OptionStatement::Incremental => Some("false".into()),
+            _ => None,
+        };
+        value.ok_or_else(|| error(Status::NotFound, format!("the option {} is not set", key.as_ref())))
+    }
+
+    fn mode(&self) -> IngestMode {
+        self.mode.unwrap_or(IngestMode::Create)
+    }
+
+    fn target(&self, session: &SessionContext) -> Result<TableReference> {
+        let Some(table) = self.table.clone() else { return Err(error(Status::InvalidState, "no table to ingest into")) };
+        Ok(match (self.catalog.clone(), self.schema.clone()) {
+            (None, None) => TableReference::bare(table),
+            (None, Some(schema)) => TableReference::partial(schema, table),
+            (Some(catalog), schema) => {
+                let own = || session.state().config_options().catalog.default_schema.clone();
+                TableReference::full(catalog, schema.unwrap_or_else(own), table)
+            }
+        })
+    }
+
+    /// Puts the rows into the table.
+    pub async fn run(&self, session: &SessionContext, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<()> {
+        let target = self.target(session)?;
+        let exists = session.table_exist(target.clone()).map_err(of_datafusion)?;
+        let (creates, replaces) = match (self.mode(), exists) {
+            (IngestMode::Create, true) => {
+                return Err(error(Status::AlreadyExists, format!("there is a table {target} already")));
+            }
+            (IngestMode::Append, false) => return Err(error(Status::NotFound, format!("there is no table {target}"))),
+            (IngestMode::Replace, _) => (true, true),
+            (IngestMode::Create | IngestMode::CreateAppend, false) => (true, false),
+            (IngestMode::Append | IngestMode::CreateAppend, true) => (false, false),
+        };
+        let rows = MemTable::try_new(schema, vec![batches]).map_err(of_datafusion)?;
+        let rows = session.read_table(Arc::new(rows)).map_err(of_datafusion)?;
+        if !creates {
+            let options = DataFrameWriteOptions::new().with_insert_operation(InsertOp::Append);
+            rows.write_table(&target.to_quoted_string(), options).await.map_err(of_datafusion)?;
+            return Ok(());
+        }
+        let create = CreateMemoryTable {
+            name: target,
+            constraints: Constraints::default(),
+            input: Arc::new(rows.into_unoptimized_plan()),
+            if_not_exists: false,
+            or_replace: replaces,
+            column_defaults: Vec::new(),
+            temporary: false,
+        };
+        let create = LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create));
+        session.execute_logical_plan(create).await.map_err(of_datafusion)?;
+        Ok(())
+    }
+}

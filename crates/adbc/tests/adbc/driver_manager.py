@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Uses the driver as a Python program would: driver_manager.py LIBRARY DEVICE."""
+
+import sys
+import threading
+import time
+import warnings
+
+import adbc_driver_manager
+import pyarrow as pa
+from adbc_driver_manager import dbapi
+
+
+def connect(library, device):
+    options = {"device.selector": device, "device.cost": "always", "device.fallback": "error"}
+    return dbapi.connect(driver=library, entrypoint="devicefusion_adbc_init", db_kwargs=options, autocommit=True)
+
+
+def fails(kind, words, run):
+    try:
+        run()
+    except kind as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(f"no {kind.__name__}: {words}")
+
+
+def main(library, device):
+    with connect(library, device) as connection, connection.cursor() as cursor:
+        # Query.
+        cursor.execute("SELECT value % 3 AS k, count(*) AS n FROM generate_series(1, 10000) GROUP BY value % 3 ORDER BY k")
+        assert cursor.fetchall() == [(0, 3333), (1, 3334), (2, 3333)]
+        cursor.execute("SELECT * FROM generate_series(1, 30000)")
+        table = cursor.fetch_arrow_table()
+        assert table.num_rows == 30000 and table.schema.field(0).type == pa.int64(), table.schema
+
+        # Bulk ingest, into the device's memory, in several batches.
+        rows = pa.table({"id": pa.array(range(1000)), "name": pa.array([None if i % 7 == 0 else f"n{i % 5}" for i in range(1000)])})
+        reader = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(max_chunksize=300))
+        assert cursor.adbc_ingest("people", reader, mode="create", db_schema_name="device") == 1000
+        assert cursor.adbc_ingest("people", rows, mode="append", db_schema_name="device") == 1000
+        cursor.execute("SELECT name, sum(id) FROM device.people GROUP BY name ORDER BY name NULLS LAST")
+        expected = {}
+        for id, name in zip(rows["id"].to_pylist(), rows["name"].to_pylist()):
+            expected[name] = expected.get(name, 0) + 2 * id
+        assert cursor.fetchall() == sorted(expected.items(), key=lambda row: (row[0] is None, row[0]))
+        fails(dbapi.ProgrammingError, "already", lambda: cursor.adbc_ingest("people", rows, mode="create", db_schema_name="device"))
+
+        # Prepared statements, and many rows of parameters.
+        cursor.adbc_prepare("SELECT count(*) FROM device.people WHERE id < CAST($1 AS BIGINT)")
+        cursor.execute("SELECT count(*) FROM device.people WHERE id < CAST($1 AS BIGINT)", parameters=(10,))
+        assert cursor.fetchone() == (20,)
+        cursor.execute("CREATE TABLE t (x BIGINT, s VARCHAR)")
+        cursor.executemany("INSERT INTO t VALUES ($1, $2)", [(1, "a"), (2, None), (3, "c")])
+        cursor.execute("SELECT x, s FROM t ORDER BY x")
+        assert cursor.fetchall() == [(1, "a"), (2, None), (3, "c")]
+
+        # Errors, after which the connection goes on.
+        fails(dbapi.Error, "nowhere", lambda: cursor.execute("SELECT * FROM nowhere"))
+        fails(pa.ArrowInvalid, "Divide by zero", lambda: (cursor.execute("SELECT 1 / (x - x) FROM t"), cursor.fetchall()))
+        cursor.execute("SELECT 1")
+        assert cursor.fetchone() == (1,)
+
+        # What there is.
+        assert connection.adbc_get_info()["vendor_name"] == "DeviceFusion"
+        assert connection.adbc_get_table_schema("people", db_schema_filter="device").names == ["id", "name"]
+        objects = connection.adbc_get_objects(depth="tables", db_schema_filter="device").read_all().to_pylist()
+        assert [t["table_name"] for t in objects[0]["catalog_db_schemas"][0]["db_schema_tables"]] == ["people"], objects
+
+        # Cancel, from another thread.
+        timer = threading.Timer(0.3, cursor.adbc_cancel)
+        timer.start()
+        start = time.monotonic()
+        slow = "SELECT count(*) FROM generate_series(1, 300000) AS a(x) JOIN generate_series(1, 300000) AS b(y) ON x * y % 1000003 = 7"
+        fails(Exception, "cancelled", lambda: (cursor.execute(slow), cursor.fetchall()))
+        assert time.monotonic() - start < 60
+        timer.join()
+
+    # A DB-API connection begins without autocommit, which there is not.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dbapi.connect(driver=library, entrypoint="devicefusion_adbc_init").close()
+    assert any("autocommit" in str(warning.message) for warning in caught), caught
+    fails(
+        adbc_driver_manager.Error,
+        "device.nothing",
+        lambda: dbapi.connect(driver=library, entrypoint="devicefusion_adbc_init", db_kwargs={"device.nothing": "1"}),
+    )
+
+
+main(sys.argv[1], sys.argv[2])

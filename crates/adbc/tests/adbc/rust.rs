@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The driver through the traits that it implements.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use adbc_core::error::{Result, Status};
+use adbc_core::options::{InfoCode, IngestMode, ObjectDepth, OptionConnection, OptionDatabase, OptionStatement, OptionValue};
+use adbc_core::{Connection, Database, Driver, Optionable, Statement};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Int64Type};
+use devicefusion_adbc::{DeviceFusionConnection, DeviceFusionDatabase, DeviceFusionDriver};
+
+/// A database on the tests' device, where what cannot run there fails.
+fn database() -> DeviceFusionDatabase {
+    let selector = device::testing::config().unwrap().selector.to_string();
+    let options = [("device.selector", selector.as_str()), ("device.cost", "always"), ("device.fallback", "error")];
+    let options = options.map(|(key, value)| (OptionDatabase::from(key), OptionValue::from(value)));
+    DeviceFusionDriver::default().new_database_with_opts(options).unwrap()
+}
+
+fn connection() -> DeviceFusionConnection {
+    database().new_connection().unwrap()
+}
+
+fn query(connection: &mut DeviceFusionConnection, sql: &str) -> Result<Vec<RecordBatch>> {
+    let mut statement = connection.new_statement()?;
+    statement.set_sql_query(sql)?;
+    statement.execute()?.map(|batch| Ok(batch?)).collect()
+}
+
+fn numbers(batches: &[RecordBatch]) -> Vec<i64> {
+    batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
+}
+
+fn ints(values: &[i64]) -> RecordBatch {
+    RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(values.to_vec())) as ArrayRef)]).unwrap()
+}
+
+#[test]
+fn queries_run_on_the_device() -> Result<()> {
+    let mut connection = connection();
+    query(&mut connection, "CREATE TABLE device.t AS SELECT value AS x FROM generate_series(1, 20000)")?;
+    assert_eq!(numbers(&query(&mut connection, "SELECT sum(x) FROM device.t WHERE x % 2 = 0")?), [100_010_000]);
+    let plan = query(&mut connection, "EXPLAIN SELECT sum(x) FROM device.t WHERE x % 2 = 0")?;
+    assert!(format!("{plan:?}").contains("DeviceAggregateExec"), "{plan:?}");
+    Ok(())
+}
+
+#[test]
+fn connections_share_tables_and_keep_their_settings() -> Result<()> {
+    let database = database();
+    let (mut first, mut second) = (database.new_connection()?, database.new_connection()?);
+    query(&mut first, "CREATE TABLE t AS SELECT 1 AS x")?;
+    first.set_option(OptionConnection::Other("datafusion.execution.batch_size".into()), 100.into())?;
+    assert_eq!(numbers(&query(&mut second, "SELECT x FROM t")?), [1]);
+    let size = OptionConnection::Other("datafusion.execution.batch_size".into());
+    assert_eq!((first.get_option_int(size.clone())?, second.get_option_int(size)?), (100, 8192));
+    second.set_option(OptionConnection::CurrentSchema, "device".into())?;
+    assert_eq!(second.get_option_string(OptionConnection::CurrentSchema)?, "device");
+    assert!(query(&mut second, "SELECT x FROM t").is_err());
+    Ok(())
+}
+
+#[test]
+fn options_that_do_not_exist_or_do_not_fit_are_refused() {
+    let status = |result: Result<()>| result.unwrap_err().status;
+    let mut database = database();
+    assert_eq!(status(database.set_option("nothing".into(), "1".into())), Status::NotFound);
+    assert_eq!(status(database.set_option(OptionDatabase::Uri, "file:x".into())), Status::NotFound);
+    assert_eq!(status(database.set_option("device.cost".into(), "sometimes".into())), Status::InvalidArguments);
+    let mut connection = database.new_connection().unwrap();
+    assert_eq!(status(connection.set_option(OptionConnection::AutoCommit, false.into())), Status::NotImplemented);
+    assert!(connection.set_option(OptionConnection::AutoCommit, true.into()).is_ok());
+    assert_eq!(status(connection.commit()), Status::InvalidState);
+    let mut statement = connection.new_statement().unwrap();
+    assert_eq!(status(statement.set_option("nothing".into(), "1".into())), Status::NotImplemented);
+    assert_eq!(status(statement.set_option(OptionStatement::IngestMode, "sideways".into())), Status::InvalidArguments);
+}
+
+#[test]
+fn errors_have_kinds_and_datafusions_words() {
+    let mut connection = connection();
+    for (sql, status, words) in [
+        ("SELEC 1", Status::InvalidArguments, "SELEC"),
+        ("SELECT x FROM nowhere", Status::InvalidArguments, "nowhere"),
+        ("SELECT y FROM (SELECT 1 AS x)", Status::NotFound, "y"),
+        ("SELECT * FROM 'file.parquet'", Status::InvalidArguments, "file.parquet"),
+    ] {
+        let error = query(&mut connection, sql).unwrap_err();
+        assert!(error.status == status && error.message.contains(words), "{sql}: {error}");
+    }
+    let failed = query(&mut connection, "SELECT 1 / (value - value) FROM generate_series(1, 3)").unwrap_err();
+    assert!(failed.message.contains("Divide by zero"), "{failed}");
+    let mut statement = connection.new_statement().unwrap();
+    assert_eq!(statement.execute().err().unwrap().status, Status::InvalidState);
+}
+
+#[test]
+fn prepared_statements_run_once_for_each_row_of_parameters() -> Result<()> {
+    let mut connection = connection();
+    let mut statement = connection.new_statement()?;
+    statement.set_sql_query("SELECT value * $1 AS y FROM generate_series(1, 3) WHERE value > CAST($2 AS BIGINT)")?;
+    statement.prepare()?;
+    let parameters = statement.get_parameter_schema()?;
+    let names: Vec<&str> = parameters.fields().iter().map(|field| field.name().as_str()).collect();
+    assert_eq!(names, ["$1", "$2"]);
+    let row = |a: Vec<i64>, b: Vec<i64>| {
+        RecordBatch::try_from_iter([
+            ("a", Arc::new(Int64Array::from(a)) as ArrayRef),
+            ("b", Arc::new(Int64Array::from(b)) as ArrayRef),
+        ])
+        .unwrap()
+    };
+    for _ in 0..2 {
+        statement.bind(row(vec![10, 100], vec![1, 2]))?;
+        let batches = statement.execute()?.collect::<std::result::Result<Vec<_>, _>>()?;
+        assert_eq!(numbers(&batches), [20, 30, 300]);
+    }
+    // What was bound is used up.
+    let missing = statement.execute().err().unwrap();
+    assert!(missing.status == Status::InvalidState && missing.message.contains("2 parameters"), "{missing}");
+    assert_eq!(statement.execute_schema()?.field(0).data_type(), &DataType::Int64);
+    statement.bind(row(vec![], vec![]))?;
+    assert_eq!(statement.execute()?.count(), 0);
+    Ok(())
+}
+
+#[test]
+fn rows_are_ingested_into_the_host_and_into_the_device() -> Result<()> {
+    let mut connection = connection();
+    for schema in ["public", "device"] {
+        let mut ingest = |mode: IngestMode, values: &[i64]| {
+            let mut statement = connection.new_statement()?;
+            statement.set_option(OptionStatement::TargetTable, "Rows in".into())?;
+            statement.set_option(OptionStatement::TargetDbSchema, schema.into())?;
+            statement.set_option(OptionStatement::IngestMode, mode.into())?;
+            statement.bind(ints(values))?;
+            let ingested = statement.execute_update()?;
+            assert_eq!(ingested, Some(values.len() as i64));
+            Ok::<_, adbc_core::error::Error>(numbers(&query(
+                &mut connection,
+                &format!("SELECT x FROM {schema}.\"Rows in\" ORDER BY x"),
+            )?))
+        };
+        assert_eq!(ingest(IngestMode::Append, &[1]).unwrap_err().status, Status::NotFound);
+        assert_eq!(ingest(IngestMode::Create, &[3, 1])?, [1, 3]);
+        assert_eq!(ingest(IngestMode::Create, &[1]).unwrap_err().status, Status::AlreadyExists);
+        assert_eq!(ingest(IngestMode::Append, &[2])?, [1, 2, 3]);
+        assert_eq!(ingest(IngestMode::CreateAppend, &[4])?, [1, 2, 3, 4]);
+        assert_eq!(ingest(IngestMode::Replace, &[9])?, [9]);
+    }
+    Ok(())
+}
+
+#[test]
+fn updates_say_how_many_rows_they_took() -> Result<()> {
+    let mut connection = connection();
+    let mut run = |sql: &str| {
+        let mut statement = connection.new_statement()?;
+        statement.set_sql_query(sql)?;
+        statement.execute_update()
+    };
+    assert_eq!(run("CREATE TABLE t (x BIGINT)")?, None);
+    assert_eq!(run("INSERT INTO t VALUES (1), (2), (3)")?, Some(3));
+    Ok(())
+}
+
+#[test]
+fn cancelling_ends_a_query_from_another_thread() -> Result<()> {
+    let mut connection = connection();
+    let slow =
+        "SELECT count(*) FROM generate_series(1, 300000) AS a(x) JOIN generate_series(1, 300000) AS b(y) ON x * y % 1000003 = 7";
+    for of_connection in [false, true] {
+        let mut statement = connection.new_statement()?;
+        statement.set_sql_query(slow)?;
+        let cancel = if of_connection { connection.get_cancel_handle() } else { statement.get_cancel_handle() };
+        let canceller = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            cancel.try_cancel()
+        });
+        let start = Instant::now();
+        let ended = statement.execute().and_then(|rows| rows.map(|batch| Ok(batch?)).collect::<Result<Vec<_>>>());
+        let error = ended.err().expect("the query takes minutes");
+        assert!(error.message.contains("cancelled"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(60));
+        canceller.join().unwrap()?;
+        // It goes on.
+        assert_eq!(numbers(&query(&mut connection, "SELECT sum(value) FROM generate_series(1, 3)")?), [6]);
+    }
+    Ok(())
+}
+
+#[test]
+fn catalogs_are_listed_by_pattern_and_depth() -> Result<()> {
+    let mut connection = connection();
+    query(&mut connection, "CREATE TABLE device.trades AS SELECT 1 AS price, 'x' AS name")?;
+    let list = |depth, table: Option<&str>, column: Option<&str>| {
+        let rows = connection.get_objects(depth, Some("data%"), Some("device"), table, None, column)?;
+        let batches = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok::<_, adbc_core::error::Error>(arrow::util::pretty::pretty_format_batches(&batches)?.to_string())
+    };
+    let columns = list(ObjectDepth::All, Some("tra%"), Some("p%"))?;
+    assert!(columns.contains("column_name: price") && !columns.contains("column_name: name"), "{columns}");
+    assert!(columns.contains("xdbc_type_name: Int64") && columns.contains("ordinal_position: 1"), "{columns}");
+    let tables = list(ObjectDepth::Tables, None, None)?;
+    assert!(tables.contains("table_name: trades") && !tables.contains("price"), "{tables}");
+    assert!(!list(ObjectDepth::Tables, Some("x%"), None)?.contains("trades"));
+    let schemas = list(ObjectDepth::Schemas, None, None)?;
+    assert!(schemas.contains("db_schema_name: device") && !schemas.contains("trades"), "{schemas}");
+    assert!(!list(ObjectDepth::Catalogs, None, None)?.contains("device"));
+    assert_eq!(connection.get_table_schema(None, Some("device"), "trades")?.field(0).name(), "price");
+    assert_eq!(connection.get_table_schema(None, None, "nowhere").unwrap_err().status, Status::NotFound);
+    let kinds = connection.get_table_types()?.next().unwrap()?;
+    assert_eq!(kinds.column(0).as_string::<i32>(), &StringArray::from(vec!["BASE TABLE", "VIEW", "LOCAL TEMPORARY"]));
+    Ok(())
+}
+
+#[test]
+fn information_comes_as_asked() -> Result<()> {
+    let connection = connection();
+    let all = connection.get_info(None)?.next().unwrap()?;
+    assert_eq!(all.num_rows(), 9);
+    let two = connection.get_info(Some(HashSet::from([InfoCode::VendorName, InfoCode::VendorSubstrait])))?.next().unwrap()?;
+    let text = arrow::util::pretty::pretty_format_batches(&[two])?.to_string();
+    assert!(text.contains("DeviceFusion") && text.contains("false") && text.lines().count() == 6, "{text}");
+    Ok(())
+}
