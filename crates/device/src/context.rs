@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ struct Inner {
     lanes: Mutex<Lanes>,
     /// How many lanes there ever were.
     lanes_made: AtomicU32,
+    /// Whether launches are left untimed for now.
+    profiling_paused: AtomicBool,
     /// What [`Queue::constant`] has put onto the device, by the host's address.
     constants: Mutex<HashMap<usize, Buffer>>,
     compiler: Arc<Compiler>,
@@ -122,6 +124,7 @@ impl Context {
             info,
             lanes: Mutex::default(),
             lanes_made: AtomicU32::new(0),
+            profiling_paused: AtomicBool::new(false),
             constants: Mutex::default(),
             compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&totals), loss.clone(), &config)?,
             pinned: Pinned::new(Arc::clone(&driver), loss.clone()),
@@ -190,6 +193,22 @@ impl Context {
     /// What the context has done so far.
     pub fn counters(&self) -> Counters {
         self.0.totals.snapshot()
+    }
+
+    /// Leaves the launches that come untimed, until [`unpause_profiling`](Self::unpause_profiling): they are counted, but add
+    /// nothing to the times of their kernels, nor to the [`timeline`](Self::timeline).
+    pub fn pause_profiling(&self) {
+        self.0.profiling_paused.store(true, Relaxed);
+    }
+
+    /// Times launches again, if the configuration asked for it.
+    pub fn unpause_profiling(&self) {
+        self.0.profiling_paused.store(false, Relaxed);
+    }
+
+    /// Whether the next launch is timed.
+    pub(crate) fn times_launches(&self) -> bool {
+        self.0.config.times_launches() && !self.0.profiling_paused.load(Relaxed)
     }
 
     /// When the latest kernels ran, by their start: as many launches as

@@ -457,7 +457,7 @@ impl Queue {
                 _ => RawArg::Value(&bytes[..*width]),
             })
             .collect();
-        let timed = self.context().config().times_launches();
+        let timed = self.context().times_launches();
         // SAFETY: the handles are alive, and their uses are noted below, which keeps them so. That the
         // arguments match the kernel's is what the caller generated the kernel for.
         let number = self.lane().launch(timed, kernel.totals(), &self.meters, |raw, timed| unsafe {

@@ -45,6 +45,26 @@ fn without_profiling_launches_are_counted_and_not_timed() -> Result<()> {
 }
 
 #[test]
+fn paused_profiling_counts_launches_and_does_not_time_them() -> Result<()> {
+    let context = context();
+    let queue = context.queue()?;
+    let x = queue.zeroed(8)?;
+    let spin = block_on(queue.compile(source()))?.kernel("spin")?;
+    let times_after_a_launch = || -> Result<_> {
+        queue.launch(&spin, Grid { groups: 1, group_size: 1 }, &[(&x).into(), 1_000_000u64.into()])?;
+        block_on(queue.finish())?;
+        let kernel = &context.report()["kernels"][0];
+        Ok((kernel["launches"].as_u64().unwrap(), kernel["nanos"].as_u64().unwrap()))
+    };
+    context.pause_profiling();
+    assert_eq!(times_after_a_launch()?, (1, 0));
+    context.unpause_profiling();
+    let (launches, nanos) = times_after_a_launch()?;
+    assert!(launches == 2 && nanos > 0);
+    Ok(())
+}
+
+#[test]
 fn report_has_the_documented_keys() -> Result<()> {
     let context = context();
     add(&context.queue()?, &context.queue()?.zeroed(80)?, 1)?;
