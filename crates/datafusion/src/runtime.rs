@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionConfig;
-use device::{Context, DeviceConfig, DeviceKind};
+use device::{Context, DeviceConfig, DeviceKind, LogSink};
 use kernels::codegen::Profile;
 use parking_lot::Mutex;
 
@@ -21,14 +21,23 @@ use crate::table::TableState;
 /// Resident tables are lost with the old one, and say so.
 ///
 /// What the device's context logs (the device, each program that is compiled) goes to the crate `log`, at the
-/// level `debug`; [`with_context`](Self::with_context) takes a context with a log of its own.
-#[derive(Debug, Default)]
+/// level `debug`; [`with_log`](Self::with_log) sends it elsewhere, and [`with_context`](Self::with_context) takes a context
+/// with a log of its own.
+#[derive(Default)]
 pub struct DeviceRuntime {
+    /// Where the lines of the device's context go; to the crate `log` without it.
+    log: Option<LogSink>,
     device: Mutex<Device>,
     /// Why the last attempt to open a device failed.
     problem: Mutex<Option<String>>,
     /// The settings that a plan was last made under. Apart, since opening a device takes its time.
     seen: Mutex<Option<DeviceOptions>>,
+}
+
+impl fmt::Debug for DeviceRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceRuntime").field("device", &*self.device.lock()).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +63,11 @@ impl DeviceRuntime {
         Arc::new(Self::default())
     }
 
+    /// A runtime whose device is not open yet, and will log here.
+    pub fn with_log(log: LogSink) -> Arc<Self> {
+        Arc::new(DeviceRuntime { log: Some(log), ..DeviceRuntime::default() })
+    }
+
     /// A runtime on a device that is open already.
     pub fn with_context(context: Context) -> Arc<Self> {
         let device = Device { context: Some(context), ..Device::default() };
@@ -73,6 +87,19 @@ impl DeviceRuntime {
         self.try_context(options).map_err(|problem| exec_datafusion_err!("{}", problem.reason))
     }
 
+    /// As [`context`](Self::context), but nothing where no setting asks for the device that there is not: the host is
+    /// the substitute then, and [`problem`](Self::problem) has the reason.
+    ///
+    /// # Errors
+    /// As [`context`](Self::context), where the device was asked for.
+    pub fn context_if_any(&self, options: &DeviceOptions) -> Result<Option<Context>> {
+        match self.try_context(options) {
+            Ok(context) => Ok(Some(context)),
+            Err(problem) if problem.is_mistake => exec_err!("{}", problem.reason),
+            Err(_) => Ok(None),
+        }
+    }
+
     pub(crate) fn try_context(&self, options: &DeviceOptions) -> std::result::Result<Context, Problem> {
         let mut device = self.device.lock();
         device.let_go_of_lost();
@@ -81,7 +108,7 @@ impl DeviceRuntime {
             Some(context) => context.clone(),
             None => {
                 // A failure is not kept: another selector may find a device.
-                let result = device.open(options);
+                let result = device.open(options, self.log.as_ref());
                 *self.problem.lock() = result.as_ref().err().map(|problem| problem.reason.clone());
                 result?
             }
@@ -141,7 +168,7 @@ impl Device {
         }
     }
 
-    fn open(&self, options: &DeviceOptions) -> std::result::Result<Context, Problem> {
+    fn open(&self, options: &DeviceOptions, log: Option<&LogSink>) -> std::result::Result<Context, Problem> {
         if let Some(config) = self.config.clone() {
             let problem = |reason: String| Problem { reason, is_mistake: true };
             let context = Context::new(config).map_err(|error| problem(error.to_string()))?;
@@ -164,7 +191,7 @@ impl Device {
             cache_dir: non_empty(&options.cache_dir).map(PathBuf::from),
             profiling: options.profiling,
             nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
-            log: Some(Arc::new(|line| log::debug!("{line}"))),
+            log: Some(log.cloned().unwrap_or_else(|| Arc::new(|line| log::debug!("{line}")))),
             ..DeviceConfig::default()
         };
         Context::new(config).map_err(|error| {

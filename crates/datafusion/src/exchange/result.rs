@@ -12,7 +12,7 @@ use arrow_device::stream::export_stream;
 use arrow_device::{Error, schema};
 use columnar::{DeviceBatch, exchange};
 use datafusion::common::runtime::JoinSet;
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -117,6 +117,39 @@ impl DeviceResult {
             }
         }
         Ok(Self { schema, context, batches: stream::select_all(batches).boxed(), runtime })
+    }
+
+    /// Ends with an error, instead of its next batch, once `cancelled` is ready; the query stops then.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// use devicefusion::DeviceResult;
+    /// use futures::TryStreamExt;
+    ///
+    /// let ctx = devicefusion::session()?;
+    /// let rows = ctx.sql("SELECT value * 2 FROM generate_series(1, 1000)").await?;
+    /// let (cancel, cancelled) = tokio::sync::oneshot::channel::<()>();
+    /// let mut result = DeviceResult::try_new(rows).await?.cancelled_by(async { _ = cancelled.await });
+    /// drop(cancel);
+    /// assert!(result.try_next().await.is_err_and(|error| error.to_string().contains("cancelled")));
+    /// # datafusion::common::Result::<()>::Ok(())
+    /// # })?;
+    /// # datafusion::common::Result::<()>::Ok(())
+    /// ```
+    pub fn cancelled_by(mut self, cancelled: impl Future<Output = ()> + Send + 'static) -> Self {
+        // Nothing once the query has been stopped.
+        let mut query = Some((self.batches, Box::pin(cancelled)));
+        let next = move |cx: &mut TaskPoll<'_>| {
+            let Some((batches, cancelled)) = &mut query else { return Poll::Ready(None) };
+            if cancelled.as_mut().poll(cx).is_pending() {
+                return batches.poll_next_unpin(cx);
+            }
+            query = None;
+            Poll::Ready(Some(exec_err!("the query was cancelled")))
+        };
+        self.batches = stream::poll_fn(next).boxed();
+        self
     }
 
     /// Names and types of the columns.
