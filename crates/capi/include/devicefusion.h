@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceFusion for C and C++: SQL over Arrow data and files, on GPUs and CPUs.
+//
+// A configuration is made and changed, a context is made of it; tables are registered in the context, and queries run there.
+// docs/c-api.md has a walk through it. This file is generated from the library's sources: change those.
+//
+// These rules hold for every function:
+//
+// - What returns `int` returns DEVICEFUSION_SUCCESS, or a code that tells the kind of failure. What returns a pointer returns
+//   NULL on failure. Either way devicefusion_context_get_error has the text.
+// - Any function may be called on any thread, by several at once. The exception are `release` callbacks of the program, which
+//   may run on a thread of the library's: they must not call functions that run a query.
+// - A pointer to an object that is NULL, has been freed, or never came from here is an error, which is noticed. One that is
+//   freed while another thread uses it stays good for that call.
+// - `const char *` is a text in UTF-8 that ends with NUL, and is copied. `char *` is a text for the caller, who calls free().
+// - An Arrow struct that goes in is moved: the function marks it as released, also where it fails. One that comes out is
+//   written on success only, over whatever was there; its consumer calls `release`. A pointer to a place for a result must
+//   not be NULL, except where that is said to be allowed.
+// - Nothing happens before a context is made: no thread starts, no driver is opened, and no file is read or written.
+
+#ifndef DEVICEFUSION_H
+#define DEVICEFUSION_H
+
+#include <stdint.h>
+#include <stddef.h>
+#include <stdio.h>
+#include "arrow_device.h"
+
+// Returned by a function that did what it says.
+#define DEVICEFUSION_SUCCESS 0
+
+// Returned where something outside of the program failed (a device, a driver, a file), or a query was cancelled.
+#define DEVICEFUSION_FAILURE 1
+
+// Returned where the program is at fault: bad SQL, a value that the query cannot compute with, a pointer that is NULL or
+// has been freed, a call out of order.
+#define DEVICEFUSION_PROGRAM_ERROR 2
+
+// Returned where memory ran out, that of the device or the host's limit. Smaller pieces or a higher limit may help.
+#define DEVICEFUSION_OUT_OF_MEMORY 3
+
+// The rows stay where they are, and are read by the one query that scans the table; a second scan is an error. Needs a device.
+#define DEVICEFUSION_TABLE_STREAM 0
+
+// All rows are read at once and stay where they are, in host memory, which each query uploads as it needs.
+#define DEVICEFUSION_TABLE_HOST 1
+
+// All rows are read at once and stay on the device: host rows are copied there, in the narrowest form that holds them, device
+// rows stay in place. Needs a device.
+#define DEVICEFUSION_TABLE_DEVICE 2
+
+// The plan alone.
+#define DEVICEFUSION_EXPLAIN_PLAN 0
+
+// The plan at every step of planning, and the text of the kernels.
+#define DEVICEFUSION_EXPLAIN_VERBOSE 1
+
+// Runs the query, and adds what each operator of its plan has cost.
+#define DEVICEFUSION_EXPLAIN_ANALYZE 2
+
+// Tables, queries and the device that runs them. Contexts know nothing of each other. All functions may be called from
+// several threads at once.
+struct devicefusion_context;
+
+// The settings of a context that is to be made. Cheap to make and to free; making one opens no driver and starts no thread.
+struct devicefusion_context_config;
+
+// A statement of SQL that has been planned, with values for its parameters. It belongs to its context, and can be run any
+// number of times.
+struct devicefusion_query;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Makes a configuration in which every setting has its default. Free it with devicefusion_context_config_free.
+struct devicefusion_context_config *devicefusion_context_config_new(void);
+
+// Frees a configuration. Contexts that were made of it are not touched.
+int devicefusion_context_config_free(struct devicefusion_context_config *config);
+
+// Chooses the device: "auto" (a GPU if there is one, else an OpenCL CPU device; the default), "none" (queries run on the
+// host), "opencl", "cuda", "#k" for the k-th device, or a part of its name. That there is no such device is found out by
+// devicefusion_context_new.
+int devicefusion_context_config_set_device(struct devicefusion_context_config *config,
+                                           const char *device);
+
+// Takes only devices of OpenCL platforms with this part in their name; "" takes any, which is the default.
+int devicefusion_context_config_set_platform(struct devicefusion_context_config *config, const char *platform);
+
+// With a nonzero flag, which is the default, each kernel is timed, for devicefusion_context_report and EXPLAIN ANALYZE: a few
+// microseconds each.
+int devicefusion_context_config_set_profiling(struct devicefusion_context_config *config,
+                                              int flag);
+
+// With a nonzero flag the context logs what it does (the device, each program that is compiled, each query), to standard
+// error or to devicefusion_context_set_logging_file. Off by default.
+int devicefusion_context_config_set_logging(struct devicefusion_context_config *config,
+                                            int flag);
+
+// With a nonzero flag the log has the plan of each query as well, with the reason of whatever runs on the host; this turns
+// the log on. Off by default.
+int devicefusion_context_config_set_debugging(struct devicefusion_context_config *config,
+                                              int flag);
+
+// With a nonzero flag a query fails rather than compute anything on the host, and a context without a device cannot be
+// made. Off by default: operators without a device form run on the host, and devicefusion_query_explain says why.
+int devicefusion_context_config_set_strict(struct devicefusion_context_config *config, int flag);
+
+// Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory or half of the host's.
+int devicefusion_context_config_set_memory_limit(struct devicefusion_context_config *config,
+                                                 size_t bytes);
+
+// Keeps compiled programs in this folder, for the next process. NULL or "", the default, keeps none. What does not fit the
+// device, its driver or this library is compiled anew; hits are counted in devicefusion_context_report.
+int devicefusion_context_config_set_cache_dir(struct devicefusion_context_config *config,
+                                              const char *folder);
+
+// Hands one more option to the device's compiler, behind those that were added before: clBuildProgram's or NVRTC's.
+int devicefusion_context_config_add_build_option(struct devicefusion_context_config *config, const char *option);
+
+// Names the library of CUDA's run-time compiler, libnvrtc.so.*, or its folder; "", the default, searches the usual places.
+int devicefusion_context_config_set_nvrtc_path(struct devicefusion_context_config *config,
+                                               const char *path);
+
+// Sets how many threads the context has for planning, decoding and what runs on the host; less than 1, the default, is one
+// for each processor.
+int devicefusion_context_config_set_num_threads(struct devicefusion_context_config *config,
+                                                int threads);
+
+// Sets any setting, by the name and with the value that SQL's SET takes: those that devicefusion_get_option_name lists, and
+// DataFusion's own, as in "datafusion.execution.batch_size".
+int devicefusion_context_config_set_option(struct devicefusion_context_config *config,
+                                           const char *name,
+                                           const char *value);
+
+// Sets a tuning parameter, one of those that devicefusion_get_tuning_param_name lists. Those of the class "threshold" can
+// change later, by SQL's SET; the others cannot.
+int devicefusion_context_config_set_tuning_param(struct devicefusion_context_config *config,
+                                                 const char *name,
+                                                 size_t value);
+
+// The version of this library, as in "0.1.0".
+const char *devicefusion_version(void);
+
+// How many settings there are.
+int devicefusion_get_option_count(void);
+
+// The name of setting `index`, counted from zero, as in "device.memory_bytes". NULL where there is none.
+const char *devicefusion_get_option_name(int index);
+
+// The default of setting `index`. NULL where there is none.
+const char *devicefusion_get_option_default(int index);
+
+// What setting `index` does, its unit and special values. NULL where there is none.
+const char *devicefusion_get_option_description(int index);
+
+// How many tuning parameters there are: settings whose values are numbers.
+int devicefusion_get_tuning_param_count(void);
+
+// The name of tuning parameter `index`, counted from zero. NULL where there is none.
+const char *devicefusion_get_tuning_param_name(int index);
+
+// The class of tuning parameter `index`: "threshold" for one that can change while a context lives, by SQL's SET; "size" for
+// one that is fixed when the context is made. NULL where there is none.
+const char *devicefusion_get_tuning_param_class(int index);
+
+// The devices of all drivers as JSON, an array with an object for each: "selector" (what
+// devicefusion_context_config_set_device takes), "name", "driver", "platform", "kind", "memory_bytes" and "problem", the reason why it
+// cannot be used, or null. A driver that is absent has only "driver" and "problem". Opens the drivers. The caller frees the
+// text; NULL without memory.
+char *devicefusion_list_devices(void);
+
+// Makes a context: opens the device and starts threads. The configuration is frozen until the context is freed; for several
+// contexts make several of them.
+//
+// Call devicefusion_context_get_error next: a text tells why the context could not be made. Such a context can only be freed,
+// which it must be. Without a device the context runs everything on the host, unless the configuration asked for a device
+// or for strictness. NULL only if `config` is none, or is in use; devicefusion_context_get_error(NULL) has the reason.
+struct devicefusion_context *devicefusion_context_new(struct devicefusion_context_config *config);
+
+// Frees a context with its tables, and waits until its threads have ended. Queries and streams that are still there keep what
+// they need until they are freed and released themselves.
+int devicefusion_context_free(struct devicefusion_context *context);
+
+// Waits until the device has done everything that this context gave it, and tells what of that failed.
+int devicefusion_context_sync(struct devicefusion_context *context);
+
+// The text of the last failure in this context, on whatever thread, or NULL if there was none since this was last called. The
+// caller frees it. With NULL as context: of the last failure on this thread that no context could keep, such as a setting
+// that was refused.
+char *devicefusion_context_get_error(struct devicefusion_context *context);
+
+// What the context has done, as JSON: "version", "device", "kernels" (name, launches, nanoseconds), "copies", "programs" and
+// "memory". Without a device only "version", "device", which is null, and "problem". The caller frees the text. NULL on
+// failure.
+char *devicefusion_context_report(struct devicefusion_context *context);
+
+// Gives up what is only kept for later: free device memory, compiled programs that no query holds, idle queues. Tables stay.
+int devicefusion_context_clear_caches(struct devicefusion_context *context);
+
+// Leaves the kernels that come untimed. They are still counted.
+int devicefusion_context_pause_profiling(struct devicefusion_context *context);
+
+// Times kernels again, if the configuration asked for it.
+int devicefusion_context_unpause_profiling(struct devicefusion_context *context);
+
+// Sends the log to `file`, or to standard error with NULL. The file must stay open until another one is named or the context
+// has been freed with all that came from it.
+int devicefusion_context_set_logging_file(struct devicefusion_context *context,
+                                          FILE *file);
+
+// Makes a table of a stream of host arrays, record batches. `kind` says where its rows will be, as one of
+// DEVICEFUSION_TABLE_STREAM, DEVICEFUSION_TABLE_HOST and DEVICEFUSION_TABLE_DEVICE. The stream is moved away in any case; its
+// callbacks are called by a thread of the library.
+int devicefusion_register_stream(struct devicefusion_context *context,
+                                 const char *name,
+                                 struct ArrowArrayStream *stream,
+                                 int kind);
+
+// As devicefusion_register_stream, of a stream of device arrays. Memory of the context's device is read in place.
+int devicefusion_register_device_stream(struct devicefusion_context *context,
+                                        const char *name,
+                                        struct ArrowDeviceArrayStream *stream,
+                                        int kind);
+
+// As devicefusion_register_stream, of one device array, a record batch of `schema`. Both are moved away in any case.
+int devicefusion_register_device_array(struct devicefusion_context *context,
+                                       const char *name,
+                                       struct ArrowDeviceArray *array,
+                                       struct ArrowSchema *schema,
+                                       int kind);
+
+// Makes a table of a file, or of all files of a folder, by path or URL. `format` is "PARQUET", "CSV", "JSON", "ARROW" or
+// "AVRO"; the first line of a CSV file has the names of its columns. For anything else there is SQL's CREATE EXTERNAL TABLE,
+// which this is short for.
+int devicefusion_register_file(struct devicefusion_context *context,
+                               const char *name,
+                               const char *url,
+                               const char *format);
+
+// Takes a table out of the context. Queries that read it go on.
+int devicefusion_drop_table(struct devicefusion_context *context, const char *name);
+
+// Plans a statement of SQL. Its parameters are $1, $2 and so on, or $names. Nothing runs yet, but the statement is checked: its
+// tables and columns must exist.
+int devicefusion_query_new(struct devicefusion_context *context,
+                           const char *sql,
+                           struct devicefusion_query **out);
+
+// Frees a query. Its streams go on.
+int devicefusion_query_free(struct devicefusion_query *query);
+
+// The columns that the query gives. Types that hang on those of parameters are those of the values that are bound.
+int devicefusion_query_schema(struct devicefusion_query *query, struct ArrowSchema *out);
+
+// Binds NULL to the parameter $`index`, counted from 1 as in SQL.
+int devicefusion_query_bind_null(struct devicefusion_query *query, int index);
+
+// Binds a truth value, true if nonzero, to the parameter $`index`.
+int devicefusion_query_bind_bool(struct devicefusion_query *query, int index, int value);
+
+// Binds an integer to the parameter $`index`.
+int devicefusion_query_bind_int64(struct devicefusion_query *query, int index, int64_t value);
+
+// Binds a floating-point number to the parameter $`index`.
+int devicefusion_query_bind_double(struct devicefusion_query *query, int index, double value);
+
+// Binds a text to the parameter $`index`.
+int devicefusion_query_bind_string(struct devicefusion_query *query, int index, const char *value);
+
+// Binds values of any type: the columns of `row`, a host array of structs with one element, to the parameters $1, $2 and so
+// on in their order, or by name to $names. Array and schema are moved away in any case.
+int devicefusion_query_bind_row(struct devicefusion_query *query,
+                                struct ArrowArray *row,
+                                struct ArrowSchema *schema);
+
+// Runs the query; its rows come as a stream of host arrays, record batches, while it runs. `get_next` waits for them, and can
+// fail with what the query fails with. Releasing the stream stops the query. The stream outlives query and context.
+int devicefusion_query_stream(struct devicefusion_query *query,
+                              struct ArrowArrayStream *out);
+
+// As devicefusion_query_stream, with the rows left on the device.
+int devicefusion_query_device_stream(struct devicefusion_query *query, struct ArrowDeviceArrayStream *out);
+
+// Runs the query to its end and drops its rows. `rows`, unless NULL, gets how many there were; for INSERT and COPY, how many
+// were written.
+int devicefusion_query_run(struct devicefusion_query *query,
+                           int64_t *rows);
+
+// Tells how the query runs: what on the device, what on the host, and why that. `how` is one of DEVICEFUSION_EXPLAIN_PLAN,
+// DEVICEFUSION_EXPLAIN_VERBOSE and DEVICEFUSION_EXPLAIN_ANALYZE. `out` gets a text, which the caller frees.
+int devicefusion_query_explain(struct devicefusion_query *query,
+                               int how,
+                               char **out);
+
+// Stops all runs of the query that are under way, from any thread: they fail, their streams too. Later runs are not touched.
+int devicefusion_query_cancel(struct devicefusion_query *query);
+
+// Runs a statement of SQL to its end: devicefusion_query_new, devicefusion_query_run and devicefusion_query_free in one.
+// `rows` may be NULL.
+int devicefusion_execute(struct devicefusion_context *context,
+                         const char *sql,
+                         int64_t *rows);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* DEVICEFUSION_H */

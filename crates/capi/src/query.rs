@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Queries: SQL that has been planned, with values for its parameters, run as often as one likes.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
+use arrow::ffi_stream::FFI_ArrowArrayStream;
+use arrow_device::ffi::FFI_ArrowDeviceArrayStream;
+use arrow_device::{ImportedArray, cpu, schema};
+use datafusion::arrow::array::{AsArray, RecordBatch};
+use datafusion::arrow::datatypes::UInt64Type;
+use datafusion::arrow::util::display::array_value_to_string;
+use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use datafusion::prelude::DataFrame;
+use devicefusion::DeviceResult;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+
+use crate::arrow_stream::{on_host, taken};
+use crate::boundary::{code, give_text, text, wanted, with_context, with_query};
+use crate::context::{Context, devicefusion_context};
+use crate::error::{Failure, Result};
+use crate::handle::Registry;
+use crate::rows::{Canceller, HostRows, unless};
+
+/// A statement of SQL that has been planned, with values for its parameters. It belongs to its context, and can be run any
+/// number of times.
+pub struct devicefusion_query {
+    _opaque: [u8; 0],
+}
+
+pub(crate) static QUERIES: Registry<devicefusion_query, Query> = Registry::new("query");
+
+pub(crate) struct Query {
+    context: Arc<Context>,
+    plan: LogicalPlan,
+    /// Of its parameters, without the dollar.
+    parameters: Vec<String>,
+    values: Mutex<BTreeMap<String, ScalarValue>>,
+    canceller: Canceller,
+}
+
+impl Query {
+    fn new(context: &Arc<Context>, sql: &str) -> Result<Self> {
+        let session = context.session()?;
+        if session.logging {
+            context.log.line(&format!("query: {sql}"));
+        }
+        let plan = session.wait(async { session.ctx.state().create_logical_plan(sql).await })?;
+        let mut parameters: Vec<String> =
+            plan.get_parameter_names()?.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
+        parameters.sort_by_key(|name| (name.len(), name.clone()));
+        Ok(Self { context: Arc::clone(context), plan, parameters, values: Mutex::default(), canceller: Canceller::new() })
+    }
+
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    fn bind(&self, name: &str, value: ScalarValue) -> Result<()> {
+        if !self.parameters.iter().any(|parameter| parameter == name) {
+            let known: Vec<String> = self.parameters.iter().map(|name| format!("${name}")).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(Failure::program(format!("the query has no parameter ${name}; there are {known}")));
+        }
+        self.values.lock().insert(name.to_owned(), value);
+        Ok(())
+    }
+
+    /// Binds the columns of a batch of one row: by name where parameters have names, else in their order.
+    fn bind_row(&self, row: &RecordBatch) -> Result<()> {
+        if row.num_rows() != 1 {
+            return Err(Failure::program(format!("parameters are one row, and got {}", row.num_rows())));
+        }
+        let numbered = self.parameters.iter().all(|name| name.parse::<usize>().is_ok());
+        for (index, (field, column)) in row.schema().fields().iter().zip(row.columns()).enumerate() {
+            let name = if numbered { (index + 1).to_string() } else { field.name().trim_start_matches('$').to_owned() };
+            self.bind(&name, ScalarValue::try_from_array(column, 0)?)?;
+        }
+        Ok(())
+    }
+
+    /// The plan with its parameters' values.
+    fn bound(&self) -> Result<LogicalPlan> {
+        let values = self.values.lock();
+        if let Some(name) = self.parameters.iter().find(|name| !values.contains_key(*name)) {
+            return Err(Failure::program(format!("the parameter ${name} has no value: bind one")));
+        }
+        if values.is_empty() {
+            return Ok(self.plan.clone());
+        }
+        let values: Vec<(String, ScalarValue)> = values.clone().into_iter().collect();
+        Ok(self.plan.clone().with_param_values(ParamValues::from(values))?)
+    }
+
+    /// Does the work of one run, until it is cancelled.
+    fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.context.session()?.wait(unless(self.canceller.cancelled(), work))
+    }
+
+    /// Executes what is executed at once (DDL, SET), and plans the rest.
+    async fn planned(&self) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+        let session = self.context.session()?;
+        let rows = session.ctx.execute_logical_plan(self.bound()?).await?;
+        let task = Arc::new(rows.task_ctx());
+        let plan = rows.create_physical_plan().await?;
+        if session.debugging {
+            self.context.log.line(&format!("plan:\n{}", displayable(plan.as_ref()).indent(false)));
+        }
+        Ok((plan, task))
+    }
+
+    fn stream(&self) -> Result<FFI_ArrowArrayStream> {
+        let rows = self.run(async {
+            let (plan, task) = self.planned().await?;
+            Ok(execute_stream(plan, task)?)
+        })?;
+        let cancelled = self.canceller.cancelled().boxed();
+        Ok(FFI_ArrowArrayStream::new(Box::new(HostRows::new(Arc::clone(&self.context), rows, cancelled))))
+    }
+
+    fn device_stream(&self) -> Result<FFI_ArrowDeviceArrayStream> {
+        let (cancelled, context) = (self.canceller.cancelled(), Arc::clone(&self.context));
+        self.run(async {
+            let (plan, task) = self.planned().await?;
+            // The rows come from a task of the context's threads, which therefore stay as long as it does.
+            let cancelled = async move {
+                let _threads = context;
+                cancelled.await;
+            };
+            Ok(DeviceResult::execute(plan, task)?.cancelled_by(cancelled).into_device_stream()?)
+        })
+    }
+
+    /// Runs to the end; how many rows it gave, or changed.
+    fn count(&self) -> Result<i64> {
+        let changes = matches!(self.plan, LogicalPlan::Dml(_) | LogicalPlan::Copy(_));
+        self.run(async {
+            let (plan, task) = self.planned().await?;
+            let mut rows = execute_stream(plan, task)?;
+            let mut count = 0;
+            while let Some(batch) = rows.try_next().await? {
+                let changed = batch.columns().first().and_then(|column| column.as_primitive_opt::<UInt64Type>());
+                count += match changed {
+                    Some(changed) if changes => changed.values().iter().sum(),
+                    _ => batch.num_rows() as u64,
+                };
+            }
+            Ok(i64::try_from(count).unwrap_or(i64::MAX))
+        })
+    }
+
+    fn explain(&self, verbose: bool, analyze: bool) -> Result<String> {
+        let state = self.context.session()?.ctx.state();
+        let plan = self.bound()?;
+        self.run(async {
+            let mut rows = DataFrame::new(state, plan).explain(verbose, analyze)?.execute_stream().await?;
+            let mut text = String::new();
+            while let Some(batch) = rows.next().await.transpose()? {
+                for row in 0..batch.num_rows() {
+                    for column in batch.columns() {
+                        text += array_value_to_string(column, row)?.trim_end();
+                        text.push('\n');
+                    }
+                }
+            }
+            Ok(text)
+        })
+    }
+}
+
+/// Plans a statement of SQL. Its parameters are $1, $2 and so on, or $names. Nothing runs yet, but the statement is checked: its
+/// tables and columns must exist.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_new(
+    context: *mut devicefusion_context,
+    sql: *const c_char,
+    out: *mut *mut devicefusion_query,
+) -> c_int {
+    code(with_context(context, |context| {
+        wanted("query", out)?;
+        // SAFETY: `sql` is as the header asks.
+        let query = Query::new(context, unsafe { text("SQL", sql) }?)?;
+        // SAFETY: not null, and writable as the header asks.
+        unsafe { out.write(QUERIES.insert(query)) };
+        Ok(())
+    }))
+}
+
+/// Frees a query. Its streams go on.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_query_free(query: *mut devicefusion_query) -> c_int {
+    code(with_query(query, |_| QUERIES.take(query).map(drop)))
+}
+
+/// The columns that the query gives. Types that hang on those of parameters are those of the values that are bound.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_schema(query: *mut devicefusion_query, out: *mut FFI_ArrowSchema) -> c_int {
+    code(with_query(query, |query| {
+        wanted("schema", out)?;
+        let schema = schema::export_schema(query.bound()?.schema().as_arrow())?;
+        // SAFETY: not null, and writable as the header asks.
+        unsafe { out.write(schema) };
+        Ok(())
+    }))
+}
+
+/// Binds NULL to the parameter $`index`, counted from 1 as in SQL.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_query_bind_null(query: *mut devicefusion_query, index: c_int) -> c_int {
+    bind(query, index, ScalarValue::Null)
+}
+
+/// Binds a truth value, true if nonzero, to the parameter $`index`.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_query_bind_bool(query: *mut devicefusion_query, index: c_int, value: c_int) -> c_int {
+    bind(query, index, ScalarValue::from(value != 0))
+}
+
+/// Binds an integer to the parameter $`index`.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_query_bind_int64(query: *mut devicefusion_query, index: c_int, value: i64) -> c_int {
+    bind(query, index, ScalarValue::from(value))
+}
+
+/// Binds a floating-point number to the parameter $`index`.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_query_bind_double(query: *mut devicefusion_query, index: c_int, value: f64) -> c_int {
+    bind(query, index, ScalarValue::from(value))
+}
+
+/// Binds a text to the parameter $`index`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_bind_string(
+    query: *mut devicefusion_query,
+    index: c_int,
+    value: *const c_char,
+) -> c_int {
+    code(with_query(query, |query| {
+        // SAFETY: `value` is as the header asks.
+        query.bind(&index.to_string(), ScalarValue::from(unsafe { text("text to bind", value) }?))
+    }))
+}
+
+fn bind(query: *mut devicefusion_query, index: c_int, value: ScalarValue) -> c_int {
+    code(with_query(query, |query| query.bind(&index.to_string(), value)))
+}
+
+/// Binds values of any type: the columns of `row`, a host array of structs with one element, to the parameters $1, $2 and so
+/// on in their order, or by name to $names. Array and schema are moved away in any case.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_bind_row(
+    query: *mut devicefusion_query,
+    row: *mut FFI_ArrowArray,
+    schema: *mut FFI_ArrowSchema,
+) -> c_int {
+    // SAFETY: both are as the header asks.
+    let (row, schema) = unsafe { (taken("row", row), taken("schema", schema)) };
+    code(with_query(query, |query| {
+        let (row, schema) = (row?, schema?);
+        // SAFETY: both are live, and follow the interface as the header asks.
+        let row = unsafe { ImportedArray::import(on_host(row), &schema::import_field(schema)?)? };
+        query.bind_row(&cpu::import_batch(row)?)
+    }))
+}
+
+/// Runs the query; its rows come as a stream of host arrays, record batches, while it runs. `get_next` waits for them, and can
+/// fail with what the query fails with. Releasing the stream stops the query. The stream outlives query and context.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_stream(query: *mut devicefusion_query, out: *mut FFI_ArrowArrayStream) -> c_int {
+    code(with_query(query, |query| {
+        wanted("stream", out)?;
+        // SAFETY: not null, and writable as the header asks.
+        unsafe { out.write(query.stream()?) };
+        Ok(())
+    }))
+}
+
+/// As devicefusion_query_stream, with the rows left on the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_device_stream(
+    query: *mut devicefusion_query,
+    out: *mut FFI_ArrowDeviceArrayStream,
+) -> c_int {
+    code(with_query(query, |query| {
+        wanted("stream", out)?;
+        // SAFETY: not null, and writable as the header asks.
+        unsafe { out.write(query.device_stream()?) };
+        Ok(())
+    }))
+}
+
+/// Runs the query to its end and drops its rows. `rows`, unless NULL, gets how many there were; for INSERT and COPY, how many
+/// were written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_run(query: *mut devicefusion_query, rows: *mut i64) -> c_int {
+    code(with_query(query, |query| {
+        let count = query.count()?;
+        if !rows.is_null() {
+            // SAFETY: not null, and writable as the header asks.
+            unsafe { rows.write(count) };
+        }
+        Ok(())
+    }))
+}
+
+/// The plan alone.
+pub const DEVICEFUSION_EXPLAIN_PLAN: c_int = 0;
+/// The plan at every step of planning, and the text of the kernels.
+pub const DEVICEFUSION_EXPLAIN_VERBOSE: c_int = 1;
+/// Runs the query, and adds what each operator of its plan has cost.
+pub const DEVICEFUSION_EXPLAIN_ANALYZE: c_int = 2;
+
+/// Tells how the query runs: what on the device, what on the host, and why that. `how` is one of DEVICEFUSION_EXPLAIN_PLAN,
+/// DEVICEFUSION_EXPLAIN_VERBOSE and DEVICEFUSION_EXPLAIN_ANALYZE. `out` gets a text, which the caller frees.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_explain(query: *mut devicefusion_query, how: c_int, out: *mut *mut c_char) -> c_int {
+    code(with_query(query, |query| {
+        wanted("text", out)?;
+        let (verbose, analyze) = match how {
+            DEVICEFUSION_EXPLAIN_PLAN => (false, false),
+            DEVICEFUSION_EXPLAIN_VERBOSE => (true, false),
+            DEVICEFUSION_EXPLAIN_ANALYZE => (false, true),
+            other => return Err(Failure::program(format!("{other} is no way to explain: see DEVICEFUSION_EXPLAIN_PLAN"))),
+        };
+        let text = give_text(&query.explain(verbose, analyze)?);
+        // SAFETY: not null, and writable as the header asks.
+        unsafe { out.write(text) };
+        Ok(())
+    }))
+}
+
+/// Stops all runs of the query that are under way, from any thread: they fail, their streams too. Later runs are not touched.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_query_cancel(query: *mut devicefusion_query) -> c_int {
+    code(with_query(query, |query| {
+        query.canceller.cancel();
+        Ok(())
+    }))
+}
+
+/// Runs a statement of SQL to its end: devicefusion_query_new, devicefusion_query_run and devicefusion_query_free in one.
+/// `rows` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_execute(context: *mut devicefusion_context, sql: *const c_char, rows: *mut i64) -> c_int {
+    code(with_context(context, |context| {
+        // SAFETY: `sql` is as the header asks.
+        let count = Query::new(context, unsafe { text("SQL", sql) }?)?.count()?;
+        if !rows.is_null() {
+            // SAFETY: not null, and writable as the header asks.
+            unsafe { rows.write(count) };
+        }
+        Ok(())
+    }))
+}

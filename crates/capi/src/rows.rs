@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rows of a query in host memory, for C to pull.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{RecordBatch, RecordBatchReader};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::DEVICEFUSION_OUT_OF_MEMORY;
+use crate::boundary::caught;
+use crate::context::Context;
+use crate::error::{Failure, Result};
+
+/// Stops what is at work when it is asked to, and nothing that comes later.
+pub(crate) struct Canceller(Mutex<watch::Sender<bool>>);
+
+impl Canceller {
+    pub fn new() -> Self {
+        Self(Mutex::new(watch::Sender::new(false)))
+    }
+
+    /// Ready once this is cancelled; never if it is dropped before that.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut cancelled = self.0.lock().subscribe();
+        async move {
+            if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+                pending::<()>().await;
+            }
+        }
+    }
+
+    pub fn cancel(&self) {
+        let current = std::mem::replace(&mut *self.0.lock(), watch::Sender::new(false));
+        current.send_replace(true);
+    }
+}
+
+/// What a query says that was cancelled.
+pub(crate) fn was_cancelled() -> Failure {
+    Failure::other("the query was cancelled")
+}
+
+/// Runs `work` until it is done or the query is cancelled.
+pub(crate) async fn unless<T>(cancelled: impl Future<Output = ()>, work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        biased;
+        () = cancelled => Err(was_cancelled()),
+        done = work => done,
+    }
+}
+
+/// Pulls batches of a query, on whatever thread C calls.
+pub(crate) struct HostRows<C> {
+    schema: SchemaRef,
+    rows: SendableRecordBatchStream,
+    cancelled: C,
+    /// What a call before this one has failed with: there is no end after an error.
+    failure: Option<String>,
+    context: Arc<Context>,
+}
+
+impl<C: Future<Output = ()> + Send + Unpin> HostRows<C> {
+    pub fn new(context: Arc<Context>, rows: SendableRecordBatchStream, cancelled: C) -> Self {
+        Self { schema: rows.schema(), rows, cancelled, failure: None, context }
+    }
+
+    fn pull(&mut self) -> Result<Option<RecordBatch>> {
+        let next = async { Ok(self.rows.next().await.transpose()?) };
+        self.context.session()?.wait(unless(&mut self.cancelled, next))
+    }
+}
+
+impl<C: Future<Output = ()> + Send + Unpin> Iterator for HostRows<C> {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(text) = &self.failure {
+            return Some(Err(ArrowError::ExternalError(text.clone().into())));
+        }
+        match caught(|| self.pull()) {
+            Ok(batch) => batch.map(Ok),
+            Err(Failure { code, text }) => {
+                // arrow-rs makes a C string of it.
+                let text = text.replace('\0', "");
+                self.failure = Some(text.clone());
+                self.context.errors.keep(text.clone());
+                Some(Err(match code {
+                    DEVICEFUSION_OUT_OF_MEMORY => ArrowError::MemoryError(text),
+                    _ => ArrowError::ExternalError(text.into()),
+                }))
+            }
+        }
+    }
+}
+
+impl<C: Future<Output = ()> + Send + Unpin> RecordBatchReader for HostRows<C> {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Configurations: what can be set, what is refused, what is frozen.
+
+use std::ffi::{CStr, c_char};
+
+use devicefusion_capi::config::*;
+use devicefusion_capi::context::*;
+use devicefusion_capi::settings::*;
+
+use crate::support::{Context, c, config, homeless_error, text};
+
+/// A text that stays the library's.
+fn borrowed(text: *const c_char) -> Option<&'static str> {
+    // SAFETY: a C string that lives as long as the library.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap())
+}
+
+fn set(config: *mut devicefusion_context_config, name: &str, value: &str) -> i32 {
+    let (name, value) = (c(name), c(value));
+    // SAFETY: two C strings.
+    unsafe { devicefusion_context_config_set_option(config, name.as_ptr(), value.as_ptr()) }
+}
+
+#[test]
+fn what_is_set_is_what_the_session_shows() {
+    let config = config();
+    // SAFETY: C strings, here and below.
+    unsafe {
+        assert_eq!(devicefusion_context_config_set_platform(config, c"".as_ptr()), 0);
+        assert_eq!(devicefusion_context_config_set_nvrtc_path(config, c"/nowhere".as_ptr()), 0);
+        assert_eq!(devicefusion_context_config_add_build_option(config, c"-DONE=1".as_ptr()), 0);
+        assert_eq!(devicefusion_context_config_add_build_option(config, c"-DTWO=2".as_ptr()), 0);
+        assert_eq!(devicefusion_context_config_set_tuning_param(config, c"device.batch_rows".as_ptr(), 1000), 0);
+    }
+    assert_eq!(devicefusion_context_config_set_profiling(config, 0), 0);
+    assert_eq!(devicefusion_context_config_set_memory_limit(config, 1 << 28), 0);
+    assert_eq!(devicefusion_context_config_set_num_threads(config, 3), 0);
+    assert_eq!(set(config, "datafusion.execution.batch_size", "4096"), 0);
+
+    let context = Context::of(config);
+    for (name, value) in [
+        ("device.nvrtc_path", "/nowhere"),
+        ("device.compile_options", "-DONE=1 -DTWO=2"),
+        ("device.batch_rows", "1000"),
+        ("device.profiling", "false"),
+        ("device.memory_bytes", "268435456"),
+        ("device.fallback", "error"),
+        ("datafusion.execution.target_partitions", "3"),
+        ("datafusion.execution.batch_size", "4096"),
+    ] {
+        assert_eq!(context.rows(&format!("SHOW {name}")), [format!("{name} {value}")]);
+    }
+    assert_eq!(context.report()["memory"]["limit"], 1 << 28);
+}
+
+#[test]
+fn bad_settings_are_refused_when_they_are_set_and_change_nothing() {
+    let config = config();
+    assert_eq!(set(config, "device.memory_bytes", "many"), 2);
+    assert!(homeless_error().contains("device.memory_bytes = 'many': must be a whole number"));
+    assert_eq!(set(config, "device.fallbak", "error"), 2);
+    assert!(homeless_error().contains("device.fallback"));
+    // SAFETY: C strings, but for one that is NULL.
+    unsafe {
+        assert_eq!(devicefusion_context_config_set_device(config, c"#x".as_ptr()), 2);
+        assert!(homeless_error().contains("device.selector = #x: expected a number after #"));
+        assert_eq!(devicefusion_context_config_set_device(config, std::ptr::null()), 2);
+        assert_eq!(homeless_error(), "the device.selector is NULL");
+        assert_eq!(devicefusion_context_config_set_device(config, c"\xff".as_ptr()), 2);
+        assert!(homeless_error().starts_with("the device.selector is not UTF-8"));
+        assert_eq!(devicefusion_context_config_add_build_option(config, c"-D A".as_ptr()), 2);
+        assert!(homeless_error().contains("must be one word"));
+        assert_eq!(devicefusion_context_config_set_tuning_param(config, c"device.fallback".as_ptr(), 1), 2);
+        let known = "device.fallback is no tuning parameter; there are device.batch_rows, device.memory_bytes, device.min_rows";
+        assert_eq!(homeless_error(), known);
+    }
+    // The context is made all the same.
+    assert_eq!(Context::of(config).rows("SELECT 1"), ["1"]);
+}
+
+#[test]
+fn a_configuration_is_frozen_while_its_context_lives() {
+    let context = Context::new();
+    assert_eq!(devicefusion_context_config_set_profiling(context.config, 0), 2);
+    assert!(homeless_error().contains("frozen"));
+    assert!(devicefusion_context_new(context.config).is_null());
+    assert!(homeless_error().contains("is that of another context"));
+
+    assert_eq!(devicefusion_context_free(context.raw), 0);
+    assert_eq!(devicefusion_context_config_set_profiling(context.config, 0), 0);
+    let again = Context::of(context.config);
+    assert_eq!(again.rows("SHOW device.profiling"), ["device.profiling false"]);
+    // It has freed both.
+    std::mem::forget(context);
+}
+
+#[test]
+fn settings_are_listed_with_what_they_do() {
+    let all = devicefusion::DeviceOptions::documentation();
+    assert_eq!(devicefusion_get_option_count(), all.len() as i32);
+    for (index, setting) in (0..).zip(all) {
+        assert_eq!(borrowed(devicefusion_get_option_name(index)), Some(setting.key));
+        assert_eq!(borrowed(devicefusion_get_option_default(index)), Some(setting.default));
+        assert_eq!(borrowed(devicefusion_get_option_description(index)), Some(setting.description));
+    }
+    for index in [-1, all.len() as i32] {
+        assert_eq!(borrowed(devicefusion_get_option_name(index)), None);
+        assert_eq!(borrowed(devicefusion_get_option_default(index)), None);
+        assert_eq!(borrowed(devicefusion_get_option_description(index)), None);
+    }
+    assert_eq!(borrowed(devicefusion_version()), Some(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn tuning_params_are_listed_with_their_class() {
+    let param =
+        |index| (borrowed(devicefusion_get_tuning_param_name(index)), borrowed(devicefusion_get_tuning_param_class(index)));
+    let params: Vec<_> = (0..devicefusion_get_tuning_param_count()).map(param).collect();
+    let expected = [("device.batch_rows", "threshold"), ("device.memory_bytes", "size"), ("device.min_rows", "threshold")];
+    assert_eq!(params, expected.map(|(name, class)| (Some(name), Some(class))));
+    assert_eq!((param(-1), param(3)), ((None, None), (None, None)));
+
+    // Of the class "threshold": the context lives.
+    let context = Context::new();
+    context.execute("SET device.batch_rows = 1000");
+    let error = context.failed(2, context.try_execute("SET device.memory_bytes = 1000000"));
+    assert!(error.contains("the session's device is open"), "{error}");
+}
+
+#[test]
+fn devices_are_listed_by_what_selects_them() {
+    let list = text(devicefusion_list_devices()).unwrap();
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let usable: Vec<_> = list.as_array().unwrap().iter().filter(|entry| entry["problem"].is_null()).collect();
+    assert!(!usable.is_empty(), "{list}");
+    let config = devicefusion_context_config_new();
+    let selector = c(usable[0]["selector"].as_str().unwrap());
+    // SAFETY: a C string.
+    assert_eq!(unsafe { devicefusion_context_config_set_device(config, selector.as_ptr()) }, 0);
+    assert_eq!(Context::of(config).report()["device"]["name"], usable[0]["name"]);
+}
+
+#[test]
+fn compiled_programs_are_kept_in_the_cache_folder_and_nowhere_without_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = c(folder.path().to_str().unwrap());
+    let compiled_and_hits = |cached: bool| {
+        let config = config();
+        let path = if cached { path.as_ptr() } else { std::ptr::null() };
+        // SAFETY: a C string, or NULL.
+        assert_eq!(unsafe { devicefusion_context_config_set_cache_dir(config, path) }, 0);
+        let context = Context::of(config);
+        context.execute("SELECT sum(value) FROM generate_series(1, 100000)");
+        let programs = &context.report()["programs"];
+        (programs["compiled"].as_u64().unwrap(), programs["cache_hits_disk"].as_u64().unwrap())
+    };
+    let (compiled, hits) = compiled_and_hits(false);
+    assert!(compiled > 0 && hits == 0);
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    assert_eq!(compiled_and_hits(true), (compiled, 0));
+    assert_eq!(compiled_and_hits(true), (0, compiled));
+}

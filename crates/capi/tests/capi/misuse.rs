@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a program can get wrong: each is an error with a text, never a crash.
+
+use std::ptr;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::error::ArrowError;
+use arrow::ffi::FFI_ArrowSchema;
+use arrow::ffi_stream::FFI_ArrowArrayStream;
+use arrow_device::cpu;
+use arrow_device::ffi::{FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
+use arrow_device::schema::{export_field, export_schema};
+use devicefusion_capi::config::*;
+use devicefusion_capi::context::*;
+use devicefusion_capi::query::*;
+use devicefusion_capi::table::*;
+
+use crate::support::{Context, homeless_error, prices, stream};
+
+#[test]
+fn null_freed_and_foreign_handles_are_told_apart_from_good_ones() {
+    assert_eq!(devicefusion_context_sync(ptr::null_mut()), 2);
+    assert_eq!(homeless_error(), "the context is NULL");
+    assert_eq!(devicefusion_context_config_set_logging(ptr::null_mut(), 1), 2);
+    assert_eq!(homeless_error(), "the configuration is NULL");
+    assert!(devicefusion_context_new(ptr::null_mut()).is_null());
+    assert_eq!(homeless_error(), "the configuration is NULL");
+    assert_eq!(devicefusion_query_cancel(ptr::null_mut()), 2);
+    assert_eq!(homeless_error(), "the query is NULL");
+    assert!(devicefusion_context_report(ptr::null_mut()).is_null());
+    assert_eq!(homeless_error(), "the context is NULL");
+
+    let config = devicefusion_context_config_new();
+    assert_eq!(devicefusion_context_config_free(config), 0);
+    assert_eq!(devicefusion_context_config_free(config), 2);
+    assert!(homeless_error().contains("is no configuration: it has been freed, or is something else"));
+
+    let context = Context::on_host();
+    let query = context.query("SELECT 1");
+    assert_eq!(devicefusion_query_free(context.raw.cast()), 2);
+    assert!(homeless_error().contains("is no query"));
+    assert_eq!(devicefusion_context_free(query.raw.cast()), 2);
+    assert!(homeless_error().contains("is no context"));
+    assert_eq!(devicefusion_query_free(query.raw), 0);
+    assert_eq!(devicefusion_query_bind_int64(query.raw, 1, 1), 2);
+    assert!(homeless_error().contains("is no query"));
+    std::mem::forget(query);
+
+    // Any address will do.
+    let mut somewhere = 0u8;
+    assert_eq!(devicefusion_context_free((&raw mut somewhere).cast()), 2);
+    assert!(homeless_error().contains("is no context"));
+}
+
+#[test]
+fn a_place_for_the_result_must_be_given() {
+    let context = Context::on_host();
+    let query = context.query("SELECT 1");
+    // SAFETY: the places are NULL, which is what is tested.
+    unsafe {
+        context.failed(2, devicefusion_query_new(context.raw, c"SELECT 1".as_ptr(), ptr::null_mut()));
+        context.failed(2, devicefusion_query_stream(query.raw, ptr::null_mut()));
+        context.failed(2, devicefusion_query_device_stream(query.raw, ptr::null_mut()));
+        context.failed(2, devicefusion_query_schema(query.raw, ptr::null_mut()));
+        let error = context.failed(2, devicefusion_query_explain(query.raw, 0, ptr::null_mut()));
+        assert_eq!(error, "there is no place for the text: the pointer is NULL");
+        let mut out = ptr::null_mut();
+        assert_eq!(context.failed(2, devicefusion_query_new(context.raw, ptr::null(), &raw mut out)), "the SQL is NULL");
+        assert!(out.is_null());
+    }
+}
+
+#[test]
+fn null_and_released_structs_are_refused() {
+    let context = Context::on_host();
+    let name = c"t".as_ptr();
+    let kind = DEVICEFUSION_TABLE_HOST;
+    // SAFETY: pointers are NULL or to released structs, which is what is tested.
+    unsafe {
+        let error = context.failed(2, devicefusion_register_stream(context.raw, name, ptr::null_mut(), kind));
+        assert_eq!(error, "the stream is NULL");
+        let mut released = FFI_ArrowArrayStream::empty();
+        let error = context.failed(2, devicefusion_register_stream(context.raw, name, &raw mut released, kind));
+        assert_eq!(error, "the stream has been released, or moved away");
+        let mut released = FFI_ArrowDeviceArrayStream::empty();
+        let error = context.failed(2, devicefusion_register_device_stream(context.raw, name, &raw mut released, kind));
+        assert_eq!(error, "the stream has been released, or moved away");
+
+        let mut columns = export_schema(&prices().schema()).unwrap();
+        let mut released = FFI_ArrowDeviceArray::empty();
+        let code = devicefusion_register_device_array(context.raw, name, &raw mut released, &raw mut columns, kind);
+        assert_eq!(context.failed(2, code), "the array has been released, or moved away");
+        assert!(columns.release.is_none(), "it goes in all the same");
+        let mut array = cpu::export_batch(&prices()).unwrap();
+        let mut released = FFI_ArrowSchema::empty();
+        let code = devicefusion_register_device_array(context.raw, name, &raw mut array, &raw mut released, kind);
+        assert_eq!(context.failed(2, code), "the schema has been released, or moved away");
+        assert!(array.is_released(), "it goes in all the same");
+
+        let query = context.query("SELECT $1");
+        let code = devicefusion_query_bind_row(query.raw, ptr::null_mut(), ptr::null_mut());
+        assert_eq!(context.failed(2, code), "the row is NULL");
+    }
+}
+
+#[test]
+fn structs_go_in_also_where_there_is_no_context_or_name() {
+    let mut rows = stream(vec![prices()]);
+    // SAFETY: a C string and a stream of arrow-rs.
+    let code = unsafe { devicefusion_register_stream(ptr::null_mut(), c"t".as_ptr(), &raw mut rows, 1) };
+    assert!(code == 2 && rows.release.is_none());
+    assert_eq!(homeless_error(), "the context is NULL");
+
+    let context = Context::on_host();
+    let mut rows = stream(vec![prices()]);
+    // SAFETY: a stream of arrow-rs; the name is NULL.
+    let code = unsafe { devicefusion_register_stream(context.raw, ptr::null(), &raw mut rows, 1) };
+    assert_eq!(context.failed(2, code), "the name of the table is NULL");
+    assert!(rows.release.is_none());
+    assert_eq!(
+        context.failed(2, context.register("t", vec![prices()], 9)),
+        "9 is no kind of table: see DEVICEFUSION_TABLE_STREAM"
+    );
+}
+
+#[test]
+fn arrays_that_do_not_fit_their_schema_are_refused() {
+    let context = Context::on_host();
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let register = |mut array: FFI_ArrowDeviceArray, mut columns: FFI_ArrowSchema| {
+        let kind = DEVICEFUSION_TABLE_HOST;
+        // SAFETY: a C string and structs that are what they say, but for the type.
+        let code =
+            unsafe { devicefusion_register_device_array(context.raw, c"t".as_ptr(), &raw mut array, &raw mut columns, kind) };
+        context.failed(2, code)
+    };
+    let error = register(cpu::export_array(&numbers).unwrap(), export_field(&cpu::field_of(&numbers)).unwrap());
+    assert!(error.contains("a table needs record batches, which are arrays of structs, and got Int64"), "{error}");
+
+    let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+    let texts = Schema::new(vec![Field::new("n", DataType::Utf8, false)]);
+    let error = register(cpu::export_batch(&batch).unwrap(), export_schema(&texts).unwrap());
+    assert!(error.contains("column 0 \"n\" (Utf8)") && error.contains("buffers"), "{error}");
+}
+
+#[test]
+fn a_device_stream_needs_a_device() {
+    let context = Context::on_host();
+    let query = context.query("SELECT 1");
+    let mut out = FFI_ArrowDeviceArrayStream::empty();
+    // SAFETY: a place for the stream.
+    let code = unsafe { devicefusion_query_device_stream(query.raw, &raw mut out) };
+    let error = context.failed(2, code);
+    assert!(error.contains("device.selector = 'none'") && out.release.is_none(), "{error}");
+}
+
+#[test]
+fn what_a_foreign_stream_fails_with_is_the_error() {
+    let schema = prices().schema();
+    let failing = || {
+        let error = ArrowError::IoError("the disk is gone".into(), std::io::ErrorKind::Other.into());
+        FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(vec![Ok(prices()), Err(error)], Arc::clone(&schema))))
+    };
+    let context = Context::new();
+    for kind in [DEVICEFUSION_TABLE_HOST, DEVICEFUSION_TABLE_DEVICE] {
+        let mut rows = failing();
+        // SAFETY: a C string and a stream of arrow-rs.
+        let code = unsafe { devicefusion_register_stream(context.raw, c"t".as_ptr(), &raw mut rows, kind) };
+        let error = context.failed(1, code);
+        assert!(error.contains("the disk is gone"), "{error}");
+    }
+    let mut rows = failing();
+    // SAFETY: as above.
+    context.ok(unsafe { devicefusion_register_stream(context.raw, c"t".as_ptr(), &raw mut rows, DEVICEFUSION_TABLE_STREAM) });
+    assert!(context.try_execute("SELECT sum(items) FROM t") != 0);
+    assert!(context.error().unwrap().contains("the disk is gone"));
+}

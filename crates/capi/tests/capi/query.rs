@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Queries: planned once, run often, with parameters; explained, cancelled, counted.
+
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+use arrow::array::{ArrayRef, Date32Array, RecordBatch, StringArray};
+use arrow::datatypes::DataType;
+use arrow::ffi::FFI_ArrowSchema;
+use arrow::ffi_stream::ArrowArrayStreamReader;
+use arrow_device::stream::ArrowDeviceArrayStreamReader;
+use arrow_device::{cpu, schema};
+use devicefusion_capi::config::*;
+use devicefusion_capi::context::*;
+use devicefusion_capi::query::*;
+use devicefusion_capi::table::*;
+
+use crate::support::{Context, Query, config, lines, prices};
+
+fn with_prices() -> Context {
+    let context = Context::new();
+    context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
+    context
+}
+
+#[test]
+fn parameters_have_values_of_each_type_and_new_ones_each_run() {
+    let context = with_prices();
+    let query = context.query("SELECT sum(items) FROM t WHERE items < $1 AND price > $2 AND city = $3");
+    let run = |items, price, city: &std::ffi::CStr| {
+        context.ok(devicefusion_query_bind_int64(query.raw, 1, items));
+        context.ok(devicefusion_query_bind_double(query.raw, 2, price));
+        // SAFETY: a C string.
+        context.ok(unsafe { devicefusion_query_bind_string(query.raw, 3, city.as_ptr()) });
+        query.rows()
+    };
+    assert_eq!(run(4, 0.5, c"Oslo"), ["1"]);
+    let compiled = context.report()["programs"]["compiled"].clone();
+    assert_eq!(run(9, 1.0, c"Bern"), ["3"]);
+    // Values are arguments of the same kernels.
+    assert_eq!(context.report()["programs"]["compiled"], compiled);
+    context.ok(devicefusion_query_bind_null(query.raw, 1));
+    assert_eq!(query.rows(), [""]);
+
+    let query = context.query("SELECT count(*) FROM t WHERE (items > 2) = $1");
+    context.ok(devicefusion_query_bind_bool(query.raw, 1, 7));
+    assert_eq!(query.rows(), ["2"]);
+    context.ok(devicefusion_query_bind_bool(query.raw, 1, 0));
+    assert_eq!(query.rows(), ["2"]);
+}
+
+fn bind_row(query: &Query<'_>, row: &RecordBatch) -> c_int {
+    let mut array = cpu::export_batch(row).unwrap();
+    let mut columns = schema::export_schema(&row.schema()).unwrap();
+    // SAFETY: structs of arrow-device.
+    unsafe { devicefusion_query_bind_row(query.raw, &raw mut array.array, &raw mut columns) }
+}
+
+fn row<const N: usize>(columns: [(&str, ArrayRef); N]) -> RecordBatch {
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+#[test]
+fn a_row_of_arrow_binds_values_of_any_type_in_order_or_by_name() {
+    let context = with_prices();
+    let (city, day) = (
+        || -> ArrayRef { std::sync::Arc::new(StringArray::from(vec!["Oslo"])) },
+        |days| -> ArrayRef { std::sync::Arc::new(Date32Array::from(vec![days])) },
+    );
+    let query = context.query("SELECT count(*) FROM t WHERE city = $1 AND $2 < DATE '1970-01-03'");
+    context.ok(bind_row(&query, &row([("anything", city()), ("goes", day(1))])));
+    assert_eq!(query.rows(), ["2"]);
+    context.ok(bind_row(&query, &row([("anything", city()), ("goes", day(2))])));
+    assert_eq!(query.rows(), ["0"]);
+
+    let query = context.query("SELECT count(*) FROM t WHERE city = $town AND $until < DATE '1970-01-03'");
+    context.ok(bind_row(&query, &row([("until", day(1)), ("town", city())])));
+    assert_eq!(query.rows(), ["2"]);
+    let error = context.failed(2, bind_row(&query, &row([("city", city())])));
+    assert_eq!(error, "the query has no parameter $city; there are $town, $until");
+    let error = context.failed(2, bind_row(&query, &prices()));
+    assert_eq!(error, "parameters are one row, and got 4");
+}
+
+#[test]
+fn parameters_without_a_value_and_values_without_a_parameter_are_errors() {
+    let context = with_prices();
+    let query = context.query("SELECT $1 + items FROM t");
+    // SAFETY: a place for the number; NULL.
+    let error = context.failed(2, unsafe { devicefusion_query_run(query.raw, std::ptr::null_mut()) });
+    assert_eq!(error, "the parameter $1 has no value: bind one");
+    let error = context.failed(2, devicefusion_query_bind_int64(query.raw, 2, 1));
+    assert_eq!(error, "the query has no parameter $2; there are $1");
+    let query = context.query("SELECT items FROM t");
+    let error = context.failed(2, devicefusion_query_bind_int64(query.raw, 1, 1));
+    assert_eq!(error, "the query has no parameter $1; there are none");
+}
+
+#[test]
+fn the_schema_is_known_before_the_query_runs() {
+    let context = with_prices();
+    let query = context.query("SELECT city, items * 2 AS twice FROM t");
+    let mut out = FFI_ArrowSchema::empty();
+    // SAFETY: a place for the schema.
+    context.ok(unsafe { devicefusion_query_schema(query.raw, &raw mut out) });
+    // SAFETY: a schema of the library.
+    let columns = unsafe { schema::import_schema(out) }.unwrap();
+    assert_eq!((columns.field(0).data_type(), columns.field(1).name().as_str()), (&DataType::Utf8, "twice"));
+}
+
+#[test]
+fn explain_tells_what_runs_where() {
+    let context = with_prices();
+    let query = context.query("SELECT sum(items) FROM t WHERE price > 1");
+    let plan = query.explain(DEVICEFUSION_EXPLAIN_PLAN);
+    assert!(plan.contains("physical_plan\nDeviceIslandExec"), "{plan}");
+    assert!(query.explain(DEVICEFUSION_EXPLAIN_VERBOSE).contains("kernel"));
+    let plan = query.explain(DEVICEFUSION_EXPLAIN_ANALYZE);
+    assert!(plan.contains("launches="), "{plan}");
+    let mut out = std::ptr::null_mut();
+    // SAFETY: a place for the text.
+    let error = context.failed(2, unsafe { devicefusion_query_explain(query.raw, 3, &raw mut out) });
+    assert!(error.contains("DEVICEFUSION_EXPLAIN_PLAN") && out.is_null());
+}
+
+#[test]
+fn runs_are_counted_in_rows_given_or_written() {
+    let context = with_prices();
+    assert_eq!(context.execute("SELECT * FROM t WHERE items > 1"), 2);
+    assert_eq!(context.execute("CREATE TABLE device.u AS SELECT items FROM t"), 0);
+    assert_eq!(context.execute("INSERT INTO device.u SELECT items FROM t WHERE items = 1"), 2);
+    assert_eq!(context.rows("SELECT count(*), sum(items) FROM device.u"), ["6 11"]);
+    let mut rows = -1;
+    let query = context.query("SELECT items FROM t");
+    for _ in 0..2 {
+        // SAFETY: a place for the number.
+        context.ok(unsafe { devicefusion_query_run(query.raw, &raw mut rows) });
+        assert_eq!(rows, 4);
+    }
+}
+
+#[test]
+fn codes_tell_what_kind_of_failure_it_was() {
+    let context = with_prices();
+    for (sql, text) in [
+        ("SELEC 1", "SELEC"),
+        ("SELECT nothing FROM t", "nothing"),
+        ("SELECT * FROM nowhere", "nowhere"),
+        ("SELECT 1; SELECT 2", "single"),
+        ("SELECT items / (items - 1) FROM t", "Divide by zero"),
+        ("SELECT CAST(city AS INT) FROM t", "Bern"),
+        ("SELECT array_agg(items) FROM t", "device.fallback"),
+    ] {
+        let error = context.failed(2, context.try_execute(sql));
+        assert!(error.contains(text), "{sql}: {error}");
+    }
+
+    let config = config();
+    assert_eq!(devicefusion_context_config_set_memory_limit(config, 1 << 20), 0);
+    let small = Context::of(config);
+    let error = small.failed(3, small.try_execute("SELECT * FROM generate_series(1, 1000000) ORDER BY value % 1000"));
+    assert!(error.contains("device.memory_bytes"), "{error}");
+}
+
+/// A query that takes for ever.
+const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value % 7 = 3";
+
+/// Cancels once `work` has been at it for a while; it must end soon then.
+fn cancelled_while(query: &Query<'_>, work: impl FnOnce()) {
+    let raw = query.raw.addr();
+    let cancelling = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(devicefusion_query_cancel(std::ptr::without_provenance_mut(raw)), 0);
+        Instant::now()
+    });
+    work();
+    let since = cancelling.join().unwrap().elapsed();
+    assert!(since < Duration::from_secs(30), "{since:?}");
+}
+
+#[test]
+fn queries_are_cancelled_from_another_thread() {
+    let context = Context::new();
+    let query = context.query(ENDLESS);
+    cancelled_while(&query, || {
+        // SAFETY: there may be no place for the number.
+        let code = unsafe { devicefusion_query_run(query.raw, std::ptr::null_mut()) };
+        assert_eq!(context.failed(1, code), "the query was cancelled");
+    });
+
+    let mut reader = ArrowArrayStreamReader::try_new(query.stream()).unwrap();
+    cancelled_while(&query, || {
+        for _ in 0..2 {
+            let error = reader.next().unwrap().unwrap_err().to_string();
+            assert!(error.contains("the query was cancelled"), "{error}");
+        }
+    });
+    assert_eq!(context.error().unwrap(), "the query was cancelled");
+
+    // SAFETY: a stream of the library.
+    let mut reader = unsafe { ArrowDeviceArrayStreamReader::try_new(query.device_stream()) }.unwrap();
+    cancelled_while(&query, || {
+        let error = reader.next().unwrap().unwrap_err().to_string();
+        assert!(error.contains("the query was cancelled"), "{error}");
+    });
+
+    // What comes later is not touched.
+    let query = context.query("SELECT 1");
+    context.ok(devicefusion_query_cancel(query.raw));
+    assert_eq!(query.rows(), ["1"]);
+}
+
+#[test]
+fn a_stream_fails_with_what_the_query_fails_with() {
+    let context = with_prices();
+    let query = context.query("SELECT items / (items - 1) FROM t");
+    let mut reader = ArrowArrayStreamReader::try_new(query.stream()).unwrap();
+    let error = reader.next().unwrap().unwrap_err().to_string();
+    assert!(error.contains("Divide by zero"), "{error}");
+    assert!(context.error().unwrap().contains("Divide by zero"));
+}
+
+#[test]
+fn streams_outlive_their_query_and_context() {
+    let context = with_prices();
+    let (host, device) = {
+        let query = context.query("SELECT items FROM t ORDER BY items");
+        (query.stream(), query.device_stream())
+    };
+    drop(context);
+    assert_eq!(lines(host), ["1", "1", "3", "4"]);
+    // SAFETY: a stream of the library.
+    let reader = unsafe { ArrowDeviceArrayStreamReader::try_new(device) }.unwrap();
+    assert_eq!(reader.map(|array| array.unwrap().len()).sum::<usize>(), 4);
+}
+
+#[test]
+fn a_query_that_outlives_its_context_can_still_run() {
+    let context = with_prices();
+    let query = context.query("SELECT sum(items) FROM t");
+    assert_eq!(devicefusion_context_free(context.raw), 0);
+    let mut rows = -1;
+    // SAFETY: a place for the number.
+    assert_eq!(unsafe { devicefusion_query_run(query.raw, &raw mut rows) }, 0);
+    assert_eq!(rows, 1);
+    drop(query);
+    assert_eq!(devicefusion_context_config_free(context.config), 0);
+    std::mem::forget(context);
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tables: streams and arrays of the host and of the device, and files.
+
+use std::ffi::c_int;
+
+use arrow::array::RecordBatch;
+use arrow_device::stream::ArrowDeviceArrayStreamReader;
+use arrow_device::{cpu, schema};
+use devicefusion_capi::table::*;
+
+use crate::support::{Context, c, prices};
+
+const SUMS: &str = "SELECT city, sum(items) AS items, sum(price) AS price FROM t GROUP BY city ORDER BY city NULLS LAST";
+const ANSWER: [&str; 3] = ["Bern 3 1.5", "Oslo 2 8.0", " 4 2.0"];
+
+#[test]
+fn host_streams_become_tables_of_each_kind() {
+    let context = Context::new();
+    for kind in [DEVICEFUSION_TABLE_STREAM, DEVICEFUSION_TABLE_HOST, DEVICEFUSION_TABLE_DEVICE] {
+        let batches = vec![prices().slice(0, 1), prices().slice(1, 3)];
+        context.ok(context.register("t", batches, kind));
+        assert_eq!(context.rows(SUMS), ANSWER, "{kind}");
+        if kind == DEVICEFUSION_TABLE_STREAM {
+            let error = context.failed(2, context.try_execute(SUMS));
+            assert!(error.contains("have been read"), "{error}");
+        } else {
+            assert_eq!(context.rows(SUMS), ANSWER, "{kind}");
+        }
+        // SAFETY: a C string.
+        context.ok(unsafe { devicefusion_drop_table(context.raw, c"t".as_ptr()) });
+    }
+    // SAFETY: as above.
+    let error = context.failed(2, unsafe { devicefusion_drop_table(context.raw, c"t".as_ptr()) });
+    assert_eq!(error, "there is no table t");
+}
+
+#[test]
+fn without_a_device_tables_lie_in_host_memory() {
+    let context = Context::on_host();
+    context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_HOST));
+    assert_eq!(context.rows(SUMS), ANSWER);
+    let error = context.failed(2, context.register("u", vec![prices()], DEVICEFUSION_TABLE_STREAM));
+    assert!(error.contains("DEVICEFUSION_TABLE_HOST does not"), "{error}");
+    let error = context.failed(2, context.register("u", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
+    assert!(error.contains("needs a device: device.selector = 'none'"), "{error}");
+}
+
+#[test]
+fn a_table_of_device_memory_uploads_nothing_when_it_is_read() {
+    let context = Context::new();
+    context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
+    let bytes_up = || context.report()["copies"]["bytes_up"].as_u64().unwrap();
+    context.execute("SELECT sum(items) FROM t");
+    let before = bytes_up();
+    context.execute("SELECT sum(items) FROM t");
+    // A few words of arguments.
+    assert!(bytes_up() - before < 1000, "{}", bytes_up() - before);
+}
+
+#[test]
+fn device_streams_of_a_query_are_tables_of_the_next() {
+    let context = Context::new();
+    context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
+    let other = Context::new();
+    for (target, kind) in [
+        (&context, DEVICEFUSION_TABLE_STREAM),
+        (&context, DEVICEFUSION_TABLE_DEVICE),
+        (&other, DEVICEFUSION_TABLE_STREAM),
+        (&other, DEVICEFUSION_TABLE_DEVICE),
+    ] {
+        let mut stream = context.query("SELECT items * 2 AS twice FROM t WHERE items < 4").device_stream();
+        // SAFETY: a C string and a stream of the library.
+        target.ok(unsafe { devicefusion_register_device_stream(target.raw, c"twice".as_ptr(), &raw mut stream, kind) });
+        assert!(stream.release.is_none());
+        assert_eq!(target.rows("SELECT sum(twice) FROM twice"), ["10"]);
+        target.execute("DROP TABLE twice");
+    }
+}
+
+#[test]
+fn host_streams_of_a_query_are_tables_of_the_same_context() {
+    let context = Context::new();
+    context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
+    for kind in [DEVICEFUSION_TABLE_STREAM, DEVICEFUSION_TABLE_HOST, DEVICEFUSION_TABLE_DEVICE] {
+        let mut stream = context.query("SELECT items FROM t WHERE items < 4").stream();
+        // SAFETY: a C string and a stream of the library.
+        context.ok(unsafe { devicefusion_register_stream(context.raw, c"few".as_ptr(), &raw mut stream, kind) });
+        assert_eq!(context.rows("SELECT sum(items) FROM few"), ["5"]);
+        context.execute("DROP TABLE few");
+    }
+}
+
+fn register_array(context: &Context, batch: &RecordBatch, kind: c_int) -> c_int {
+    let mut array = cpu::export_batch(batch).unwrap();
+    let mut columns = schema::export_schema(&batch.schema()).unwrap();
+    // SAFETY: a C string and structs of arrow-device.
+    let code = unsafe { devicefusion_register_device_array(context.raw, c"t".as_ptr(), &raw mut array, &raw mut columns, kind) };
+    assert!(array.is_released() && columns.release.is_none());
+    code
+}
+
+#[test]
+fn device_arrays_become_tables() {
+    let context = Context::new();
+    for kind in [DEVICEFUSION_TABLE_STREAM, DEVICEFUSION_TABLE_HOST, DEVICEFUSION_TABLE_DEVICE] {
+        context.ok(register_array(&context, &prices(), kind));
+        assert_eq!(context.rows(SUMS), ANSWER, "{kind}");
+        context.execute("DROP TABLE t");
+    }
+}
+
+#[test]
+fn arrays_of_device_memory_stay_in_place() {
+    let context = Context::new();
+    context.ok(context.register("source", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
+    let stream = context.query("SELECT items + 1 AS more FROM source").device_stream();
+    // SAFETY: a stream of the library.
+    let mut reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.unwrap();
+    let mut columns = schema::export_field(reader.field()).unwrap();
+    let mut array = reader.next().unwrap().unwrap().into_ffi();
+    let down = || context.report()["copies"]["bytes_down"].as_u64().unwrap();
+    let before = down();
+    // SAFETY: a C string and structs of the library.
+    context.ok(unsafe {
+        let kind = DEVICEFUSION_TABLE_DEVICE;
+        devicefusion_register_device_array(context.raw, c"t".as_ptr(), &raw mut array, &raw mut columns, kind)
+    });
+    // Counts may come down, rows must not: they are four words.
+    assert!(down() - before < 32, "{}", down() - before);
+    assert_eq!(context.rows("SELECT sum(more) FROM t"), ["13"]);
+}
+
+#[test]
+fn files_become_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let (context, source) = (Context::new(), Context::on_host_with("source", prices()));
+    // A quote in the name is one of the file's.
+    for (name, format) in [("it's.parquet", c"PARQUET"), ("prices.csv", c"csv"), ("prices.json", c"JSON")] {
+        let path = folder.path().join(name);
+        let path = path.to_str().unwrap();
+        let sql = format!("COPY source TO '{}' STORED AS {}", path.replace('\'', "''"), format.to_str().unwrap());
+        assert_eq!(source.execute(&sql), 4);
+        let path = c(path);
+        // SAFETY: C strings.
+        context.ok(unsafe { devicefusion_register_file(context.raw, c"t".as_ptr(), path.as_ptr(), format.as_ptr()) });
+        assert_eq!(context.rows("SELECT sum(items) FROM t"), ["9"], "{name}");
+        context.execute("DROP TABLE t");
+    }
+    // SAFETY: C strings.
+    let error = context
+        .failed(2, unsafe { devicefusion_register_file(context.raw, c"t".as_ptr(), c"x".as_ptr(), c"CSV; DROP".as_ptr()) });
+    assert_eq!(error, "'CSV; DROP' is no format of files");
+    // SAFETY: as above.
+    let code =
+        unsafe { devicefusion_register_file(context.raw, c"t".as_ptr(), c"/nowhere/x.parquet".as_ptr(), c"PARQUET".as_ptr()) };
+    assert!(code != 0 && context.error().is_some());
+}
+
+#[test]
+fn names_are_those_of_sql() {
+    let context = Context::new();
+    context.ok(context.register("Prices", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
+    context.ok(context.register("\"Prices\"", vec![prices().slice(0, 1)], DEVICEFUSION_TABLE_DEVICE));
+    context.ok(context.register("device.prices", vec![prices().slice(0, 2)], DEVICEFUSION_TABLE_HOST));
+    for (name, rows) in [("PRICES", "4"), ("\"Prices\"", "1"), ("device.prices", "2")] {
+        assert_eq!(context.rows(&format!("SELECT count(*) FROM {name}")), [rows]);
+    }
+    let error = context.failed(2, context.register("prices", vec![prices()], DEVICEFUSION_TABLE_HOST));
+    assert_eq!(error, "there is a table prices already");
+}
