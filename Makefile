@@ -10,11 +10,17 @@ OPENCL = opencl="$$(scripts/setup-opencl.sh)" && eval "$$opencl"
 BUILD = $(CARGO) build --release --workspace
 BIN = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: help demo shell test test-datafusion lint docs
+# Where `make install` puts the C library, and how it copies a file there.
+PREFIX ?= /usr/local
+INSTALL ?= install -m 644
+VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
+
+.PHONY: help demo shell capi install test test-datafusion lint docs
 
 help:
 	@echo "make demo   SQL on the device beside plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
+	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
 	@echo "make test   the whole test suite, on an OpenCL driver for the CPU"
 	@echo "make test-datafusion  DataFusion's own SQL tests, the plugin on and off; some ten minutes"
 	@echo "make lint   formatting and clippy, as CI wants them"
@@ -26,6 +32,24 @@ demo:
 
 shell:
 	@$(OPENCL) && $(BUILD) --bin devicefusion && $(BIN)/devicefusion
+
+capi:
+	$(BUILD)
+
+install:
+	@test -e "$(BIN)/libdevicefusion_capi.so" || { echo "there is nothing to install yet: run make capi" >&2; exit 1; }
+	@set -e; root="$(DESTDIR)$(PREFIX)"; mkdir -p "$$root/include/devicefusion" "$$root/lib/pkgconfig" "$$root/lib/cmake/devicefusion"; \
+	$(INSTALL) crates/capi/include/devicefusion.h "$$root/include/devicefusion/devicefusion.h"; \
+	$(INSTALL) crates/arrow-device/include/arrow_device.h "$$root/include/devicefusion/arrow_device.h"; \
+	$(INSTALL) "$(BIN)/libdevicefusion_capi.a" "$$root/lib/libdevicefusion.a"; \
+	$(INSTALL) "$(BIN)/libdevicefusion_capi.so" "$$root/lib/libdevicefusion.so.$(VERSION)"; \
+	ln -sf "libdevicefusion.so.$(VERSION)" "$$root/lib/libdevicefusion.so.0"; \
+	ln -sf libdevicefusion.so.0 "$$root/lib/libdevicefusion.so"; \
+	sed 's/@VERSION@/$(VERSION)/' crates/capi/pkg/devicefusion.pc >"$$root/lib/pkgconfig/devicefusion.pc"; \
+	for file in devicefusion-config.cmake devicefusion-config-version.cmake; do \
+	    sed 's/@VERSION@/$(VERSION)/' crates/capi/pkg/$$file >"$$root/lib/cmake/devicefusion/$$file"; \
+	done; \
+	echo "installed in $$root"
 
 test:
 	@$(OPENCL) && CARGO="$(CARGO)" scripts/test.sh

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C library, called as C calls it: its functions from Rust.
+//! The C library, called as C calls it: its functions from Rust, and programs in C over an installed copy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod c;
 mod config;
 mod context;
 mod header;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs in C and C++ over what `make install` installs. Where a tool is missing its tests say so and pass, unless
+//! `DEVICEFUSION_REQUIRE_C=1`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+const REQUIRED: &str = "DEVICEFUSION_REQUIRE_C";
+const STRICT: [&str; 4] = ["-std=c11", "-Wall", "-Wextra", "-Werror"];
+const CITIES: &str = "Bern 134000\nOslo 709000\n";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Where cargo puts the libraries that this test is built with.
+fn built() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+/// Whether there are these tools.
+fn has(tools: &[&str]) -> bool {
+    let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());
+    let Some(tool) = missing else { return true };
+    assert!(!std::env::var(REQUIRED).is_ok_and(|value| value == "1"), "{REQUIRED} = 1, but there is no {tool}");
+    eprintln!("skipped: no {tool}");
+    false
+}
+
+/// What a command printed; it must succeed.
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// A folder that the library is installed in, as under a prefix `/usr` of its own, and programs are built in.
+struct Installed(TempDir);
+
+impl Installed {
+    fn new() -> Self {
+        // Beside what was built, so that the libraries need not be copied.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut make = Command::new("make");
+        make.arg("-C").arg(root()).args(["install", "PREFIX=/usr", "INSTALL=ln -f"]);
+        make.arg(format!("BIN={}", built().display())).arg(format!("DESTDIR={}", folder.path().display()));
+        // A make above has its own ideas.
+        run(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"));
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// What pkg-config says of the library.
+    fn flags(&self, ask: &[&str]) -> Vec<String> {
+        let mut command = Command::new("pkg-config");
+        let said = run(command.args(ask).arg("devicefusion").env("PKG_CONFIG_PATH", self.path("usr/lib/pkgconfig")));
+        said.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Compiles a program, which finds the library where it is installed.
+    fn compile(&self, source: &Path) -> PathBuf {
+        let program = self.path("program");
+        let mut cc = Command::new("cc");
+        cc.args(STRICT).arg(source).args(self.flags(&["--cflags", "--libs"])).arg("-o").arg(&program);
+        run(cc.arg(format!("-Wl,-rpath,{}", self.path("usr/lib").display())));
+        program
+    }
+}
+
+fn quickstart() -> PathBuf {
+    root().join("examples/c/quickstart.c")
+}
+
+fn misuse() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/misuse.c")
+}
+
+fn device() -> String {
+    device::testing::config().unwrap().selector.to_string()
+}
+
+#[test]
+fn quickstart_runs_on_the_device_and_on_the_host() {
+    if !has(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let program = installed.compile(&quickstart());
+    assert_eq!(run(Command::new(&program).arg(device())), CITIES);
+    assert_eq!(run(Command::new(&program).arg("none")), CITIES);
+    let failed = Command::new(&program).arg("no such device").output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(String::from_utf8(failed.stderr).unwrap().contains("no such device"));
+    assert_eq!(installed.flags(&["--modversion"]), [env!("CARGO_PKG_VERSION")]);
+}
+
+#[test]
+fn quickstart_links_with_the_static_library() {
+    if !has(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let program = installed.path("static");
+    let mut cc = Command::new("cc");
+    cc.args(STRICT).arg(quickstart()).args(installed.flags(&["--cflags"])).arg(installed.path("usr/lib/libdevicefusion.a"));
+    let private = installed.flags(&["--libs-only-l", "--static"]);
+    run(cc.args(private.iter().filter(|flag| *flag != "-ldevicefusion")).arg("-o").arg(&program));
+    assert_eq!(run(Command::new(program).arg("none")), CITIES);
+}
+
+#[test]
+fn cmake_finds_the_installed_library() {
+    if !has(&["make", "cc", "cmake"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let project = format!(
+        "cmake_minimum_required(VERSION 3.13)\nproject(quickstart C)\nfind_package(devicefusion {} CONFIG REQUIRED)\n\
+         add_executable(quickstart {})\ntarget_link_libraries(quickstart devicefusion::devicefusion)\n",
+        env!("CARGO_PKG_VERSION"),
+        quickstart().display()
+    );
+    std::fs::write(installed.path("CMakeLists.txt"), project).unwrap();
+    let (source, build) = (installed.path("."), installed.path("build"));
+    let prefix = format!("-DCMAKE_PREFIX_PATH={}", installed.path("usr").display());
+    run(Command::new("cmake").arg("-S").arg(source).arg("-B").arg(&build).arg(prefix));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    assert_eq!(run(Command::new(build.join("quickstart")).arg("none")), CITIES);
+}
+
+#[test]
+fn the_header_is_good_for_cpp_and_for_strict_c99() {
+    if !has(&["cc", "c++"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let include = |of: &str| format!("-I{}", root().join(of).display());
+    for (compiler, standard, file) in [("cc", "-std=c99", "header.c"), ("c++", "-std=c++11", "header.cc")] {
+        let file = folder.path().join(file);
+        std::fs::write(&file, "#include \"devicefusion.h\"\n#include \"devicefusion.h\"\n").unwrap();
+        let mut compile = Command::new(compiler);
+        compile.args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]).arg(file);
+        run(compile.arg(include("crates/capi/include")).arg(include("crates/arrow-device/include")));
+    }
+}
+
+#[test]
+fn the_library_has_the_symbols_of_the_header_and_no_others() {
+    if !has(&["nm"]) {
+        return;
+    }
+    let library = built().join("libdevicefusion_capi.so");
+    let symbols = run(Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(library));
+    let symbols: BTreeSet<&str> = symbols.lines().filter_map(|line| line.split(' ').next()).collect();
+    let header = std::fs::read_to_string(root().join("crates/capi/include/devicefusion.h")).unwrap();
+    let code = header.lines().filter(|line| !line.starts_with("//"));
+    let names = code.filter_map(|line| line.split_once('(')).filter_map(|(before, _)| before.rsplit([' ', '*']).next());
+    let declared: BTreeSet<&str> = names.filter(|name| name.starts_with("devicefusion_")).collect();
+    assert_eq!(symbols, declared);
+}
+
+#[test]
+fn programs_that_misuse_the_library_are_told() {
+    if !has(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let program = installed.compile(&misuse());
+    assert_eq!(run(Command::new(&program).arg(device())), "ok\n");
+    assert_eq!(run(Command::new(&program).arg("none")), "ok\n");
+}
+
+/// On the host: valgrind does not know all instructions that a driver generates for the processor.
+#[test]
+fn programs_are_clean_under_valgrind() {
+    if !has(&["make", "cc", "pkg-config", "valgrind"]) {
+        return;
+    }
+    let installed = Installed::new();
+    for (source, expected) in [(quickstart(), CITIES), (misuse(), "ok\n")] {
+        let program = installed.compile(&source);
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["-q", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=definite"]);
+        valgrind.args(["--errors-for-leak-kinds=definite"]).arg(program).arg("none");
+        assert_eq!(run(valgrind.env("RUST_BACKTRACE", "0")), expected);
+    }
+}
