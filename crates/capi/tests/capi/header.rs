@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `include/devicefusion.h` says what the sources say.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 /// With 1, the header is rewritten.
 const REWRITE: &str = "DEVICEFUSION_WRITE_DOCS";
+
+fn header() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include/devicefusion.h")
+}
+
+/// The functions that the header declares.
+pub fn functions() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(header()).unwrap();
+    let code = text.lines().filter(|line| !line.starts_with("//"));
+    let names = code.filter_map(|line| line.split_once('(')).filter_map(|(before, _)| before.rsplit([' ', '*']).next());
+    names.filter(|name| name.starts_with("devicefusion_")).map(str::to_owned).collect()
+}
 
 #[test]
 fn header_is_that_of_the_sources() {
@@ -19,7 +32,7 @@ fn header_is_that_of_the_sources() {
     sources.generate().unwrap().write(&mut text);
     let text = String::from_utf8(text).unwrap();
 
-    let header = root.join("include/devicefusion.h");
+    let header = header();
     if std::env::var(REWRITE).is_ok_and(|value| value == "1") {
         std::fs::write(&header, &text).unwrap();
     }

@@ -7,6 +7,7 @@ mod config;
 mod context;
 mod header;
 mod misuse;
+mod pages;
 mod query;
 mod support;
 mod table;
