@@ -8,8 +8,8 @@
 //
 // - What returns `int` returns DEVICEFUSION_SUCCESS, or a code that tells the kind of failure. What returns a pointer returns
 //   NULL on failure. Either way devicefusion_context_get_error has the text.
-// - Any function may be called on any thread, by several at once. The exception are `release` callbacks of the program, which
-//   may run on a thread of the library's: they must not call functions that run a query.
+// - Any function may be called on any thread, by several at once. The exception are callbacks of the program that the
+//   library calls on its own threads, those of a handler and every `release`: functions that run a query fail there.
 // - A pointer to an object that is NULL, has been freed, or never came from here is an error, which is noticed. One that is
 //   freed while another thread uses it stays good for that call.
 // - `const char *` is a text in UTF-8 that ends with NUL, and is copied. `char *` is a text for the caller, who calls free().
@@ -231,6 +231,16 @@ int devicefusion_register_device_array(struct devicefusion_context *context,
                                        struct ArrowSchema *schema,
                                        int kind);
 
+// As devicefusion_register_stream, of device arrays that a producer pushes. `produce` is called once, on this thread and with
+// `data`: it makes the producer push to `handler`, now or on threads of its own. Then this function waits for the schema. A
+// producer that is asked for no more, since a query has ended early, is cancelled. `produce` is not called where the
+// function fails before that.
+int devicefusion_register_async_stream(struct devicefusion_context *context,
+                                       const char *name,
+                                       void (*produce)(void *data, struct ArrowAsyncDeviceStreamHandler *handler),
+                                       void *data,
+                                       int kind);
+
 // Makes a table of a file, or of all files of a folder, by path or URL. `format` is "PARQUET", "CSV", "JSON", "ARROW" or
 // "AVRO"; the first line of a CSV file has the names of its columns. For anything else there is SQL's CREATE EXTERNAL TABLE,
 // which this is short for.
@@ -282,6 +292,12 @@ int devicefusion_query_stream(struct devicefusion_query *query,
 
 // As devicefusion_query_stream, with the rows left on the device.
 int devicefusion_query_device_stream(struct devicefusion_query *query, struct ArrowDeviceArrayStream *out);
+
+// Runs the query, and pushes its rows to a handler as it asks for them, left on the device. Returns when the query has been
+// planned; the handler's callbacks are called by the context's threads, also after query and context have been freed, until
+// its `release`. The handler stays where it is until then. It is released without another word where this fails.
+int devicefusion_query_push(struct devicefusion_query *query,
+                            struct ArrowAsyncDeviceStreamHandler *handler);
 
 // Runs the query to its end and drops its rows. `rows`, unless NULL, gets how many there were; for INSERT and COPY, how many
 // were written.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow::ffi_stream::FFI_ArrowArrayStream;
-use arrow_device::ffi::FFI_ArrowDeviceArrayStream;
+use arrow_device::async_stream::AsyncHandler;
+use arrow_device::ffi::{FFI_ArrowAsyncDeviceStreamHandler, FFI_ArrowDeviceArrayStream};
 use arrow_device::{ImportedArray, cpu, schema};
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::UInt64Type;
@@ -124,7 +125,8 @@ impl Query {
         Ok(FFI_ArrowArrayStream::new(Box::new(HostRows::new(Arc::clone(&self.context), rows, cancelled))))
     }
 
-    fn device_stream(&self) -> Result<FFI_ArrowDeviceArrayStream> {
+    /// The rows on the device.
+    fn device_result(&self) -> Result<DeviceResult> {
         let (cancelled, context) = (self.canceller.cancelled(), Arc::clone(&self.context));
         self.run(async {
             let (plan, task) = self.planned().await?;
@@ -133,7 +135,16 @@ impl Query {
                 let _threads = context;
                 cancelled.await;
             };
-            Ok(DeviceResult::execute(plan, task)?.cancelled_by(cancelled).into_device_stream()?)
+            Ok(DeviceResult::execute(plan, task)?.cancelled_by(cancelled))
+        })
+    }
+
+    fn push(&self, handler: AsyncHandler) -> Result<()> {
+        let (rows, context) = (self.device_result()?, Arc::clone(&self.context));
+        self.context.session()?.spawn(async move {
+            rows.push_into(handler).await;
+            // The threads stay until then.
+            drop(context);
         })
     }
 
@@ -290,9 +301,22 @@ pub unsafe extern "C" fn devicefusion_query_device_stream(
     code(with_query(query, |query| {
         wanted("stream", out)?;
         // SAFETY: not null, and writable as the header asks.
-        unsafe { out.write(query.device_stream()?) };
+        unsafe { out.write(query.device_result()?.into_device_stream()?) };
         Ok(())
     }))
+}
+
+/// Runs the query, and pushes its rows to a handler as it asks for them, left on the device. Returns when the query has been
+/// planned; the handler's callbacks are called by the context's threads, also after query and context have been freed, until
+/// its `release`. The handler stays where it is until then. It is released without another word where this fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_push(
+    query: *mut devicefusion_query,
+    handler: *mut FFI_ArrowAsyncDeviceStreamHandler,
+) -> c_int {
+    // SAFETY: the handler is as the header asks.
+    let handler = unsafe { AsyncHandler::from_raw(handler) };
+    code(with_query(query, |query| query.push(handler?)))
 }
 
 /// Runs the query to its end and drops its rows. `rows`, unless NULL, gets how many there were; for INSERT and COPY, how many

@@ -69,6 +69,13 @@ impl Session {
         Ok(threads.block_on(work)?)
     }
 
+    /// Has the threads do something, which nobody waits for.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        let Some(threads) = &self.threads.0 else { return Err(Failure::other("the context's threads have ended")) };
+        drop(threads.spawn(work));
+        Ok(())
+    }
+
     /// Ends the threads, and waits until they have.
     pub fn shut_down(mut self) {
         if let Some(threads) = self.threads.0.take() {

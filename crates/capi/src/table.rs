@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables: Arrow data of the program's own, and files.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 use arrow::ffi::FFI_ArrowSchema;
 use arrow::ffi_stream::FFI_ArrowArrayStream;
-use arrow_device::cpu;
-use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
+use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions};
+use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowAsyncDeviceStreamHandler, FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
 use arrow_device::stream::ArrowDeviceArrayStreamReader;
+use arrow_device::{ImportedArray, cpu};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
-use datafusion::common::{DataFusionError, TableReference, plan_datafusion_err};
+use datafusion::common::{DataFusionError, TableReference};
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
-use devicefusion::{DeviceStreamTable, DeviceTable};
+use devicefusion::{AsyncDeviceStreamTable, DeviceStreamTable, DeviceTable};
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::arrow_stream::{reader_of_array, reader_of_host_stream, taken};
@@ -34,19 +37,74 @@ pub const DEVICEFUSION_TABLE_DEVICE: c_int = 2;
 /// Arrays that a stream is read ahead.
 const READ_AHEAD: usize = 2;
 
-/// Makes a table of what a reader reads.
-fn register(context: &Context, name: Result<&str>, reader: Result<ArrowDeviceArrayStreamReader>, kind: c_int) -> Result<()> {
+/// Arrays that a table is made of.
+enum Arrays {
+    /// A thread of their own pulls them.
+    Pulled(ArrowDeviceArrayStreamReader),
+    /// Their producer pushes them.
+    Pushed(AsyncDeviceStream),
+}
+
+impl Arrays {
+    /// A table that reads them as they come.
+    async fn streamed(self) -> Result<Arc<dyn TableProvider>> {
+        Ok(match self {
+            Self::Pulled(reader) => Arc::new(DeviceStreamTable::try_new(reader)?),
+            Self::Pushed(stream) => Arc::new(AsyncDeviceStreamTable::try_new(stream).await?),
+        })
+    }
+
+    /// Their columns, whether they are memory of the host, and they themselves.
+    async fn opened(self) -> Result<(SchemaRef, bool, BoxStream<'static, arrow_device::Result<ImportedArray>>)> {
+        match self {
+            Self::Pulled(reader) => {
+                let schema = reader.schema().ok_or_else(|| {
+                    let got = reader.data_type();
+                    Failure::program(format!("a table needs record batches, which are arrays of structs, and got {got}"))
+                })?;
+                let is_host = reader.device_type() == ArrowDeviceType::CPU;
+                Ok((schema, is_host, reader.into_stream(READ_AHEAD)?.boxed()))
+            }
+            Self::Pushed(mut stream) => {
+                let schema = stream.schema().await?;
+                Ok((schema, stream.device_type() == Some(ArrowDeviceType::CPU), stream.boxed()))
+            }
+        }
+    }
+
+    async fn in_host_memory(self) -> Result<Arc<MemTable>> {
+        let (schema, _, arrays) = self.opened().await?;
+        let batches = arrays.and_then(async |array| cpu::import_batch(array)).try_collect().await?;
+        Ok(Arc::new(MemTable::try_new(schema, vec![batches])?))
+    }
+
+    async fn in_device_memory(self, ctx: &SessionContext) -> Result<Arc<DeviceTable>> {
+        let (schema, is_host, arrays) = self.opened().await?;
+        if !is_host {
+            let arrays: Vec<_> = arrays.try_collect().await?;
+            return Ok(DeviceTable::try_from_device_arrays(ctx, schema, arrays).await?);
+        }
+        let batch = |array: arrow_device::Result<_>| array.and_then(cpu::import_batch);
+        let batches = arrays.map(move |array| batch(array).map_err(|error| DataFusionError::External(error.into())));
+        let rows = Box::pin(RecordBatchStreamAdapter::new(schema, batches));
+        Ok(DeviceTable::try_from_stream(ctx, rows).await?)
+    }
+}
+
+/// Makes a table of what C has given.
+fn register(context: &Context, name: Result<&str>, arrays: Result<Arrays>, kind: c_int) -> Result<()> {
     let session = context.session()?;
-    let (name, reader) = (unused(session, name?)?, reader?);
+    let (name, arrays) = (unused(session, name?)?, arrays?);
     let table: Arc<dyn TableProvider> = match kind {
         DEVICEFUSION_TABLE_STREAM if session.device.opened().is_none() => {
             return Err(Failure::program(
-                "a table of the kind DEVICEFUSION_TABLE_STREAM needs a device, and the context has none; DEVICEFUSION_TABLE_HOST does not",
+                "a table of the kind DEVICEFUSION_TABLE_STREAM needs a device, and the context has none; \
+                 DEVICEFUSION_TABLE_HOST does not",
             ));
         }
-        DEVICEFUSION_TABLE_STREAM => Arc::new(DeviceStreamTable::try_new(reader)?),
-        DEVICEFUSION_TABLE_HOST => session.wait(in_host_memory(reader))?,
-        DEVICEFUSION_TABLE_DEVICE => session.wait(in_device_memory(&session.ctx, reader))?,
+        DEVICEFUSION_TABLE_STREAM => session.wait(arrays.streamed())?,
+        DEVICEFUSION_TABLE_HOST => session.wait(arrays.in_host_memory())?,
+        DEVICEFUSION_TABLE_DEVICE => session.wait(arrays.in_device_memory(&session.ctx))?,
         other => return Err(Failure::program(format!("{other} is no kind of table: see DEVICEFUSION_TABLE_STREAM"))),
     };
     session.ctx.register_table(name, table)?;
@@ -60,29 +118,6 @@ fn unused(session: &Session, name: &str) -> Result<TableReference> {
         true => Err(Failure::program(format!("there is a table {name} already"))),
         false => Ok(name),
     }
-}
-
-async fn in_host_memory(reader: ArrowDeviceArrayStreamReader) -> Result<Arc<MemTable>> {
-    let schema = reader.schema().ok_or_else(|| no_batches(&reader))?;
-    let batches = reader.into_stream(READ_AHEAD)?.and_then(async |array| cpu::import_batch(array)).try_collect().await?;
-    Ok(Arc::new(MemTable::try_new(schema, vec![batches])?))
-}
-
-async fn in_device_memory(ctx: &SessionContext, reader: ArrowDeviceArrayStreamReader) -> Result<Arc<DeviceTable>> {
-    let schema = reader.schema().ok_or_else(|| no_batches(&reader))?;
-    let is_host = reader.device_type() == ArrowDeviceType::CPU;
-    let arrays = reader.into_stream(READ_AHEAD)?;
-    if !is_host {
-        let arrays: Vec<_> = arrays.try_collect().await?;
-        return Ok(DeviceTable::try_from_device_arrays(ctx, schema, arrays).await?);
-    }
-    let batches = arrays.map(|array| array.and_then(cpu::import_batch).map_err(|error| DataFusionError::External(error.into())));
-    let rows = Box::pin(RecordBatchStreamAdapter::new(schema, batches));
-    Ok(DeviceTable::try_from_stream(ctx, rows).await?)
-}
-
-fn no_batches(reader: &ArrowDeviceArrayStreamReader) -> DataFusionError {
-    plan_datafusion_err!("a table needs record batches, which are arrays of structs, and got {}", reader.data_type())
 }
 
 /// Makes a table of a stream of host arrays, record batches. `kind` says where its rows will be, as one of
@@ -101,7 +136,7 @@ pub unsafe extern "C" fn devicefusion_register_stream(
         // SAFETY: name and stream are as the header asks.
         let (name, reader) =
             unsafe { (text("name of the table", name), stream.and_then(|stream| reader_of_host_stream(stream))) };
-        register(context, name, reader, kind)
+        register(context, name, reader.map(Arrays::Pulled), kind)
     }))
 }
 
@@ -119,7 +154,7 @@ pub unsafe extern "C" fn devicefusion_register_device_stream(
         // SAFETY: as above.
         let reader = stream.and_then(|stream| Ok(unsafe { ArrowDeviceArrayStreamReader::try_new(stream)? }));
         // SAFETY: the name is as the header asks.
-        register(context, unsafe { text("name of the table", name) }, reader, kind)
+        register(context, unsafe { text("name of the table", name) }, reader.map(Arrays::Pulled), kind)
     }))
 }
 
@@ -138,7 +173,32 @@ pub unsafe extern "C" fn devicefusion_register_device_array(
         // SAFETY: as above.
         let reader = array.and_then(|array| unsafe { reader_of_array(array, schema?) });
         // SAFETY: the name is as the header asks.
-        register(context, unsafe { text("name of the table", name) }, reader, kind)
+        register(context, unsafe { text("name of the table", name) }, reader.map(Arrays::Pulled), kind)
+    }))
+}
+
+/// As devicefusion_register_stream, of device arrays that a producer pushes. `produce` is called once, on this thread and with
+/// `data`: it makes the producer push to `handler`, now or on threads of its own. Then this function waits for the schema. A
+/// producer that is asked for no more, since a query has ended early, is cancelled. `produce` is not called where the
+/// function fails before that.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_register_async_stream(
+    context: *mut devicefusion_context,
+    name: *const c_char,
+    produce: Option<unsafe extern "C" fn(data: *mut c_void, handler: *mut FFI_ArrowAsyncDeviceStreamHandler)>,
+    data: *mut c_void,
+    kind: c_int,
+) -> c_int {
+    code(with_context(context, |context| {
+        // SAFETY: the name is as the header asks.
+        let name = unsafe { text("name of the table", name) }?;
+        unused(context.session()?, name)?;
+        let Some(produce) = produce else { return Err(Failure::program("the function that starts the producer is NULL")) };
+        // SAFETY: the producer follows the interface, as the header asks.
+        let (handler, stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
+        // SAFETY: a function of the program's, with its own data, and the handler that it asks for.
+        unsafe { produce(data, handler.into_raw()) };
+        register(context, Ok(name), Ok(Arrays::Pushed(stream)), kind)
     }))
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a program can get wrong: each is an error with a text, never a crash.
 
+use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -10,14 +12,16 @@ use arrow::error::ArrowError;
 use arrow::ffi::FFI_ArrowSchema;
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 use arrow_device::cpu;
-use arrow_device::ffi::{FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
+use arrow_device::ffi::{
+    FFI_ArrowAsyncDeviceStreamHandler, FFI_ArrowAsyncTask, FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream,
+};
 use arrow_device::schema::{export_field, export_schema};
 use devicefusion_capi::config::*;
 use devicefusion_capi::context::*;
 use devicefusion_capi::query::*;
 use devicefusion_capi::table::*;
 
-use crate::support::{Context, homeless_error, prices, stream};
+use crate::support::{Context, homeless_error, prices, stream, text};
 
 #[test]
 fn null_freed_and_foreign_handles_are_told_apart_from_good_ones() {
@@ -176,4 +180,58 @@ fn what_a_foreign_stream_fails_with_is_the_error() {
     context.ok(unsafe { devicefusion_register_stream(context.raw, c"t".as_ptr(), &raw mut rows, DEVICEFUSION_TABLE_STREAM) });
     assert!(context.try_execute("SELECT sum(items) FROM t") != 0);
     assert!(context.error().unwrap().contains("the disk is gone"));
+}
+
+/// What a handler's callback got when it ran a query on a thread of the library's.
+#[repr(C)]
+struct Nested {
+    handler: FFI_ArrowAsyncDeviceStreamHandler,
+    context: *mut devicefusion_context,
+    result: Sender<(c_int, String)>,
+}
+
+unsafe extern "C" fn on_schema(handler: *mut FFI_ArrowAsyncDeviceStreamHandler, schema: *mut FFI_ArrowSchema) -> c_int {
+    // SAFETY: the handler is the first part of a `Nested` that lives until its release; the schema is moved out.
+    let (nested, _schema) = unsafe { (&*handler.cast::<Nested>(), FFI_ArrowSchema::from_raw(schema)) };
+    // SAFETY: a C string; there may be no place for the number.
+    let code = unsafe { devicefusion_execute(nested.context, c"SELECT 1".as_ptr(), ptr::null_mut()) };
+    nested.result.send((code, text(devicefusion_context_get_error(nested.context)).unwrap_or_default())).unwrap();
+    libc::ECANCELED
+}
+
+unsafe extern "C" fn on_next_task(
+    _: *mut FFI_ArrowAsyncDeviceStreamHandler,
+    _: *mut FFI_ArrowAsyncTask,
+    _: *const c_char,
+) -> c_int {
+    libc::ECANCELED
+}
+
+unsafe extern "C" fn on_error(_: *mut FFI_ArrowAsyncDeviceStreamHandler, _: c_int, _: *const c_char, _: *const c_char) {}
+
+unsafe extern "C" fn release(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
+    // SAFETY: the last call; it is a `Nested` from a box.
+    drop(unsafe { Box::from_raw(handler.cast::<Nested>()) });
+}
+
+#[test]
+fn a_query_on_a_thread_of_the_library_is_refused() {
+    let context = Context::new();
+    let query = context.query("SELECT 1");
+    let (result, results) = channel();
+    let handler = FFI_ArrowAsyncDeviceStreamHandler {
+        on_schema: Some(on_schema),
+        on_next_task: Some(on_next_task),
+        on_error: Some(on_error),
+        release: Some(release),
+        producer: ptr::null_mut(),
+        private_data: ptr::null_mut(),
+    };
+    let nested = Box::into_raw(Box::new(Nested { handler, context: context.raw, result }));
+    // SAFETY: the handler follows the interface, and begins where the box does.
+    context.ok(unsafe { devicefusion_query_push(query.raw, &raw mut (*nested).handler) });
+    let (code, error) = results.recv().unwrap();
+    assert_eq!((code, &*error), (2, "a call that waits was made on a thread that runs the queries of a context"));
+    // Until the release.
+    assert!(results.recv().is_err());
 }

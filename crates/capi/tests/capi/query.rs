@@ -8,12 +8,15 @@ use arrow::array::{ArrayRef, Date32Array, RecordBatch, StringArray};
 use arrow::datatypes::DataType;
 use arrow::ffi::FFI_ArrowSchema;
 use arrow::ffi_stream::ArrowArrayStreamReader;
+use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions};
 use arrow_device::stream::ArrowDeviceArrayStreamReader;
 use arrow_device::{cpu, schema};
 use devicefusion_capi::config::*;
 use devicefusion_capi::context::*;
 use devicefusion_capi::query::*;
 use devicefusion_capi::table::*;
+use futures::StreamExt;
+use futures::executor::block_on;
 
 use crate::support::{Context, Query, config, lines, prices};
 
@@ -208,6 +211,53 @@ fn queries_are_cancelled_from_another_thread() {
     let query = context.query("SELECT 1");
     context.ok(devicefusion_query_cancel(query.raw));
     assert_eq!(query.rows(), ["1"]);
+}
+
+/// The rows that a query pushes, or the code with which it does not.
+fn pushed(query: &Query<'_>) -> Result<AsyncDeviceStream, c_int> {
+    // SAFETY: the producer is the library's, which follows the interface.
+    let (handler, stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
+    // SAFETY: a handler of arrow-device.
+    match unsafe { devicefusion_query_push(query.raw, handler.into_raw()) } {
+        0 => Ok(stream),
+        code => Err(code),
+    }
+}
+
+#[test]
+fn rows_are_pushed_until_they_end_or_the_query_fails_or_is_cancelled() {
+    let context = with_prices();
+    let query = context.query("SELECT items FROM t");
+    let arrays = pushed(&query).unwrap().map(|array| array.unwrap().len());
+    assert_eq!(block_on(arrays.collect::<Vec<_>>()).iter().sum::<usize>(), 4);
+
+    let query = context.query("SELECT items / (items - 1) FROM t");
+    let error = block_on(pushed(&query).unwrap().next()).unwrap().unwrap_err().to_string();
+    assert!(error.contains("Divide by zero"), "{error}");
+
+    let query = context.query("SELECT array_agg(items) FROM t");
+    assert_eq!(pushed(&query).err(), Some(2));
+    assert!(context.error().unwrap().contains("device.fallback"));
+
+    let query = context.query(ENDLESS);
+    let mut stream = pushed(&query).unwrap();
+    cancelled_while(&query, || {
+        let error = block_on(stream.next()).unwrap().unwrap_err().to_string();
+        assert!(error.contains("the query was cancelled"), "{error}");
+    });
+
+    // SAFETY: NULL is an error.
+    let error = context.failed(2, unsafe { devicefusion_query_push(query.raw, std::ptr::null_mut()) });
+    assert!(error.contains("the pointer is null"), "{error}");
+}
+
+#[test]
+fn pushing_goes_on_after_query_and_context_are_freed() {
+    let context = with_prices();
+    let stream = pushed(&context.query("SELECT items FROM t")).unwrap();
+    drop(context);
+    let arrays = stream.map(|array| array.unwrap().len());
+    assert_eq!(block_on(arrays.collect::<Vec<_>>()).iter().sum::<usize>(), 4);
 }
 
 #[test]

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables: streams and arrays of the host and of the device, and files.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use arrow::array::RecordBatch;
+use arrow_device::async_stream::{AsyncHandler, ProduceOptions, produce_on_thread};
+use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowAsyncDeviceStreamHandler};
 use arrow_device::stream::ArrowDeviceArrayStreamReader;
 use arrow_device::{cpu, schema};
+use devicefusion_capi::query::*;
 use devicefusion_capi::table::*;
 
 use crate::support::{Context, c, prices};
@@ -75,6 +79,64 @@ fn device_streams_of_a_query_are_tables_of_the_next() {
         assert_eq!(target.rows("SELECT sum(twice) FROM twice"), ["10"]);
         target.execute("DROP TABLE twice");
     }
+}
+
+/// Has the query at `query` push its rows.
+unsafe extern "C" fn push(query: *mut c_void, handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
+    // SAFETY: a handler of the library.
+    assert_eq!(unsafe { devicefusion_query_push(query.cast(), handler) }, 0);
+}
+
+#[test]
+fn pushed_rows_of_a_query_are_tables_of_the_next() {
+    let context = Context::new();
+    context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
+    let other = Context::new();
+    for (target, kind) in [
+        (&context, DEVICEFUSION_TABLE_STREAM),
+        (&context, DEVICEFUSION_TABLE_DEVICE),
+        (&other, DEVICEFUSION_TABLE_STREAM),
+        (&other, DEVICEFUSION_TABLE_DEVICE),
+    ] {
+        let query = context.query("SELECT items * 2 AS twice FROM t WHERE items < 4");
+        // SAFETY: a C string, and a function that follows the interface.
+        target
+            .ok(unsafe { devicefusion_register_async_stream(target.raw, c"twice".as_ptr(), Some(push), query.raw.cast(), kind) });
+        assert_eq!(target.rows("SELECT sum(twice) FROM twice"), ["10"]);
+        target.execute("DROP TABLE twice");
+    }
+}
+
+/// A producer of host arrays, with one batch or, where `data` is not NULL, a failure.
+unsafe extern "C" fn produce(data: *mut c_void, handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
+    let batch = prices();
+    let arrays = match data.is_null() {
+        true => vec![cpu::export_batch(&batch)],
+        false => vec![Err(arrow_device::Error::Other("the disk is gone".to_owned()))],
+    };
+    let (field, arrays) = (schema::batch_field(&batch.schema()), futures::stream::iter(arrays));
+    // SAFETY: a handler of the library.
+    let handler = unsafe { AsyncHandler::from_raw(handler) }.unwrap();
+    produce_on_thread(arrays, &field, ArrowDeviceType::CPU, handler, ProduceOptions::default()).unwrap();
+}
+
+#[test]
+fn a_producer_pushes_host_arrays_or_fails() {
+    let context = Context::new();
+    let register = |produce, data, kind| {
+        // SAFETY: a C string, and a function that follows the interface.
+        unsafe { devicefusion_register_async_stream(context.raw, c"t".as_ptr(), produce, data, kind) }
+    };
+    for kind in [DEVICEFUSION_TABLE_STREAM, DEVICEFUSION_TABLE_HOST, DEVICEFUSION_TABLE_DEVICE] {
+        context.ok(register(Some(produce), ptr::null_mut(), kind));
+        assert_eq!(context.rows(SUMS), ANSWER, "{kind}");
+        context.execute("DROP TABLE t");
+    }
+    let mut failing = 1;
+    let error = context.failed(1, register(Some(produce), (&raw mut failing).cast(), DEVICEFUSION_TABLE_HOST));
+    assert!(error.contains("the disk is gone"), "{error}");
+    let error = context.failed(2, register(None, ptr::null_mut(), DEVICEFUSION_TABLE_HOST));
+    assert_eq!(error, "the function that starts the producer is NULL");
 }
 
 #[test]
