@@ -154,6 +154,50 @@ fn the_header_is_good_for_cpp_and_for_strict_c99() {
     }
 }
 
+/// Where pyarrow's wheel has the headers and libraries of Arrow C++; nothing, with a message, where there is no wheel.
+fn arrow_cpp() -> Option<(PathBuf, PathBuf)> {
+    let python = Command::new(root().join("scripts/python-peers.sh")).output().unwrap();
+    if !python.status.success() {
+        let required = std::env::var("DEVICEFUSION_REQUIRE_PYTHON").is_ok_and(|value| value == "1");
+        assert!(!required, "DEVICEFUSION_REQUIRE_PYTHON = 1, but {}", String::from_utf8_lossy(&python.stderr));
+        eprintln!("skipped: no Arrow C++: {}", String::from_utf8_lossy(&python.stderr));
+        return None;
+    }
+    let python = String::from_utf8(python.stdout).unwrap();
+    let ask = "import pyarrow; print(pyarrow.get_include()); print(pyarrow.get_library_dirs()[0])";
+    let told = run(Command::new(python.trim_end()).args(["-B", "-s", "-c", ask]));
+    let folders: Vec<PathBuf> = told.lines().map(PathBuf::from).collect();
+    let [include, libraries] = &folders[..] else { panic!("{told}") };
+    Some((include.clone(), libraries.clone()))
+}
+
+#[test]
+fn arrow_cpp_gives_and_takes_batches() {
+    if !has(&["make", "c++", "pkg-config"]) {
+        return;
+    }
+    let Some((include, libraries)) = arrow_cpp() else { return };
+    // The wheel has libarrow with its version only.
+    let names = std::fs::read_dir(&libraries).unwrap().map(|entry| entry.unwrap().path());
+    let is_arrow = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("libarrow.so.");
+    let arrow = names.into_iter().find(is_arrow).unwrap();
+
+    let installed = Installed::new();
+    let program = installed.path("program");
+    let mut compile = Command::new("c++");
+    compile.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", "-isystem"]).arg(include);
+    compile.arg(root().join("examples/c/arrow_cpp.cc")).args(installed.flags(&["--cflags", "--libs"])).arg(arrow);
+    compile.arg(format!("-Wl,-rpath,{}:{}", installed.path("usr/lib").display(), libraries.display()));
+    run(compile.arg("-o").arg(&program));
+    for device in [device(), "none".to_owned()] {
+        let said = run(Command::new(&program).arg(device));
+        let words: Vec<&str> = said.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        let words = words.join(" ");
+        assert!(words.contains("Bern Oslo") && words.contains("134000 1409000"), "{said}");
+        assert!(said.contains("Invalid: ") && said.contains("No field named nobody"), "{said}");
+    }
+}
+
 #[test]
 fn the_library_has_the_symbols_of_the_header_and_no_others() {
     if !has(&["nm"]) {
