@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A context: what values belong to, and the order in which all of it goes.
+//!
+//! One lock for each context: the C API may be called from one thread at a time. It may be taken again by the
+//! thread that holds it, so that a call and the copies around it can be one. Values hold on to their context and go
+//! before it. Dropping a value waits for nobody: where another thread holds the lock, the next one to take it frees.
+
+use std::ffi::{CStr, CString, c_char};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, ReentrantMutex};
+
+use crate::library::{FreeFn, Raw};
+use crate::{Error, Library, Result};
+
+/// Settings of a context, which is made once.
+#[derive(Debug, Clone, Default)]
+pub struct ContextConfig {
+    /// Tuning parameters by name; [`Library::tuning_params`] lists them.
+    pub tuning: Vec<(String, usize)>,
+    /// Whether the library checks more, prints to standard error and runs slower.
+    pub debugging: bool,
+    /// Whether times are measured, for [`Context::report`].
+    pub profiling: bool,
+    /// Whether the library tells standard error what it does.
+    pub logging: bool,
+    /// A file in which the library may keep what it compiles; none without.
+    pub cache_file: Option<PathBuf>,
+}
+
+/// What values belong to. Clones are the same context.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    library: Library,
+    pointers: ReentrantMutex<Pointers>,
+    /// Values that were dropped while another thread held the lock.
+    dropped: Mutex<Vec<(SendRaw, FreeFn)>>,
+}
+
+struct Pointers {
+    config: Raw,
+    context: Raw,
+}
+
+// SAFETY: used under the lock only, and the API is bound to no thread.
+unsafe impl Send for Pointers {}
+
+struct SendRaw(Raw);
+
+// SAFETY: as above.
+unsafe impl Send for SendRaw {}
+
+impl Context {
+    /// Makes a context.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a tuning parameter that the library has not; [`Error::Setup`] with what the library says.
+    pub fn new(library: &Library, config: ContextConfig) -> Result<Context> {
+        let api = library.api();
+        let cache_file = config.cache_file.as_ref().map(|path| c_string(path.as_os_str().as_bytes())).transpose()?;
+        // SAFETY: as documented; freed by the drop of `Inner`, or below.
+        let raw_config = unsafe { (api.config_new)() };
+        if raw_config.is_null() {
+            return Err(Error::Setup("no configuration can be made".to_owned()));
+        }
+        // From here on everything is freed by its drop.
+        let pointers = Pointers { config: raw_config, context: std::ptr::null_mut() };
+        let mut inner = Inner {
+            library: library.clone(),
+            pointers: ReentrantMutex::new(pointers),
+            dropped: Mutex::default(),
+        };
+        // SAFETY: the configuration is live and not in use by a context yet.
+        unsafe {
+            (api.config_set_debugging)(raw_config, config.debugging.into());
+            (api.config_set_profiling)(raw_config, config.profiling.into());
+            (api.config_set_logging)(raw_config, config.logging.into());
+            if let Some(file) = &cache_file {
+                (api.config_set_cache_file)(raw_config, file.as_ptr());
+            }
+        }
+        for (name, value) in &config.tuning {
+            let c_name = c_string(name.as_bytes())?;
+            // SAFETY: as above; the name is copied.
+            if unsafe { (api.config_set_tuning_param)(raw_config, c_name.as_ptr(), *value) } != 0 {
+                let names: Vec<String> = library.tuning_params().into_iter().map(|param| param.name).collect();
+                let problem = format!("the tuning parameter {name} cannot be set; there are {}", names.join(", "));
+                return Err(Error::Usage(problem));
+            }
+        }
+        // SAFETY: the configuration is of no other context.
+        let context = unsafe { (api.new)(raw_config) };
+        if context.is_null() {
+            return Err(Error::Setup("no context can be made".to_owned()));
+        }
+        inner.pointers.get_mut().context = context;
+        // SAFETY: asked at once, as documented; the context is live.
+        match unsafe { take_text((api.get_error)(context)) } {
+            Some(problem) => Err(Error::Setup(problem)),
+            None => Ok(Context { inner: Arc::new(inner) }),
+        }
+    }
+
+    /// The library.
+    pub fn library(&self) -> &Library {
+        &self.inner.library
+    }
+
+    /// Runs several calls with no other thread's between them.
+    ///
+    /// ```no_run
+    /// # fn example(context: &futhark::Context) -> futhark::Result<()> {
+    /// context.locked(|| {
+    ///     let numbers = context.array(&[3], &[1i64, 2, 3])?;
+    ///     context.call("sum", vec![numbers.into()]).map(|_| ())
+    /// })
+    /// # }
+    /// ```
+    pub fn locked<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _guard = self.inner.pointers.lock();
+        run()
+    }
+
+    /// Waits until all that was started has ended. Every call of this crate does so by itself.
+    ///
+    /// # Errors
+    /// What of it has failed.
+    pub fn sync(&self) -> Result<()> {
+        self.with(|context| self.sync_held(context, "futhark_context_sync"))
+    }
+
+    /// What the library has measured, as its JSON. With [`ContextConfig::profiling`] there is something in it.
+    ///
+    /// # Errors
+    /// If there is no report, or it is no JSON.
+    pub fn report(&self) -> Result<serde_json::Value> {
+        let call = "futhark_context_report";
+        // SAFETY: the context is live; the text is ours to free.
+        let text = self.with(|context| unsafe { take_text((self.library().api().report)(context)) });
+        let failed = |message: String| Error::Failed { call: call.to_owned(), code: 1, message };
+        let text = text.ok_or_else(|| failed("there is none".to_owned()))?;
+        serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Gives back memory that the library keeps for later calls.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn clear_caches(&self) -> Result<()> {
+        // SAFETY: the context is live.
+        self.with(|context| self.check(context, "futhark_context_clear_caches", unsafe {
+            (self.library().api().clear_caches)(context)
+        }))
+    }
+
+    /// Measures nothing until [`unpause_profiling`](Self::unpause_profiling).
+    pub fn pause_profiling(&self) {
+        // SAFETY: the context is live.
+        self.with(|context| unsafe { (self.library().api().pause_profiling)(context) });
+    }
+
+    /// Measures again.
+    pub fn unpause_profiling(&self) {
+        // SAFETY: the context is live.
+        self.with(|context| unsafe { (self.library().api().unpause_profiling)(context) });
+    }
+
+    /// Whether two are one.
+    pub(crate) fn is(&self, other: &Context) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Calls something under the lock.
+    pub(crate) fn with<R>(&self, call: impl FnOnce(Raw) -> R) -> R {
+        let pointers = self.inner.pointers.lock();
+        self.inner.free_dropped(pointers.context);
+        call(pointers.context)
+    }
+
+    /// Frees a value now, or leaves that to whoever holds the lock.
+    pub(crate) fn discard(&self, value: Raw, free: FreeFn) {
+        match self.inner.pointers.try_lock() {
+            // SAFETY: the value is this context's, and nobody else's any more. A failure leaves nothing to do.
+            Some(pointers) => _ = unsafe { free(pointers.context, value) },
+            None => self.inner.dropped.lock().push((SendRaw(value), free)),
+        }
+    }
+
+    /// What a return code means. Under the lock.
+    pub(crate) fn check(&self, context: Raw, call: &str, code: i32) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        Err(self.failure(context, call, code))
+    }
+
+    /// Waits under the lock.
+    pub(crate) fn sync_held(&self, context: Raw, call: &str) -> Result<()> {
+        // SAFETY: the context is live.
+        self.check(context, call, unsafe { (self.library().api().sync)(context) })
+    }
+
+    /// The failure that a code and the library's words make.
+    pub(crate) fn failure(&self, context: Raw, call: &str, code: i32) -> Error {
+        // SAFETY: the context is live; the text is ours to free.
+        let message = unsafe { take_text((self.library().api().get_error)(context)) };
+        let message = message.unwrap_or_else(|| "the library does not say why".to_owned());
+        let call = call.to_owned();
+        match code {
+            2 => Error::Program { call, message },
+            3 => Error::OutOfMemory { call, message },
+            code => Error::Failed { call, code, message },
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("library", &self.inner.library).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn free_dropped(&self, context: Raw) {
+        let dropped = std::mem::take(&mut *self.dropped.lock());
+        for (value, free) in dropped {
+            // SAFETY: the value is this context's, and nobody else's any more; the lock is held.
+            unsafe { free(context, value.0) };
+        }
+    }
+}
+
+impl Drop for Inner {
+    /// Waits only for frees: every call has waited for its own work.
+    fn drop(&mut self) {
+        let Pointers { config, context } = *self.pointers.get_mut();
+        let api = self.library.api();
+        if !context.is_null() {
+            self.free_dropped(context);
+            // SAFETY: the last use of the context: all values are gone.
+            unsafe {
+                (api.sync)(context);
+                (api.free)(context);
+            }
+        }
+        // SAFETY: its context is gone.
+        unsafe { (api.config_free)(config) };
+    }
+}
+
+/// A text that the library has allocated, which is freed here.
+///
+/// # Safety
+/// `text` is NULL or a string of C from `malloc`.
+unsafe fn take_text(text: *mut c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let owned = unsafe { CStr::from_ptr(text) }.to_string_lossy().trim_end().to_owned();
+    // SAFETY: ours to free, as documented, and not used again.
+    unsafe { libc::free(text.cast()) };
+    Some(owned)
+}
+
+fn c_string(bytes: &[u8]) -> Result<CString> {
+    CString::new(bytes).map_err(|_| Error::Usage(format!("'{}' has a NUL byte", String::from_utf8_lossy(bytes))))
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A library opened at run time, and the addresses of all that its manifest names.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+
+use crate::manifest::{ArrayType, Backend, OpaqueType, Type};
+use crate::{Error, Manifest, Primitive, Result};
+
+/// A pointer of the library's: a context, a value, or a function whose type only the manifest knows.
+pub(crate) type Raw = *mut c_void;
+
+/// `free` and functions like it.
+pub(crate) type FreeFn = unsafe extern "C" fn(Raw, Raw) -> c_int;
+
+/// An opened library. Clones are the same one; it stays open until its last context is gone.
+#[derive(Clone)]
+pub struct Library {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    manifest: Manifest,
+    path: PathBuf,
+    api: Api,
+    entries: BTreeMap<String, Code>,
+    arrays: BTreeMap<String, ArrayFns>,
+    opaques: BTreeMap<String, OpaqueFns>,
+    /// Behind all that points into it.
+    _handle: Handle,
+}
+
+/// A tuning parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TuningParam {
+    /// Its name.
+    pub name: String,
+    /// What kind of thing it sets; those of the class `threshold` choose between versions of the code.
+    pub class: String,
+}
+
+impl Library {
+    /// Opens the library that a manifest describes: the shared object beside `x.json` that is called `x` or `libx`.
+    ///
+    /// # Errors
+    /// [`Error::Open`] where a file cannot be read or loaded, [`Error::Manifest`], and [`Error::Mismatch`] where the object lacks
+    /// a function that the manifest names, or was built for another back end.
+    ///
+    /// # Safety
+    /// - The object was built from the program that the manifest describes: its functions have the types that follow from it.
+    /// - The object may run code in this process.
+    pub unsafe fn open(manifest: impl AsRef<Path>) -> Result<Library> {
+        let path = manifest.as_ref();
+        // SAFETY: the caller's promise.
+        unsafe { Library::open_object(path, &object_beside(path)?) }
+    }
+
+    /// As [`open`](Self::open), where the object lies elsewhere.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// # Safety
+    /// As [`open`](Self::open).
+    pub unsafe fn open_object(manifest: &Path, object: &Path) -> Result<Library> {
+        let unreadable = |error: &dyn fmt::Display| Error::Open { path: manifest.to_owned(), reason: error.to_string() };
+        let text = std::fs::read_to_string(manifest).map_err(|error| unreadable(&error))?;
+        let manifest = Manifest::parse(&text).map_err(|error| unreadable(&error))?;
+        // A plain name would be searched for in the system's folders.
+        let unopened = |reason: String| Error::Open { path: object.to_owned(), reason };
+        let object = object.canonicalize().map_err(|error| unopened(error.to_string()))?;
+        // All libraries export the same names: they must not see each other's.
+        // SAFETY: the caller's promise.
+        let handle = unsafe { Handle::open(Some(&object), RTLD_NOW | RTLD_LOCAL) }
+            .map_err(|error| unopened(std::error::Error::source(&error).unwrap_or(&error).to_string()))?;
+        let symbols = Symbols { handle: &handle, path: &object };
+        check_backend(&symbols, manifest.backend)?;
+        let api = Api::resolve(&symbols)?;
+        let entry = |(name, entry): (&String, &crate::manifest::EntryPoint)| Ok((name.clone(), symbols.code(&entry.cfun)?));
+        let entries = manifest.entry_points.iter().map(entry).collect::<Result<_>>()?;
+        let (mut arrays, mut opaques) = (BTreeMap::new(), BTreeMap::new());
+        for (name, of) in &manifest.types {
+            match of {
+                Type::Array(array) => _ = arrays.insert(name.clone(), ArrayFns::resolve(&symbols, array)?),
+                Type::Opaque(opaque) => _ = opaques.insert(name.clone(), OpaqueFns::resolve(&symbols, opaque)?),
+            }
+        }
+        let inner = Inner { manifest, path: object, api, entries, arrays, opaques, _handle: handle };
+        Ok(Library { inner: Arc::new(inner) })
+    }
+
+    /// What the library offers.
+    pub fn manifest(&self) -> &Manifest {
+        &self.inner.manifest
+    }
+
+    /// The shared object.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// What can be tuned when a context is made.
+    pub fn tuning_params(&self) -> Vec<TuningParam> {
+        let api = self.api();
+        // SAFETY: needs no context.
+        let count = unsafe { (api.tuning_param_count)() };
+        let text = |function: unsafe extern "C" fn(c_int) -> *const c_char, index| {
+            // SAFETY: the index is below the count; the text belongs to the library.
+            let text = unsafe { function(index) };
+            if text.is_null() {
+                return String::new();
+            }
+            // SAFETY: a string of C, as documented.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        };
+        let param = |index| TuningParam { name: text(api.tuning_param_name, index), class: text(api.tuning_param_class, index) };
+        (0..count).map(param).collect()
+    }
+
+    pub(crate) fn api(&self) -> &Api {
+        &self.inner.api
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> Option<Code> {
+        self.inner.entries.get(name).copied()
+    }
+
+    pub(crate) fn array(&self, type_name: &str) -> Option<&ArrayFns> {
+        self.inner.arrays.get(type_name)
+    }
+
+    pub(crate) fn opaque(&self, type_name: &str) -> Option<&OpaqueFns> {
+        self.inner.opaques.get(type_name)
+    }
+
+    /// The name of the array type of an element type and rank.
+    pub(crate) fn array_type(&self, element: Primitive, rank: usize) -> Result<&str> {
+        let found = self.inner.arrays.iter().find(|(_, fns)| (fns.element, fns.rank) == (element, rank));
+        found.map(|(name, _)| name.as_str()).ok_or_else(|| {
+            Error::Usage(format!("the library has no arrays of type {}{}", "[]".repeat(rank), element.name()))
+        })
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}
+
+/// A function whose type only the manifest knows.
+#[derive(Clone, Copy)]
+pub(crate) struct Code(pub Raw);
+
+// SAFETY: an address of code.
+unsafe impl Send for Code {}
+// SAFETY: likewise.
+unsafe impl Sync for Code {}
+
+/// The functions that every library has.
+pub(crate) struct Api {
+    pub config_new: unsafe extern "C" fn() -> Raw,
+    pub config_free: unsafe extern "C" fn(Raw),
+    pub config_set_debugging: unsafe extern "C" fn(Raw, c_int),
+    pub config_set_profiling: unsafe extern "C" fn(Raw, c_int),
+    pub config_set_logging: unsafe extern "C" fn(Raw, c_int),
+    pub config_set_tuning_param: unsafe extern "C" fn(Raw, *const c_char, usize) -> c_int,
+    pub config_set_cache_file: unsafe extern "C" fn(Raw, *const c_char),
+    pub tuning_param_count: unsafe extern "C" fn() -> c_int,
+    pub tuning_param_name: unsafe extern "C" fn(c_int) -> *const c_char,
+    pub tuning_param_class: unsafe extern "C" fn(c_int) -> *const c_char,
+    pub new: unsafe extern "C" fn(Raw) -> Raw,
+    pub free: unsafe extern "C" fn(Raw),
+    pub sync: unsafe extern "C" fn(Raw) -> c_int,
+    pub get_error: unsafe extern "C" fn(Raw) -> *mut c_char,
+    pub report: unsafe extern "C" fn(Raw) -> *mut c_char,
+    pub clear_caches: unsafe extern "C" fn(Raw) -> c_int,
+    pub pause_profiling: unsafe extern "C" fn(Raw),
+    pub unpause_profiling: unsafe extern "C" fn(Raw),
+}
+
+impl Api {
+    fn resolve(symbols: &Symbols<'_>) -> Result<Api> {
+        // SAFETY: each has its documented type.
+        unsafe {
+            Ok(Api {
+                config_new: symbols.get("futhark_context_config_new")?,
+                config_free: symbols.get("futhark_context_config_free")?,
+                config_set_debugging: symbols.get("futhark_context_config_set_debugging")?,
+                config_set_profiling: symbols.get("futhark_context_config_set_profiling")?,
+                config_set_logging: symbols.get("futhark_context_config_set_logging")?,
+                config_set_tuning_param: symbols.get("futhark_context_config_set_tuning_param")?,
+                config_set_cache_file: symbols.get("futhark_context_config_set_cache_file")?,
+                tuning_param_count: symbols.get("futhark_get_tuning_param_count")?,
+                tuning_param_name: symbols.get("futhark_get_tuning_param_name")?,
+                tuning_param_class: symbols.get("futhark_get_tuning_param_class")?,
+                new: symbols.get("futhark_context_new")?,
+                free: symbols.get("futhark_context_free")?,
+                sync: symbols.get("futhark_context_sync")?,
+                get_error: symbols.get("futhark_context_get_error")?,
+                report: symbols.get("futhark_context_report")?,
+                clear_caches: symbols.get("futhark_context_clear_caches")?,
+                pause_profiling: symbols.get("futhark_context_pause_profiling")?,
+                unpause_profiling: symbols.get("futhark_context_unpause_profiling")?,
+            })
+        }
+    }
+}
+
+/// The functions of an array type.
+#[derive(Clone, Copy)]
+pub(crate) struct ArrayFns {
+    pub element: Primitive,
+    pub rank: usize,
+    /// Takes as many dimensions as the rank says.
+    pub new: Code,
+    pub free: FreeFn,
+    pub shape: unsafe extern "C" fn(Raw, Raw) -> *const i64,
+    pub values: unsafe extern "C" fn(Raw, Raw, Raw) -> c_int,
+}
+
+impl ArrayFns {
+    fn resolve(symbols: &Symbols<'_>, array: &ArrayType) -> Result<ArrayFns> {
+        let new = symbols.code(&array.ops.new)?;
+        // SAFETY: the manifest says what they are, and with it their documented types.
+        let (free, shape, values) =
+            unsafe { (symbols.get(&array.ops.free)?, symbols.get(&array.ops.shape)?, symbols.get(&array.ops.values)?) };
+        Ok(ArrayFns { element: array.elemtype, rank: array.rank, new, free, shape, values })
+    }
+}
+
+/// The functions of an opaque type.
+pub(crate) struct OpaqueFns {
+    pub free: FreeFn,
+    pub store: Option<unsafe extern "C" fn(Raw, Raw, *mut Raw, *mut usize) -> c_int>,
+    pub restore: Option<unsafe extern "C" fn(Raw, *const c_void) -> Raw>,
+    /// Of records: `new` and a projection for each field.
+    pub record: Option<(Code, Vec<unsafe extern "C" fn(Raw, Raw, Raw) -> c_int>)>,
+    /// Of sum types: `variant`, and for each variant what makes it and what takes it apart.
+    pub sum: Option<(FreeFn, Vec<(Code, Code)>)>,
+}
+
+impl OpaqueFns {
+    fn resolve(symbols: &Symbols<'_>, opaque: &OpaqueType) -> Result<OpaqueFns> {
+        // SAFETY: the manifest says what they are, and with it their documented types.
+        unsafe {
+            let ops = &opaque.ops;
+            let store = ops.store.as_ref().map(|name| symbols.get(name)).transpose()?;
+            let restore = ops.restore.as_ref().map(|name| symbols.get(name)).transpose()?;
+            let record = opaque.record.as_ref().map(|record| {
+                let projections = record.fields.iter().map(|field| symbols.get(&field.project));
+                Ok((symbols.code(&record.new)?, projections.collect::<Result<_>>()?))
+            });
+            let sum = opaque.sum.as_ref().map(|sum| {
+                let variants = sum.variants.iter();
+                let variants = variants.map(|variant| Ok((symbols.code(&variant.construct)?, symbols.code(&variant.destruct)?)));
+                Ok((symbols.get(&sum.variant)?, variants.collect::<Result<_>>()?))
+            });
+            Ok(OpaqueFns {
+                free: symbols.get(&ops.free)?,
+                store,
+                restore,
+                record: record.transpose()?,
+                sum: sum.transpose()?,
+            })
+        }
+    }
+}
+
+/// What looks names up.
+struct Symbols<'a> {
+    handle: &'a Handle,
+    path: &'a Path,
+}
+
+impl Symbols<'_> {
+    /// # Safety
+    /// `T` is the function pointer that the name stands for.
+    unsafe fn get<T: Copy>(&self, name: &str) -> Result<T> {
+        // SAFETY: the caller's promise.
+        match unsafe { self.handle.get::<T>(name) } {
+            Ok(symbol) => Ok(*symbol),
+            Err(_) => Err(Error::Mismatch { path: self.path.to_owned(), reason: format!("it has no function {name}") }),
+        }
+    }
+
+    fn code(&self, name: &str) -> Result<Code> {
+        // SAFETY: any address fits an untyped one.
+        Ok(Code(unsafe { self.get::<Raw>(name) }?))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.code(name).is_ok()
+    }
+}
+
+/// Whether the object offers what one back end alone does, and the manifest is of another, or the reverse.
+fn check_backend(symbols: &Symbols<'_>, backend: Backend) -> Result<()> {
+    for (name, only) in [
+        ("futhark_context_config_set_command_queue", Backend::OpenCl),
+        ("futhark_context_config_add_nvrtc_option", Backend::Cuda),
+    ] {
+        if symbols.has(name) != (backend == only) {
+            let has = if symbols.has(name) { "has" } else { "has not" };
+            let reason = format!("it {has} the function {name}, and the manifest is of the back end {backend:?}");
+            return Err(Error::Mismatch { path: symbols.path.to_owned(), reason });
+        }
+    }
+    Ok(())
+}
+
+fn object_beside(manifest: &Path) -> Result<PathBuf> {
+    let stem = manifest.file_stem().unwrap_or_default().to_string_lossy();
+    let suffix = std::env::consts::DLL_SUFFIX;
+    let names = [format!("{stem}{suffix}"), format!("lib{stem}{suffix}")];
+    let found = names.iter().map(|name| manifest.with_file_name(name)).find(|path| path.exists());
+    found.ok_or_else(|| Error::Open {
+        path: manifest.to_owned(),
+        reason: format!("there is neither {} nor {} beside it", names[0], names[1]),
+    })
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Manifests as compilers of several versions write them, and damaged ones.
+
+use futhark::manifest::{Backend, Kind};
+use futhark::{Manifest, Primitive};
+
+const V21: &str = include_str!("manifests/0.21.json");
+const V22: &str = include_str!("manifests/0.22.json");
+const V25: &str = include_str!("manifests/0.25.json");
+const V27: &str = include_str!("manifests/0.27.json");
+
+#[test]
+fn manifests_of_all_versions_are_read() {
+    for (text, backend, version, entry, signature) in [
+        (V21, Backend::OpenCl, None, "dot", "([]f32, []f32) -> f32"),
+        (V22, Backend::Multicore, Some("0.22.1"), "step", "(bodies: *bodies, dt: f64) -> (*bodies, f64)"),
+        (V25, Backend::Cuda, Some("0.25.32 (prerelease)"), "parse", "(text: []u8) -> token"),
+        (V27, Backend::C, Some("0.27.0"), "extremes", "(xs: []i32) -> (i32, i32)"),
+    ] {
+        let manifest = Manifest::parse(text).unwrap();
+        assert_eq!((manifest.backend, manifest.version.as_deref()), (backend, version));
+        assert_eq!(manifest.signature(entry).unwrap(), signature);
+    }
+}
+
+#[test]
+fn types_are_told_apart() {
+    let manifest = Manifest::parse(V25).unwrap();
+    assert_eq!(manifest.entry_point("parse").unwrap().tuning_params.len(), 2);
+    assert!(matches!(manifest.kind("f16"), Some(Kind::Scalar(Primitive::F16))));
+    assert!(matches!(manifest.kind("[]u8"), Some(Kind::Array(array)) if (array.rank, array.elemtype) == (1, Primitive::U8)));
+    let Some(Kind::Opaque(token)) = manifest.kind("token") else { panic!("no opaque") };
+    assert_eq!(token.sum.as_ref().unwrap().variants[1].payload, ["i64", "[]u8"]);
+    // An array of opaque values is one more opaque.
+    assert!(matches!(manifest.kind("[]token"), Some(Kind::Opaque(array)) if array.ops.store.is_none()));
+    assert_eq!(manifest.kind("[]f32"), None);
+    let manifest = Manifest::parse(V27).unwrap();
+    assert_eq!(manifest.entry_point("extremes").unwrap().doc.as_deref(), Some("The least and the greatest."));
+}
+
+#[test]
+fn damaged_manifests_are_refused_with_the_reason() {
+    for (text, from, to, problem) in [
+        (V21, "opencl", "wasm", "the back end is wasm, must be c, multicore, ispc, opencl, cuda or hip: others give no C library"),
+        (V21, "\"backend\"", "\"target\"", "missing field `backend`"),
+        (V21, "\"types\": {", "\"typos\": {", "missing field `types`"),
+        (V21, "\"rank\": 1", "\"rank\": -1", "invalid value: integer `-1`, expected usize"),
+        (V21, "\"rank\": 1", "\"rank\": 0", "the type []f32 is an array of rank 0"),
+        (V21, "\"rank\": 1", "\"rank\": 2", "the type []f32 is listed as [][]f32"),
+        (V21, "\"elemtype\": \"f32\"", "\"elemtype\": \"f64\"", "the type []f32 is listed as []f64"),
+        (V21, "\"elemtype\": \"f32\"", "\"elemtype\": \"f128\"", "unknown variant `f128`"),
+        (V21, "\"kind\": \"array\"", "\"kind\": \"list\"", "unknown variant `list`"),
+        (V21, "_1d *\"", "_1d\"", "the type []f32 is struct futhark_f32_1d in C, which is no pointer"),
+        (V21, "futhark_new_f32_1d", "new f32", "the type []f32 names the C function 'new f32', which is no name of C"),
+        (V21, "futhark_entry_dot", "", "the entry point dot names the C function '', which is no name of C"),
+        (V21, "\"type\": \"f32\"", "\"type\": \"vector\"", "the entry point dot names the type vector, which is neither primitive nor listed"),
+        (V21, "outputs", "results", "the entry point dot has neither outputs nor output"),
+        (V21, "\"shape\": ", "\"dims\": ", "missing field `shape`"),
+        (V22, "\"type\": \"[][]f64\"", "\"type\": \"[]f64\"", "the type bodies names the type []f64, which is neither primitive nor listed"),
+        (V22, "0.22.1", "1.0.0", "version 1.0.0 of the compiler is not known; must be 0.x"),
+        (V22, "0.22.1", "latest", "the version is latest; must be 0.x"),
+        (V25, "\"payload\": [\"i64\"", "\"payload\": [\"i63\"", "the type token names the type i63, which is neither primitive nor listed"),
+        (V25, "\"[]token\": {", "\"u8\": {", "the type u8 is primitive, and listed as another"),
+        (V27, "\"tuning_params\"", "\"outputs\"", "the entry point extremes has both outputs and output"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let error = Manifest::parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.starts_with("manifest: ") && error.contains(problem), "{from} -> {to}: {error}");
+    }
+    for cut in (0..V22.len() - 1).step_by(7) {
+        assert!(Manifest::parse(&V22[..cut]).is_err(), "cut at {cut}");
+    }
+}
