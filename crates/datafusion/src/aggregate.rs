@@ -46,7 +46,10 @@ impl AggregateCall {
     /// Lowers the call over the schema that its expressions refer to, and checks that it has a device form.
     pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
         let name = self.function.fun().name();
-        let function = own_function(&self.function).ok_or_else(|| format!("the aggregate {name} has no device form"))?;
+        let Some(function) = own_function(&self.function) else {
+            let reason = crate::futhark::aggregate_reason(self.function.fun());
+            return Err(reason.unwrap_or_else(|| format!("the aggregate {name} has no device form")));
+        };
         if needs_places(function) != self.chosen {
             return Err(format!("the aggregate {name} has no device form here"));
         }

@@ -268,7 +268,8 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
         return Ok(Expr::Call { function: Function::TextOfRows, arguments, data_type: function.return_type().clone() });
     }
     if !functions::is_own(function.fun()) {
-        return Err(format!("the function {} has no device form", function.fun().name()));
+        let reason = crate::futhark::scalar_reason(function.fun());
+        return Err(reason.unwrap_or_else(|| format!("the function {} has no device form", function.fun().name())));
     }
     match (function.fun().name(), arguments) {
         ("nullif", [left, right]) => {

@@ -20,6 +20,7 @@ mod exchange;
 pub mod exec;
 mod expr;
 mod functions;
+mod futhark;
 mod graph;
 mod metrics;
 mod options;
@@ -31,6 +32,7 @@ mod table;
 mod text_of_rows;
 mod texts;
 
+pub use self::futhark::{FutharkFunctions, register_futhark};
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
 pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc};
 pub use planner::{

@@ -95,6 +95,12 @@ const SETTINGS: &[SettingDoc] = &[
         description: "'host' runs operators without a device form on the host and says why in EXPLAIN; 'error' makes such a query fail, and implies device.cost = always",
     },
     SettingDoc {
+        key: "device.futhark",
+        default: "false",
+        frozen: false,
+        description: "Whether CREATE FUNCTION … LANGUAGE futhark may load native libraries into this process; they can do whatever it can",
+    },
+    SettingDoc {
         key: "device.memory_bytes",
         default: "0",
         frozen: true,
@@ -166,6 +172,8 @@ pub struct DeviceOptions {
     pub min_rows: usize,
     /// `device.profile`.
     pub profile: ProfileSetting,
+    /// `device.futhark`.
+    pub futhark: bool,
     /// `device.memory_bytes`.
     pub memory_bytes: usize,
     /// `device.batch_rows`.
@@ -193,6 +201,7 @@ impl Default for DeviceOptions {
             cost: Cost::Auto,
             min_rows: 10_000,
             profile: ProfileSetting::Auto,
+            futhark: false,
             memory_bytes: 0,
             batch_rows: 0,
             compile_options: String::new(),
@@ -274,6 +283,7 @@ impl DeviceOptions {
                 Fallback::Error => "error",
             }
             .to_string(),
+            "device.futhark" => self.futhark.to_string(),
             "device.memory_bytes" => self.memory_bytes.to_string(),
             "device.min_rows" => self.min_rows.to_string(),
             "device.nvrtc_path" => self.nvrtc_path.clone(),
@@ -339,6 +349,7 @@ impl ExtensionOptions for DeviceOptions {
             "fallback" => {
                 self.fallback = choice(setting.key, value, &[("host", Fallback::Host), ("error", Fallback::Error)])?;
             }
+            "futhark" => self.futhark = boolean(setting.key, value)?,
             "memory_bytes" => self.memory_bytes = number(setting.key, value)?,
             "min_rows" => self.min_rows = number(setting.key, value)?,
             "nvrtc_path" => self.nvrtc_path = value.to_string(),

@@ -9,6 +9,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
+use crate::futhark::FutharkFactory;
 use crate::options::DeviceOptions;
 use crate::planner::{DevicePlanner, HostReasons, ProjectionKeeper, WindowFilters};
 use crate::runtime::DeviceRuntime;
@@ -67,7 +68,8 @@ pub fn session_with(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> Result<S
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub trait SessionStateBuilderExt: Sized {
-    /// Installs the settings `device.*`, the planning rules and a device that the first query opens.
+    /// Installs the settings `device.*`, the planning rules and a device that the first query opens. `CREATE FUNCTION` learns
+    /// `LANGUAGE futhark`; other languages are left to the factory that the state had before.
     fn with_device(self) -> Self {
         self.with_device_runtime(DeviceRuntime::new())
     }
@@ -84,7 +86,9 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         }
         // Single rules that the builder was given come behind these.
         let rules = self.physical_optimizers().take().unwrap_or_default().rules;
-        self.with_config(config.with_extension(Arc::clone(&runtime)))
+        let factory = FutharkFactory::new(self.function_factory().take());
+        self.with_function_factory(Some(Arc::new(factory)))
+            .with_config(config.with_extension(Arc::clone(&runtime)))
             .with_optimizer_rule(Arc::new(WindowFilters::new(Arc::clone(&runtime))))
             .with_physical_optimizer_rules(installed(rules, &runtime))
     }

@@ -72,11 +72,7 @@ impl Context {
         }
         // From here on everything is freed by its drop.
         let pointers = Pointers { config: raw_config, context: std::ptr::null_mut() };
-        let mut inner = Inner {
-            library: library.clone(),
-            pointers: ReentrantMutex::new(pointers),
-            dropped: Mutex::default(),
-        };
+        let mut inner = Inner { library: library.clone(), pointers: ReentrantMutex::new(pointers), dropped: Mutex::default() };
         // SAFETY: the configuration is live and not in use by a context yet.
         unsafe {
             (api.config_set_debugging)(raw_config, config.debugging.into());
@@ -155,9 +151,9 @@ impl Context {
     /// What the library says.
     pub fn clear_caches(&self) -> Result<()> {
         // SAFETY: the context is live.
-        self.with(|context| self.check(context, "futhark_context_clear_caches", unsafe {
-            (self.library().api().clear_caches)(context)
-        }))
+        self.with(|context| {
+            self.check(context, "futhark_context_clear_caches", unsafe { (self.library().api().clear_caches)(context) })
+        })
     }
 
     /// Measures nothing until [`unpause_profiling`](Self::unpause_profiling).

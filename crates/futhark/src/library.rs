@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
@@ -26,7 +27,10 @@ pub struct Library {
 
 struct Inner {
     manifest: Manifest,
+    manifest_path: PathBuf,
     path: PathBuf,
+    /// When the manifest and the object had last changed.
+    modified: [Option<SystemTime>; 2],
     api: Api,
     entries: BTreeMap<String, Code>,
     arrays: BTreeMap<String, ArrayFns>,
@@ -68,8 +72,10 @@ impl Library {
     /// # Safety
     /// As [`open`](Self::open).
     pub unsafe fn open_object(manifest: &Path, object: &Path) -> Result<Library> {
-        let unreadable = |error: &dyn fmt::Display| Error::Open { path: manifest.to_owned(), reason: error.to_string() };
-        let text = std::fs::read_to_string(manifest).map_err(|error| unreadable(&error))?;
+        let manifest_path = manifest;
+        let modified = [manifest_path, object].map(modified);
+        let unreadable = |error: &dyn fmt::Display| Error::Open { path: manifest_path.to_owned(), reason: error.to_string() };
+        let text = std::fs::read_to_string(manifest_path).map_err(|error| unreadable(&error))?;
         let manifest = Manifest::parse(&text).map_err(|error| unreadable(&error))?;
         // A plain name would be searched for in the system's folders.
         let unopened = |reason: String| Error::Open { path: object.to_owned(), reason };
@@ -90,7 +96,8 @@ impl Library {
                 Type::Opaque(opaque) => _ = opaques.insert(name.clone(), OpaqueFns::resolve(&symbols, opaque)?),
             }
         }
-        let inner = Inner { manifest, path: object, api, entries, arrays, opaques, _handle: handle };
+        let manifest_path = manifest_path.to_owned();
+        let inner = Inner { manifest, manifest_path, path: object, modified, api, entries, arrays, opaques, _handle: handle };
         Ok(Library { inner: Arc::new(inner) })
     }
 
@@ -102,6 +109,16 @@ impl Library {
     /// The shared object.
     pub fn path(&self) -> &Path {
         &self.inner.path
+    }
+
+    /// The manifest.
+    pub fn manifest_path(&self) -> &Path {
+        &self.inner.manifest_path
+    }
+
+    /// Whether both files are what they were when the library was opened.
+    pub fn is_current(&self) -> bool {
+        self.inner.modified == [&self.inner.manifest_path, &self.inner.path].map(|path| modified(path))
     }
 
     /// What can be tuned when a context is made.
@@ -141,9 +158,9 @@ impl Library {
     /// The name of the array type of an element type and rank.
     pub(crate) fn array_type(&self, element: Primitive, rank: usize) -> Result<&str> {
         let found = self.inner.arrays.iter().find(|(_, fns)| (fns.element, fns.rank) == (element, rank));
-        found.map(|(name, _)| name.as_str()).ok_or_else(|| {
-            Error::Usage(format!("the library has no arrays of type {}{}", "[]".repeat(rank), element.name()))
-        })
+        found
+            .map(|(name, _)| name.as_str())
+            .ok_or_else(|| Error::Usage(format!("the library has no arrays of type {}{}", "[]".repeat(rank), element.name())))
     }
 }
 
@@ -261,13 +278,7 @@ impl OpaqueFns {
                 let variants = variants.map(|variant| Ok((symbols.code(&variant.construct)?, symbols.code(&variant.destruct)?)));
                 Ok((symbols.get(&sum.variant)?, variants.collect::<Result<_>>()?))
             });
-            Ok(OpaqueFns {
-                free: symbols.get(&ops.free)?,
-                store,
-                restore,
-                record: record.transpose()?,
-                sum: sum.transpose()?,
-            })
+            Ok(OpaqueFns { free: symbols.get(&ops.free)?, store, restore, record: record.transpose()?, sum: sum.transpose()? })
         }
     }
 }
@@ -314,7 +325,12 @@ fn check_backend(symbols: &Symbols<'_>, backend: Backend) -> Result<()> {
     Ok(())
 }
 
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|file| file.modified()).ok()
+}
+
 fn object_beside(manifest: &Path) -> Result<PathBuf> {
+    manifest.metadata().map_err(|error| Error::Open { path: manifest.to_owned(), reason: error.to_string() })?;
     let stem = manifest.file_stem().unwrap_or_default().to_string_lossy();
     let suffix = std::env::consts::DLL_SUFFIX;
     let names = [format!("{stem}{suffix}"), format!("lib{stem}{suffix}")];

@@ -163,7 +163,8 @@ impl Array {
         }
         let mut values = vec![T::default(); self.len()];
         // SAFETY: elements have no padding, any bytes that `read` leaves are elements, and the bytes are those of the vector.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), std::mem::size_of_val(values.as_slice())) };
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), std::mem::size_of_val(values.as_slice())) };
         self.read(bytes)?;
         Ok(values)
     }
@@ -244,9 +245,15 @@ impl Opaque {
                 return Err(Error::Usage(format!("a value of type {of} has the variant {number}, which the manifest has not")));
             };
             let outputs: Vec<&str> = variant.payload.iter().map(String::as_str).collect();
-            let payload = context.invoke(raw, &variant.destruct, *destruct, &outputs, &[arg(&self.handle.raw)], &[
-                libffi::middle::Type::pointer(),
-            ], |_| self.handle.origins.clone())?;
+            let payload = context.invoke(
+                raw,
+                &variant.destruct,
+                *destruct,
+                &outputs,
+                &[arg(&self.handle.raw)],
+                &[libffi::middle::Type::pointer()],
+                |_| self.handle.origins.clone(),
+            )?;
             Ok((index, payload))
         })
     }
@@ -407,7 +414,8 @@ impl Context {
         parts.iter().for_each(|part| origins.extend(&part.origins()));
         let arguments: Vec<Arg<'_>> = parts.iter().map(Value::ffi).collect();
         let ffi = types.iter().map(|of| self.ffi(of)).collect::<Vec<_>>();
-        let mut made = self.with(|context| self.invoke(context, call, code, &[type_name], &arguments, &ffi, |_| origins.clone()))?;
+        let mut made =
+            self.with(|context| self.invoke(context, call, code, &[type_name], &arguments, &ffi, |_| origins.clone()))?;
         made.pop().map_or_else(|| Err(Error::Usage(format!("{call} gave nothing"))), opaque)
     }
 

@@ -40,7 +40,10 @@ fn arrays_and_scalars_go_in_and_come_out() {
         assert_eq!(vector(&context.call("add", vec![(&xs).into(), (&ys).into()]).unwrap()[0]), [11, 22, 33]);
     }
     assert!(matches!(context.call("sum", vec![(&xs).into()]).unwrap().as_slice(), [Value::Scalar(Scalar::I64(6))]));
-    assert!(matches!(context.call("triple", vec![Scalar::I32(-7).into()]).unwrap().as_slice(), [Value::Scalar(Scalar::I32(-21))]));
+    assert!(matches!(
+        context.call("triple", vec![Scalar::I32(-7).into()]).unwrap().as_slice(),
+        [Value::Scalar(Scalar::I32(-21))]
+    ));
     let positives = context.call("positives", vec![numbers(&context, &[3, -1, 0, 5]).into()]).unwrap();
     assert_eq!(vector(&positives[0]), [3, 5]);
     drop((context, xs, ys, positives));
@@ -139,7 +142,7 @@ fn what_is_consumed_must_be_given_and_be_nobody_elses() {
     // A unique result can be consumed at once.
     assert_eq!(vector(&context.call("bump", bumped.into_iter().map(Argument::from).collect()).unwrap()[0]), [3, 4]);
     // So can a field, once its record and the other fields are gone.
-    let made = context.call("table", vec![Scalar::I64(2).into()]).unwrap();
+    let made = context.call("listing", vec![Scalar::I64(2).into()]).unwrap();
     let [Value::Opaque(table)] = made.as_slice() else { panic!("{made:?}") };
     let key = table.fields().unwrap().pop().unwrap();
     assert!(problem(key.into()).contains("shares its memory"));

@@ -41,7 +41,12 @@ fn types_are_told_apart() {
 #[test]
 fn damaged_manifests_are_refused_with_the_reason() {
     for (text, from, to, problem) in [
-        (V21, "opencl", "wasm", "the back end is wasm, must be c, multicore, ispc, opencl, cuda or hip: others give no C library"),
+        (
+            V21,
+            "opencl",
+            "wasm",
+            "the back end is wasm, must be c, multicore, ispc, opencl, cuda or hip: others give no C library",
+        ),
         (V21, "\"backend\"", "\"target\"", "missing field `backend`"),
         (V21, "\"types\": {", "\"typos\": {", "missing field `types`"),
         (V21, "\"rank\": 1", "\"rank\": -1", "invalid value: integer `-1`, expected usize"),
@@ -53,13 +58,28 @@ fn damaged_manifests_are_refused_with_the_reason() {
         (V21, "_1d *\"", "_1d\"", "the type []f32 is struct futhark_f32_1d in C, which is no pointer"),
         (V21, "futhark_new_f32_1d", "new f32", "the type []f32 names the C function 'new f32', which is no name of C"),
         (V21, "futhark_entry_dot", "", "the entry point dot names the C function '', which is no name of C"),
-        (V21, "\"type\": \"f32\"", "\"type\": \"vector\"", "the entry point dot names the type vector, which is neither primitive nor listed"),
+        (
+            V21,
+            "\"type\": \"f32\"",
+            "\"type\": \"vector\"",
+            "the entry point dot names the type vector, which is neither primitive nor listed",
+        ),
         (V21, "outputs", "results", "the entry point dot has neither outputs nor output"),
         (V21, "\"shape\": ", "\"dims\": ", "missing field `shape`"),
-        (V22, "\"type\": \"[][]f64\"", "\"type\": \"[]f64\"", "the type bodies names the type []f64, which is neither primitive nor listed"),
+        (
+            V22,
+            "\"type\": \"[][]f64\"",
+            "\"type\": \"[]f64\"",
+            "the type bodies names the type []f64, which is neither primitive nor listed",
+        ),
         (V22, "0.22.1", "1.0.0", "version 1.0.0 of the compiler is not known; must be 0.x"),
         (V22, "0.22.1", "latest", "the version is latest; must be 0.x"),
-        (V25, "\"payload\": [\"i64\"", "\"payload\": [\"i63\"", "the type token names the type i63, which is neither primitive nor listed"),
+        (
+            V25,
+            "\"payload\": [\"i64\"",
+            "\"payload\": [\"i63\"",
+            "the type token names the type i63, which is neither primitive nor listed",
+        ),
         (V25, "\"[]token\": {", "\"u8\": {", "the type u8 is primitive, and listed as another"),
         (V27, "\"tuning_params\"", "\"outputs\"", "the entry point extremes has both outputs and output"),
     ] {

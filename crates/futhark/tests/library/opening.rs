@@ -25,7 +25,9 @@ fn the_object_lies_beside_the_manifest() {
 
 #[test]
 fn a_name_that_the_object_has_not_is_refused() {
-    for place in ["/entry_points/sum/cfun", "/types/[]i64/ops/new", "/types/table/record/fields/0/project", "/types/answer/ops/free"] {
+    for place in
+        ["/entry_points/sum/cfun", "/types/[]i64/ops/new", "/types/table/record/fields/0/project", "/types/answer/ops/free"]
+    {
         let fixture = Fixture::new(Form::Outputs);
         let mut json = manifest(Form::Outputs);
         *json.pointer_mut(place).unwrap() = json!("futhark_nowhere");

@@ -73,7 +73,7 @@ fn what_does_not_fit_is_refused() {
 fn records_are_made_and_taken_apart() {
     let fixture = Fixture::new(Form::Outputs);
     let context = context(&fixture);
-    let made = context.call("table", vec![Scalar::I64(3).into()]).unwrap();
+    let made = context.call("listing", vec![Scalar::I64(3).into()]).unwrap();
     let [Value::Opaque(table)] = made.as_slice() else { panic!("{made:?}") };
     assert_eq!(table.type_name(), "table");
     let fields = table.fields().unwrap();
@@ -177,10 +177,7 @@ fn memory_that_is_not_there_is_told() {
     let context = Context::new(&library, config).unwrap();
     let error = context.array(&[100], &[0i64; 100]).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
-    assert_eq!(
-        error.to_string(),
-        "making an array of type []i64: out of memory: the array is larger than the memory"
-    );
+    assert_eq!(error.to_string(), "making an array of type []i64: out of memory: the array is larger than the memory");
     context.array(&[10], &[0i64; 10]).unwrap();
     drop((context, library));
     fixture.assert_clean();

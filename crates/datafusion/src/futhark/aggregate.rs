@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Aggregates: all rows of a group are kept, and handed over in one call.
+//!
+//! Rows with a NULL argument are left out; without rows the result is NULL. Parameters that are no arrays take constants.
+
+use std::mem::size_of_val;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, LargeListArray, new_empty_array};
+use arrow::buffer::OffsetBuffer;
+use arrow::compute::{concat, filter};
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::format_state_name;
+use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Documentation, Signature, Volatility};
+use datafusion::physical_expr::expressions::Literal;
+use futhark::{Scalar, Value};
+
+use crate::futhark::convert::{cast_argument, constant, scalar_value};
+use crate::futhark::function::{Function, Parameter, Returns};
+use crate::futhark::scalar::nulls_of;
+
+/// An entry point as an aggregate.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FutharkAggregate {
+    function: Function,
+    signature: Signature,
+}
+
+impl FutharkAggregate {
+    /// The aggregate that an entry point is.
+    pub fn new(function: Function, volatility: Volatility) -> FutharkAggregate {
+        let signature = function.sql_signature(volatility);
+        FutharkAggregate { function, signature }
+    }
+
+    /// The entry point.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+}
+
+impl AggregateUDFImpl for FutharkAggregate {
+    fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.function.check(types.iter())?;
+        match self.function.returns() {
+            Returns::Aggregate(_, data_type) => Ok(data_type.clone()),
+            _ => internal_err!("{} is no aggregate", self.name()),
+        }
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let name = self.name();
+        if args.is_distinct || !args.order_bys.is_empty() {
+            return plan_err!("{name} is a Futhark function, which takes neither DISTINCT nor ORDER BY");
+        }
+        let mut constants = Vec::new();
+        for (parameter, argument) in self.function.parameters().iter().zip(args.exprs) {
+            if parameter.is_array {
+                continue;
+            }
+            let Some(literal) = argument.downcast_ref::<Literal>() else {
+                return plan_err!("the argument {} of {name} is one value for all rows: pass a constant", parameter.name);
+            };
+            constants.push(constant(&self.function, parameter, literal.value())?);
+        }
+        let columns = vec![Vec::new(); columns_of(&self.function).count()];
+        Ok(Box::new(Rows { function: self.function.clone(), constants, columns, rows: 0 }))
+    }
+
+    /// A list for each column of rows.
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        let field = |(_, parameter): (usize, &Parameter)| {
+            let list = DataType::LargeList(item(parameter));
+            Arc::new(Field::new(format_state_name(args.name, &parameter.name), list, true))
+        };
+        Ok(columns_of(&self.function).map(field).collect())
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        Ok(types.to_vec())
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        Some(self.function.documentation())
+    }
+}
+
+/// The parameters that are columns, with their positions among all.
+fn columns_of(function: &Function) -> impl Iterator<Item = (usize, &Parameter)> {
+    function.parameters().iter().enumerate().filter(|(_, parameter)| parameter.is_array)
+}
+
+fn item(parameter: &Parameter) -> FieldRef {
+    Arc::new(Field::new_list_field(parameter.data_type.clone(), true))
+}
+
+/// The rows of a group.
+#[derive(Debug)]
+struct Rows {
+    function: Function,
+    /// Of the parameters that are no columns; `None` is NULL.
+    constants: Vec<Option<Scalar>>,
+    /// For each parameter that is a column, its rows in pieces.
+    columns: Vec<Vec<ArrayRef>>,
+    rows: usize,
+}
+
+impl Rows {
+    fn push(&mut self, columns: Vec<ArrayRef>) {
+        let rows = columns.first().map_or(0, |column| column.len());
+        if rows == 0 {
+            return;
+        }
+        self.rows += rows;
+        for (pieces, column) in self.columns.iter_mut().zip(columns) {
+            pieces.push(column);
+        }
+    }
+
+    /// The rows of each column, in one piece.
+    fn joined(&self) -> Result<Vec<ArrayRef>> {
+        let joined = |(pieces, (_, parameter)): (&Vec<ArrayRef>, (usize, &Parameter))| match pieces.as_slice() {
+            [] => Ok(new_empty_array(&parameter.data_type)),
+            pieces => Ok(concat(&pieces.iter().map(|piece| piece.as_ref()).collect::<Vec<_>>())?),
+        };
+        self.columns.iter().zip(columns_of(&self.function)).map(joined).collect()
+    }
+}
+
+impl Accumulator for Rows {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let column = |(position, parameter): (usize, &Parameter)| match values.get(position) {
+            Some(values) => cast_argument(&self.function, parameter, values),
+            None => internal_err!("{} has no argument {}", self.function.name(), parameter.name),
+        };
+        let mut columns: Vec<ArrayRef> = columns_of(&self.function).map(column).collect::<Result<_>>()?;
+        if let Some(nulls) = nulls_of(&columns) {
+            let valid = BooleanArray::new(nulls.inner().clone(), None);
+            columns = columns.iter().map(|column| filter(column, &valid)).collect::<std::result::Result<_, _>>()?;
+        }
+        self.push(columns);
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let Returns::Aggregate(primitive, data_type) = self.function.returns() else {
+            return internal_err!("{} is no aggregate", self.function.name());
+        };
+        let constants: Option<Vec<Scalar>> = self.constants.iter().copied().collect();
+        let (Some(constants), true) = (constants, self.rows > 0) else {
+            return ScalarValue::try_from(data_type);
+        };
+        let function = &self.function;
+        let results = function.call_over(&self.joined()?, &constants)?;
+        match results.as_slice() {
+            [Value::Scalar(scalar)] => scalar_value(*scalar, data_type),
+            _ => internal_err!("{} gave no {}", function.name(), primitive.name()),
+        }
+    }
+
+    fn size(&self) -> usize {
+        let pieces = self.columns.iter().flatten().map(|piece| piece.get_array_memory_size());
+        size_of_val(self) + pieces.sum::<usize>()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let list = |(values, (_, parameter)): (ArrayRef, (usize, &Parameter))| {
+            let list = LargeListArray::new(item(parameter), OffsetBuffer::from_lengths([values.len()]), values, None);
+            ScalarValue::LargeList(Arc::new(list))
+        };
+        Ok(self.joined()?.into_iter().zip(columns_of(&self.function)).map(list).collect())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        let lists: Vec<&LargeListArray> = states.iter().filter_map(|state| state.as_list_opt::<i64>()).collect();
+        for row in 0..lists.first().map_or(0, |list| list.len()) {
+            self.push(lists.iter().map(|list| list.value(row)).collect());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Arrow's arrays as Futhark's, and the reverse. NULLs have been taken out before.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, make_array};
+use arrow::buffer::MutableBuffer;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::{Result, ScalarValue, exec_datafusion_err};
+use futhark::{Primitive, Scalar, Value};
+
+use crate::futhark::function::{Function, Parameter, data_type_of};
+
+/// An argument as the type that its parameter has.
+///
+/// # Errors
+/// If a value does not fit.
+pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &ArrayRef) -> Result<ArrayRef> {
+    if *array.data_type() == parameter.data_type {
+        return Ok(Arc::clone(array));
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, &parameter.data_type, &options)
+        .map_err(|error| exec_datafusion_err!("the argument {} of {}: {error}", parameter.name, function.name()))
+}
+
+/// A column in the library's memory.
+///
+/// # Errors
+/// What the library says.
+pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &ArrayRef) -> futhark::Result<Value> {
+    let context = function.context();
+    let shape = [array.len()];
+    if let Some(flags) = array.as_boolean_opt() {
+        let bytes: Vec<u8> = flags.values().iter().map(u8::from).collect();
+        return context.array_of_bytes(Primitive::Bool, &shape, &bytes).map(Value::from);
+    }
+    context.array_of_bytes(parameter.primitive, &shape, &bytes_of(&array.to_data(), parameter.primitive)).map(Value::from)
+}
+
+/// The value of a row.
+pub(crate) fn scalar_at(parameter: &Parameter, array: &ArrayRef, row: usize) -> Option<Scalar> {
+    if let Some(flags) = array.as_boolean_opt() {
+        return Some(Scalar::Bool(flags.value(row)));
+    }
+    let data = array.slice(row, 1).to_data();
+    Scalar::from_bytes(parameter.primitive, &bytes_of(&data, parameter.primitive))
+}
+
+fn bytes_of(data: &ArrayData, primitive: Primitive) -> arrow::buffer::Buffer {
+    let width = primitive.bytes();
+    data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width)
+}
+
+/// An array of a library as a column. Dimensions behind the first make lists of fixed size.
+///
+/// # Errors
+/// What the library says.
+pub(crate) fn from_futhark(function: &Function, array: &futhark::Array, data_type: &DataType) -> Result<ArrayRef> {
+    let failed = |error| function.failed(error);
+    let len: usize = array.shape().iter().product();
+    let mut column: ArrayRef = if array.element() == Primitive::Bool {
+        Arc::new(BooleanArray::from(array.to_vec::<bool>().map_err(failed)?))
+    } else {
+        let mut values = MutableBuffer::from_len_zeroed(len * array.element().bytes());
+        array.read(values.as_slice_mut()).map_err(failed)?;
+        make_array(ArrayData::builder(data_type.clone()).len(len).add_buffer(values.into()).build()?)
+    };
+    for (level, dim) in array.shape().iter().enumerate().skip(1).rev() {
+        let size = i32::try_from(*dim).map_err(|_| exec_datafusion_err!("{}: lists of {dim} values", function.name()))?;
+        let lists = array.shape().iter().take(level).product();
+        let item = Arc::new(Field::new_list_field(column.data_type().clone(), false));
+        let data = ArrayData::builder(DataType::FixedSizeList(item, size)).len(lists).add_child_data(column.to_data());
+        column = Arc::new(FixedSizeListArray::from(data.build()?));
+    }
+    Ok(column)
+}
+
+/// Scalars of a library as a column.
+pub(crate) fn column_of(scalars: &[Scalar], primitive: Primitive, data_type: &DataType) -> Result<ArrayRef> {
+    if primitive == Primitive::Bool {
+        return Ok(Arc::new(scalars.iter().map(|scalar| Some(*scalar == Scalar::Bool(true))).collect::<BooleanArray>()));
+    }
+    let bytes: Vec<u8> = scalars.iter().flat_map(Scalar::to_bytes).collect();
+    let values = MutableBuffer::from_iter(bytes);
+    Ok(make_array(ArrayData::builder(data_type.clone()).len(scalars.len()).add_buffer(values.into()).build()?))
+}
+
+/// A scalar of a library as SQL's.
+pub(crate) fn scalar_value(scalar: Scalar, data_type: &DataType) -> Result<ScalarValue> {
+    ScalarValue::try_from_array(&column_of(&[scalar], scalar.primitive(), data_type)?, 0)
+}
+
+/// A constant of SQL as a parameter's value; `None` for NULL.
+pub(crate) fn constant(function: &Function, parameter: &Parameter, value: &ScalarValue) -> Result<Option<Scalar>> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let array = cast_argument(function, parameter, &value.to_array()?)?;
+    Ok(scalar_at(parameter, &array, 0))
+}
+
+/// The column that a result value is: an array, or a scalar as one row.
+pub(crate) fn column(function: &Function, value: &Value) -> Result<ArrayRef> {
+    match value {
+        Value::Scalar(scalar) => column_of(&[*scalar], scalar.primitive(), &data_type_of(scalar.primitive())),
+        Value::Array(array) => from_futhark(function, array, &data_type_of(array.element())),
+        Value::Opaque(opaque) => Err(exec_datafusion_err!("{}: {} is no column", function.name(), opaque.type_name())),
+    }
+}

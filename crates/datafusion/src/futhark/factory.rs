@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `CREATE FUNCTION name() LANGUAGE futhark AS '/path/program.json'`.
+//!
+//! The functions of one library share it and its context. Once one of its files has changed, new functions open it anew.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use async_trait::async_trait;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{Result, exec_datafusion_err, plan_datafusion_err, plan_err};
+use datafusion::execution::context::{FunctionFactory, RegisterFunction};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{CreateFunction, Expr, Volatility};
+use futhark::{Context, ContextConfig, Library};
+
+use crate::futhark::aggregate::FutharkAggregate;
+use crate::futhark::function::Function;
+use crate::futhark::scalar::FutharkScalar;
+use crate::futhark::table::FutharkTable;
+use crate::runtime::options_of;
+
+/// Makes the functions of `LANGUAGE futhark`; other languages are left to the session's former factory.
+#[derive(Debug)]
+pub(crate) struct FutharkFactory {
+    next: Option<Arc<dyn FunctionFactory>>,
+}
+
+impl FutharkFactory {
+    /// A factory before another one.
+    pub fn new(next: Option<Arc<dyn FunctionFactory>>) -> FutharkFactory {
+        FutharkFactory { next }
+    }
+}
+
+#[async_trait]
+impl FunctionFactory for FutharkFactory {
+    async fn create(&self, state: &SessionState, statement: CreateFunction) -> Result<RegisterFunction> {
+        let language = statement.params.language.as_ref().map(|language| language.value.as_str());
+        if !language.is_some_and(|language| language.eq_ignore_ascii_case("futhark")) {
+            return match (&self.next, language) {
+                (Some(next), _) => next.create(state, statement).await,
+                (None, Some(language)) => plan_err!("CREATE FUNCTION has no language {language}, only futhark"),
+                (None, None) => plan_err!("CREATE FUNCTION needs LANGUAGE futhark"),
+            };
+        }
+        if !options_of(state.config_options()).futhark {
+            return plan_err!(
+                "device.futhark = false forbids CREATE FUNCTION … LANGUAGE futhark, which loads native code into this process; \
+                 SET device.futhark = true allows it"
+            );
+        }
+        let name = statement.name.as_str();
+        name_is_free(state, name, statement.or_replace)?;
+        let (path, entry_point) = source(statement.params.function_body.as_ref(), name)?;
+        let context = match contexts_of(state).find(|context| is_of(context, &path)) {
+            Some(context) => context.clone(),
+            None => open(path).await?,
+        };
+        let types: Option<Vec<DataType>> =
+            statement.args.filter(|args| !args.is_empty()).map(|args| args.into_iter().map(|arg| arg.data_type).collect());
+        let function = Function::new(name, &entry_point, &context)
+            .and_then(|function| function.declared(types.as_deref(), statement.return_type.as_ref()))
+            .map_err(|reason| plan_datafusion_err!("CREATE FUNCTION {name}: {reason}"))?;
+        if statement.or_replace {
+            stays_of_its_kind(state, name, function.returns())?;
+        }
+        Ok(function.into_registration(statement.params.behavior.unwrap_or(Volatility::Immutable)))
+    }
+}
+
+/// Opens a library and makes a context, which takes its time.
+async fn open(path: PathBuf) -> Result<Context> {
+    let open = move || {
+        // SAFETY: device.futhark is the user's word that libraries named in SQL are what their manifests say.
+        let library = unsafe { Library::open(&path) }?;
+        Context::new(&library, ContextConfig::default())
+    };
+    let opened = SpawnedTask::spawn_blocking(open).join().await;
+    let opened = opened.map_err(|error| exec_datafusion_err!("opening a Futhark library: {error}"))?;
+    opened.map_err(|error| exec_datafusion_err!("{error}"))
+}
+
+/// The manifest and the entry point that `AS 'path#entry_point'` names; without the latter, that of the function's name.
+fn source(body: Option<&Expr>, name: &str) -> Result<(PathBuf, String)> {
+    let text = match body {
+        Some(Expr::Literal(value, _)) => value.try_as_str().flatten(),
+        _ => None,
+    };
+    let Some(text) = text else {
+        return plan_err!("CREATE FUNCTION {name} needs the path of a manifest: AS '/path/program.json'");
+    };
+    Ok(match text.rsplit_once('#') {
+        Some((path, entry_point)) if !entry_point.contains('/') => (PathBuf::from(path), entry_point.to_owned()),
+        _ => (PathBuf::from(text), name.to_owned()),
+    })
+}
+
+/// Whether a function may get a name.
+pub(crate) fn name_is_free(state: &SessionState, name: &str, or_replace: bool) -> Result<()> {
+    let taken = kinds(state, name).next();
+    match taken {
+        Some(kind) if !or_replace => {
+            plan_err!("there is a function {name} already, of the kind {kind}; CREATE OR REPLACE replaces it")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a name stands for as another kind of function would be found before or beside the new one.
+fn stays_of_its_kind(state: &SessionState, name: &str, returns: &crate::futhark::function::Returns) -> Result<()> {
+    let new = returns.kind();
+    match kinds(state, name).find(|kind| *kind != new) {
+        Some(old) => plan_err!("the function {name} is of the kind {old}, and would be {new} too; DROP FUNCTION {name} before"),
+        None => Ok(()),
+    }
+}
+
+fn kinds(state: &SessionState, name: &str) -> impl Iterator<Item = &'static str> {
+    let found = [
+        (state.scalar_functions().contains_key(name), "scalar"),
+        (state.aggregate_functions().contains_key(name), "aggregate"),
+        (state.window_functions().contains_key(name), "window"),
+        (state.table_functions().contains_key(name), "table"),
+    ];
+    found.into_iter().filter_map(|(is, kind)| is.then_some(kind))
+}
+
+/// The contexts that a session's functions have.
+fn contexts_of(state: &SessionState) -> impl Iterator<Item = &Context> {
+    let scalars = state.scalar_functions().values();
+    let scalars = scalars.filter_map(|function| function.inner().downcast_ref::<FutharkScalar>()).map(FutharkScalar::function);
+    let aggregates = state.aggregate_functions().values();
+    let aggregates =
+        aggregates.filter_map(|function| function.inner().downcast_ref::<FutharkAggregate>()).map(FutharkAggregate::function);
+    let tables = state.table_functions().values();
+    let tables = tables.filter_map(|table| {
+        let function: &dyn std::any::Any = table.function().as_ref();
+        function.downcast_ref::<FutharkTable>().map(FutharkTable::function)
+    });
+    scalars.chain(aggregates).chain(tables).map(Function::context)
+}
+
+/// Whether a context is of the library that a manifest describes now.
+fn is_of(context: &Context, manifest: &Path) -> bool {
+    let library = context.library();
+    let same = match (library.manifest_path().canonicalize(), manifest.canonicalize()) {
+        (Ok(opened), Ok(asked)) => opened == asked,
+        _ => false,
+    };
+    same && library.is_current()
+}

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What kind of SQL function an entry point is, and what it takes and gives.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::compute::can_cast_types;
+use arrow::datatypes::DataType;
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, plan_err};
+use datafusion::execution::context::RegisterFunction;
+use datafusion::logical_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, Signature, TypeSignature, Volatility};
+use futhark::manifest::{EntryPoint, Kind};
+use futhark::{Argument, Context, Manifest, Primitive, Scalar, Value};
+
+use crate::expr::Reason;
+use crate::futhark::aggregate::FutharkAggregate;
+use crate::futhark::convert::to_futhark;
+use crate::futhark::scalar::FutharkScalar;
+use crate::futhark::table::FutharkTable;
+
+/// An entry point as a function of SQL. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Function {
+    inner: Arc<Inner>,
+}
+
+#[derive(Clone)]
+struct Inner {
+    name: String,
+    entry_point: String,
+    context: Context,
+    parameters: Vec<Parameter>,
+    returns: Returns,
+    signature: String,
+    documentation: Documentation,
+}
+
+/// A parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Parameter {
+    pub name: String,
+    pub primitive: Primitive,
+    /// A value for each row; else one for all.
+    pub is_array: bool,
+    /// What SQL gives, which has the primitive type's bits.
+    pub data_type: DataType,
+}
+
+/// What a function gives.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Returns {
+    /// A value for each row, from a call for all rows.
+    Column(Primitive, DataType),
+    /// A value for each row, from a call for each.
+    Value(Primitive, DataType),
+    /// One value for all rows.
+    Aggregate(Primitive, DataType),
+    /// Rows.
+    Table,
+}
+
+impl Returns {
+    /// What kind of function it makes.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Returns::Column(..) | Returns::Value(..) => "scalar",
+            Returns::Aggregate(..) => "aggregate",
+            Returns::Table => "table",
+        }
+    }
+}
+
+impl Function {
+    /// An entry point under a name, or why SQL has no form for it.
+    pub fn new(name: &str, entry_point: &str, context: &Context) -> std::result::Result<Function, Reason> {
+        let manifest = context.library().manifest();
+        let entry = manifest.entry_point(entry_point).map_err(|error| error.to_string())?;
+        let parameters = parameters(manifest, entry)?;
+        let returns = returns(manifest, entry, &parameters)?;
+        let signature = manifest.signature(entry_point).map_err(|error| error.to_string())?;
+        let documentation = documentation(name, entry, &signature, context, &parameters);
+        let (name, entry_point) = (name.to_owned(), entry_point.to_owned());
+        let inner = Inner { name, entry_point, context: context.clone(), parameters, returns, signature, documentation };
+        Ok(Function { inner: Arc::new(inner) })
+    }
+
+    /// The function with types that a user declares, where they have the same bits; `None` where none are declared.
+    pub fn declared(&self, parameters: Option<&[DataType]>, returns: Option<&DataType>) -> std::result::Result<Function, Reason> {
+        let mut inner = Inner::clone(&self.inner);
+        let entry_point = &inner.entry_point;
+        if let Some(declared) = parameters {
+            if declared.len() != inner.parameters.len() {
+                let (has, signature) = (inner.parameters.len(), &inner.signature);
+                return Err(format!("{entry_point} is {signature} and takes {has} arguments, not {}", declared.len()));
+            }
+            for (parameter, declared) in inner.parameters.iter_mut().zip(declared) {
+                has_bits_of(declared, parameter.primitive)
+                    .map_err(|reason| format!("the parameter {} of {entry_point}: {reason}", parameter.name))?;
+                parameter.data_type = declared.clone();
+            }
+        }
+        if let Some(declared) = returns {
+            let (Returns::Column(primitive, data_type)
+            | Returns::Value(primitive, data_type)
+            | Returns::Aggregate(primitive, data_type)) = &mut inner.returns
+            else {
+                return Err(format!("{entry_point} gives a table, whose columns are the manifest's: leave RETURNS out"));
+            };
+            has_bits_of(declared, *primitive).map_err(|reason| format!("the result of {entry_point}: {reason}"))?;
+            *data_type = declared.clone();
+        }
+        Ok(Function { inner: Arc::new(inner) })
+    }
+
+    /// What DataFusion registers.
+    pub fn into_registration(self, volatility: Volatility) -> RegisterFunction {
+        match self.inner.returns {
+            Returns::Column(..) | Returns::Value(..) => {
+                RegisterFunction::Scalar(Arc::new(ScalarUDF::new_from_impl(FutharkScalar::new(self, volatility))))
+            }
+            Returns::Aggregate(..) => {
+                RegisterFunction::Aggregate(Arc::new(AggregateUDF::new_from_impl(FutharkAggregate::new(self, volatility))))
+            }
+            Returns::Table => RegisterFunction::Table(self.inner.name.clone(), Arc::new(FutharkTable::new(self))),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.inner.parameters
+    }
+
+    pub fn returns(&self) -> &Returns {
+        &self.inner.returns
+    }
+
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    pub fn documentation(&self) -> &Documentation {
+        &self.inner.documentation
+    }
+
+    /// All arguments are taken as they come and checked by [`check`](Self::check), whose reasons are better; the exact types
+    /// are what SHOW FUNCTIONS lists.
+    pub fn sql_signature(&self, volatility: Volatility) -> Signature {
+        let types = self.inner.parameters.iter().map(|parameter| parameter.data_type.clone()).collect();
+        Signature::one_of(vec![TypeSignature::UserDefined, TypeSignature::Exact(types)], volatility)
+    }
+
+    /// Whether arguments of these types can be handed over.
+    pub fn check<'a>(&self, types: impl ExactSizeIterator<Item = &'a DataType>) -> Result<()> {
+        let Inner { name, parameters, signature, .. } = self.inner.as_ref();
+        if types.len() != parameters.len() {
+            return plan_err!("{name} is {signature} and takes {} arguments, not {}", parameters.len(), types.len());
+        }
+        for (parameter, data_type) in parameters.iter().zip(types) {
+            if let Err(reason) = converts(data_type, &parameter.data_type) {
+                return plan_err!("the argument {} of {name}, which is {signature}: {reason}", parameter.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the entry point.
+    pub fn call(&self, arguments: Vec<Value>) -> futhark::Result<Vec<Value>> {
+        self.inner.context.call(&self.inner.entry_point, arguments.into_iter().map(Argument::Given).collect())
+    }
+
+    /// Calls the entry point over columns, with constants for the parameters that are no arrays. No other thread comes between.
+    pub fn call_over(&self, columns: &[ArrayRef], constants: &[Scalar]) -> Result<Vec<Value>> {
+        let call = || {
+            let (mut columns, mut constants) = (columns.iter(), constants.iter());
+            let mut arguments = Vec::with_capacity(self.parameters().len());
+            for parameter in self.parameters() {
+                if parameter.is_array {
+                    arguments.extend(columns.next().map(|column| to_futhark(self, parameter, column)).transpose()?);
+                } else {
+                    arguments.extend(constants.next().copied().map(Value::from));
+                }
+            }
+            self.call(arguments)
+        };
+        self.context().locked(call).map_err(|error| self.failed(error))
+    }
+
+    /// A failure of the library as the query's. Out of memory keeps its kind.
+    pub fn failed(&self, error: futhark::Error) -> DataFusionError {
+        let name = self.name();
+        match error {
+            futhark::Error::OutOfMemory { .. } => DataFusionError::ResourcesExhausted(format!("{name}: {error}")),
+            error => exec_datafusion_err!("{name}: {error}"),
+        }
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.inner.name, self.inner.signature)
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inner).hash(state);
+    }
+}
+
+fn parameters(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Vec<Parameter>, Reason> {
+    let parameter = |(position, input): (usize, &futhark::manifest::Input)| {
+        let name = if input.name.is_empty() { format!("arg{}", position + 1) } else { input.name.clone() };
+        let (primitive, is_array) = match manifest.kind(&input.type_name) {
+            Some(Kind::Scalar(primitive)) => (primitive, false),
+            Some(Kind::Array(array)) if array.rank == 1 => (array.elemtype, true),
+            _ => return Err(format!("its parameter {name} is of type {}: SQL has scalars and columns", input.type_name)),
+        };
+        Ok(Parameter { name, primitive, is_array, data_type: data_type_of(primitive) })
+    };
+    entry.inputs.iter().enumerate().map(parameter).collect()
+}
+
+fn returns(manifest: &Manifest, entry: &EntryPoint, parameters: &[Parameter]) -> std::result::Result<Returns, Reason> {
+    let takes_arrays = parameters.iter().any(|parameter| parameter.is_array);
+    let single = match entry.outputs.as_slice() {
+        [output] => manifest.kind(&output.type_name),
+        _ => None,
+    };
+    Ok(match single {
+        Some(Kind::Scalar(primitive)) if takes_arrays => Returns::Aggregate(primitive, data_type_of(primitive)),
+        Some(Kind::Scalar(primitive)) => Returns::Value(primitive, data_type_of(primitive)),
+        Some(Kind::Array(array)) if array.rank == 1 && takes_arrays => {
+            Returns::Column(array.elemtype, data_type_of(array.elemtype))
+        }
+        _ => {
+            check_columns(manifest, entry)?;
+            Returns::Table
+        }
+    })
+}
+
+/// Whether all that an entry point gives can be columns.
+fn check_columns(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<(), Reason> {
+    let mut types: Vec<&str> = entry.outputs.iter().map(|output| output.type_name.as_str()).collect();
+    if let [single] = types.as_slice()
+        && let Some(Kind::Opaque(opaque)) = manifest.kind(single)
+        && let Some(record) = &opaque.record
+    {
+        types = record.fields.iter().map(|field| field.type_name.as_str()).collect();
+    }
+    let kinds: Vec<_> = types.iter().map(|name| manifest.kind(name)).collect();
+    if let Some(opaque) = kinds.iter().position(|kind| matches!(kind, None | Some(Kind::Opaque(_)))) {
+        return Err(format!("it gives a value of type {}, which is no column", types[opaque]));
+    }
+    let scalars = kinds.iter().filter(|kind| matches!(kind, Some(Kind::Scalar(_)))).count();
+    match scalars == 0 || scalars == kinds.len() {
+        true if kinds.is_empty() => Err("it gives nothing".to_owned()),
+        true => Ok(()),
+        false => Err("it gives both scalars and arrays, which are no table".to_owned()),
+    }
+}
+
+fn documentation(name: &str, entry: &EntryPoint, signature: &str, context: &Context, parameters: &[Parameter]) -> Documentation {
+    let names: Vec<&str> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+    let from = format!("Futhark: {signature}, of {}", context.library().path().display());
+    let description = entry.doc.as_ref().map_or(from.clone(), |doc| format!("{doc} {from}"));
+    let section = DocSection { include: false, label: "Futhark", description: None };
+    let mut builder = Documentation::builder(section, description, format!("{name}({})", names.join(", ")));
+    for (parameter, input) in parameters.iter().zip(&entry.inputs) {
+        builder = builder.with_argument(&parameter.name, &input.type_name);
+    }
+    builder.build()
+}
+
+/// The Arrow type that has a primitive type's values.
+pub(crate) fn data_type_of(primitive: Primitive) -> DataType {
+    match primitive {
+        Primitive::I8 => DataType::Int8,
+        Primitive::I16 => DataType::Int16,
+        Primitive::I32 => DataType::Int32,
+        Primitive::I64 => DataType::Int64,
+        Primitive::U8 => DataType::UInt8,
+        Primitive::U16 => DataType::UInt16,
+        Primitive::U32 => DataType::UInt32,
+        Primitive::U64 => DataType::UInt64,
+        Primitive::F16 => DataType::Float16,
+        Primitive::F32 => DataType::Float32,
+        Primitive::F64 => DataType::Float64,
+        Primitive::Bool => DataType::Boolean,
+    }
+}
+
+/// Why values of a declared type are not handed over as a primitive type's, if not. Times are, as integers.
+fn has_bits_of(declared: &DataType, primitive: Primitive) -> std::result::Result<(), Reason> {
+    let fits = match declared {
+        DataType::Date32 | DataType::Time32(_) => primitive == Primitive::I32,
+        DataType::Date64 | DataType::Time64(_) | DataType::Timestamp(..) | DataType::Duration(_) => primitive == Primitive::I64,
+        other => *other == data_type_of(primitive),
+    };
+    match fits {
+        true => Ok(()),
+        false if declared.is_decimal() => Err(DECIMALS.to_owned()),
+        false => Err(format!("it is {} in the manifest, which {declared} is not", primitive.name())),
+    }
+}
+
+const DECIMALS: &str = "decimals have no Futhark type; use DOUBLE or BIGINT";
+
+/// Why an argument of one type is not taken for a parameter of another, if not. Values that do not fit fail when they come.
+fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
+    let is_time = |data_type: &DataType| data_type.is_temporal() && !matches!(data_type, DataType::Interval(_));
+    let widens = |to: &DataType| from.primitive_width() <= to.primitive_width();
+    let fits = match from {
+        DataType::Null => true,
+        DataType::Dictionary(_, values) => return converts(values, to),
+        from if from == to => true,
+        from if from.is_decimal() => return Err(DECIMALS.to_owned()),
+        from if from.is_integer() => to.is_integer() || to.is_floating(),
+        from if from.is_floating() => to.is_floating(),
+        from if is_time(from) && is_time(to) => can_cast_types(from, to),
+        from if is_time(from) => to.is_signed_integer() && widens(to) && can_cast_types(from, to),
+        _ => false,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(format!("{from} is not taken for {to}; cast it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::TimeUnit;
+
+    use super::*;
+
+    #[test]
+    fn times_are_integers_and_decimals_are_refused() {
+        let moment = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        assert_eq!(has_bits_of(&moment, Primitive::I64), Ok(()));
+        assert_eq!(has_bits_of(&DataType::Date32, Primitive::I32), Ok(()));
+        assert_eq!(has_bits_of(&DataType::Date32, Primitive::I64).unwrap_err(), "it is i64 in the manifest, which Date32 is not");
+        assert_eq!(has_bits_of(&DataType::Decimal128(9, 2), Primitive::I64).unwrap_err(), DECIMALS);
+        for primitive in Primitive::ALL {
+            assert_eq!(has_bits_of(&data_type_of(primitive), primitive), Ok(()));
+        }
+    }
+
+    #[test]
+    fn arguments_are_converted_where_nothing_is_lost_unseen() {
+        use DataType::*;
+        let moment = Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+        let words = Dictionary(Box::new(Int8), Box::new(Int16));
+        for (from, to) in [
+            (&Int64, &Int32),
+            (&Int64, &Float32),
+            (&Float64, &Float32),
+            (&Null, &Boolean),
+            (&moment, &Int64),
+            (&Date32, &Int32),
+            (&Date32, &Int64),
+            (&words, &Int64),
+        ] {
+            assert_eq!(converts(from, to), Ok(()), "{from} to {to}");
+        }
+        for (from, to) in
+            [(&Float64, &Int64), (&Boolean, &Int8), (&Int8, &Boolean), (&Utf8, &Int64), (&moment, &Int32), (&moment, &UInt64)]
+        {
+            assert_eq!(converts(from, to).unwrap_err(), format!("{from} is not taken for {to}; cast it"));
+        }
+        assert_eq!(converts(&Decimal64(9, 2), &Float64).unwrap_err(), DECIMALS);
+    }
+}

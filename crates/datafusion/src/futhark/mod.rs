@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! SQL functions from compiled Futhark libraries.
+//!
+//! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their types say
+//! (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`). They work in host memory, as any other function
+//! of a user's does. `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`.
+
+mod aggregate;
+mod convert;
+mod factory;
+mod function;
+mod scalar;
+mod table;
+
+use datafusion::common::{Result, plan_datafusion_err};
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::context::{RegisterFunction, SessionContext};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, Volatility};
+use futhark::Context;
+
+use crate::expr::Reason;
+use crate::futhark::aggregate::FutharkAggregate;
+pub(crate) use crate::futhark::factory::FutharkFactory;
+use crate::futhark::factory::name_is_free;
+use crate::futhark::function::Function;
+use crate::futhark::scalar::FutharkScalar;
+
+/// What [`register_futhark`] has done with the entry points of a library.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FutharkFunctions {
+    /// Those that SQL can call now.
+    pub registered: Vec<String>,
+    /// The others, each with the reason.
+    pub refused: Vec<(String, String)>,
+}
+
+/// Gives SQL the entry points of a Futhark library, under their own names.
+///
+/// From SQL, `CREATE FUNCTION … LANGUAGE futhark` does so one by one. Here the library has been opened and its context
+/// tuned by the caller, and no setting is asked: opening is what takes trust.
+///
+/// # Errors
+/// If the session refuses a function.
+///
+/// # Examples
+/// ```no_run
+/// use futhark::{Context, ContextConfig, Library};
+///
+/// let ctx = devicefusion::session()?;
+/// // SAFETY: built from the program beside it, with the manifest that came with it.
+/// let library = unsafe { Library::open("prices.json") }.map_err(|error| error.to_string())?;
+/// let context = Context::new(&library, ContextConfig::default()).map_err(|error| error.to_string())?;
+/// for (name, reason) in devicefusion::register_futhark(&ctx, &context)?.refused {
+///     eprintln!("{name}: {reason}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn register_futhark(ctx: &SessionContext, context: &Context) -> Result<FutharkFunctions> {
+    let mut functions = FutharkFunctions::default();
+    for name in context.library().manifest().entry_points.keys() {
+        let function = name_is_free(&ctx.state(), name, false)
+            .and_then(|()| Function::new(name, name, context).map_err(|reason| plan_datafusion_err!("{reason}")));
+        match function {
+            Ok(function) => {
+                register(ctx, function.into_registration(Volatility::Immutable))?;
+                functions.registered.push(name.clone());
+            }
+            Err(error) => functions.refused.push((name.clone(), error.message().into_owned())),
+        }
+    }
+    Ok(functions)
+}
+
+fn register(ctx: &SessionContext, function: RegisterFunction) -> Result<()> {
+    let state = ctx.state_ref();
+    let mut state = state.write();
+    match function {
+        RegisterFunction::Scalar(function) => _ = state.register_udf(function)?,
+        RegisterFunction::Aggregate(function) => _ = state.register_udaf(function)?,
+        RegisterFunction::Table(name, function) => state.register_udtf(&name, function),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Why a scalar function stays on the host, if it is of a Futhark library.
+pub(crate) fn scalar_reason(function: &ScalarUDF) -> Option<Reason> {
+    function.inner().downcast_ref::<FutharkScalar>().map(|_| reason(function.name()))
+}
+
+/// The same of aggregates.
+pub(crate) fn aggregate_reason(function: &AggregateUDF) -> Option<Reason> {
+    function.inner().downcast_ref::<FutharkAggregate>().map(|_| reason(function.name()))
+}
+
+fn reason(name: &str) -> Reason {
+    format!("the Futhark function {name} works in host memory")
+}

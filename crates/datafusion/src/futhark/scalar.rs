@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Scalar functions: a call for all rows of a batch, or a call for each row.
+//!
+//! Rows with a NULL argument give NULL, and the library does not see them.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array, new_null_array};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{filter, take};
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+};
+use futhark::{Primitive, Scalar, Value};
+
+use crate::futhark::convert::{cast_argument, column_of, constant, from_futhark, scalar_at};
+use crate::futhark::function::{Function, Returns};
+
+/// An entry point as a scalar function.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FutharkScalar {
+    function: Function,
+    signature: Signature,
+}
+
+impl FutharkScalar {
+    /// The scalar function that an entry point is.
+    pub fn new(function: Function, volatility: Volatility) -> FutharkScalar {
+        let signature = function.sql_signature(volatility);
+        FutharkScalar { function, signature }
+    }
+
+    /// The entry point.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// One call for all rows: some arguments are columns, the others are the same for all rows.
+    fn call_for_all(&self, args: &[ColumnarValue], rows: usize, primitive: Primitive, to: &DataType) -> Result<ArrayRef> {
+        let function = &self.function;
+        let (mut columns, mut constants) = (Vec::new(), Vec::new());
+        for (parameter, argument) in function.parameters().iter().zip(args) {
+            match argument {
+                argument if parameter.is_array => {
+                    columns.push(cast_argument(function, parameter, &argument.to_array(rows)?)?);
+                }
+                ColumnarValue::Scalar(value) => match constant(function, parameter, value)? {
+                    Some(scalar) => constants.push(scalar),
+                    None => return Ok(new_null_array(to, rows)),
+                },
+                ColumnarValue::Array(_) => {
+                    let (parameter, name) = (&parameter.name, function.name());
+                    return exec_err!("the argument {parameter} of {name} is one value for all rows: pass a constant");
+                }
+            }
+        }
+        let nulls = nulls_of(&columns);
+        let kept = nulls.as_ref().map_or(rows, |nulls| rows - nulls.null_count());
+        if kept == 0 {
+            return Ok(new_null_array(to, rows));
+        }
+        if let Some(nulls) = &nulls {
+            let valid = BooleanArray::new(nulls.inner().clone(), None);
+            columns = columns.iter().map(|column| filter(column, &valid)).collect::<std::result::Result<_, _>>()?;
+        }
+        let results = function.call_over(&columns, &constants)?;
+        let [Value::Array(result)] = results.as_slice() else {
+            return internal_err!("{} gave no array of {}", function.name(), primitive.name());
+        };
+        let result = from_futhark(function, result, to)?;
+        if result.len() != kept {
+            let (name, gave) = (function.name(), result.len());
+            return exec_err!("{name} gave {gave} values for {kept} rows: a scalar function must give each row its value");
+        }
+        match nulls {
+            None => Ok(result),
+            Some(nulls) => Ok(take(&result, &places(&nulls), None)?),
+        }
+    }
+
+    /// A call for each row.
+    fn call_for_each(&self, args: &[ColumnarValue], rows: usize, primitive: Primitive, to: &DataType) -> Result<ArrayRef> {
+        let function = &self.function;
+        let column = |(parameter, argument): (&_, &ColumnarValue)| cast_argument(function, parameter, &argument.to_array(rows)?);
+        let columns: Vec<ArrayRef> = function.parameters().iter().zip(args).map(column).collect::<Result<_>>()?;
+        let nulls = nulls_of(&columns);
+        let call = |row: usize| {
+            let arguments = function.parameters().iter().zip(&columns);
+            let arguments = arguments.filter_map(|(parameter, column)| scalar_at(parameter, column, row));
+            let results = function.call(arguments.map(Value::from).collect()).map_err(|error| function.failed(error))?;
+            match results.as_slice() {
+                [Value::Scalar(scalar)] => Ok(*scalar),
+                _ => internal_err!("{} gave no {}", function.name(), primitive.name()),
+            }
+        };
+        let is_valid = |row: &usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
+        let scalars: Vec<Scalar> = function.context().locked(|| (0..rows).filter(is_valid).map(call).collect::<Result<_>>())?;
+        let result = column_of(&scalars, primitive, to)?;
+        match nulls {
+            None => Ok(result),
+            Some(nulls) => Ok(take(&result, &places(&nulls), None)?),
+        }
+    }
+}
+
+impl ScalarUDFImpl for FutharkScalar {
+    fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.function.check(types.iter())?;
+        match self.function.returns() {
+            Returns::Column(_, data_type) | Returns::Value(_, data_type) => Ok(data_type.clone()),
+            Returns::Aggregate(..) | Returns::Table => internal_err!("{} is no scalar function", self.name()),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        Ok(Arc::new(Field::new(self.name(), self.return_type(&types)?, true)))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let constant = args.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+        let rows = if constant { 1 } else { args.number_rows };
+        let result = match self.function.returns() {
+            Returns::Column(primitive, to) => self.call_for_all(&args.args, rows, *primitive, to)?,
+            Returns::Value(primitive, to) => self.call_for_each(&args.args, rows, *primitive, to)?,
+            Returns::Aggregate(..) | Returns::Table => return internal_err!("{} is no scalar function", self.name()),
+        };
+        Ok(match constant {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
+            false => ColumnarValue::Array(result),
+        })
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        Ok(types.to_vec())
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        Some(self.function.documentation())
+    }
+}
+
+/// The rows in which any column is NULL.
+pub(crate) fn nulls_of(columns: &[ArrayRef]) -> Option<NullBuffer> {
+    let nulls = columns.iter().fold(None, |nulls, column| NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref()));
+    nulls.filter(|nulls| nulls.null_count() > 0)
+}
+
+/// For each row its place among those that are not NULL.
+fn places(nulls: &NullBuffer) -> UInt64Array {
+    let mut next = 0;
+    let place = |valid: bool| {
+        valid.then(|| {
+            next += 1;
+            next - 1
+        })
+    };
+    nulls.iter().map(place).collect()
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Table functions: `SELECT * FROM f(…)` over constants.
+//!
+//! The call is made when the query is planned, as the widths of lists of fixed size are known only from the result.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion::datasource::MemTable;
+use datafusion::logical_expr::Expr;
+use futhark::Value;
+use futhark::manifest::Kind;
+
+use crate::futhark::convert::{cast_argument, column, constant, to_futhark};
+use crate::futhark::function::{Function, Parameter};
+
+/// An entry point as a table function.
+#[derive(Debug)]
+pub(crate) struct FutharkTable {
+    function: Function,
+}
+
+impl FutharkTable {
+    /// The table function that an entry point is.
+    pub fn new(function: Function) -> FutharkTable {
+        FutharkTable { function }
+    }
+
+    /// The entry point.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    fn argument(&self, parameter: &Parameter, value: &ScalarValue) -> Result<Value> {
+        let (function, name) = (&self.function, self.function.name());
+        let null = || plan_err!("the argument {} of {name} is NULL, or has NULLs: Futhark has none", parameter.name);
+        if !parameter.is_array {
+            return match constant(function, parameter, value)? {
+                Some(scalar) => Ok(scalar.into()),
+                None => null(),
+            };
+        }
+        let Some(elements) = elements(value) else { return null() };
+        if elements.logical_null_count() > 0 {
+            return null();
+        }
+        let elements = cast_argument(function, parameter, &elements)?;
+        to_futhark(function, parameter, &elements).map_err(|error| function.failed(error))
+    }
+
+    /// Names and values of the columns.
+    fn columns(&self, results: Vec<Value>) -> Result<Vec<(String, ArrayRef)>> {
+        let function = &self.function;
+        let record = match results.as_slice() {
+            [Value::Opaque(record)] => Some(record),
+            _ => None,
+        };
+        let Some(record) = record else {
+            let named = results.iter().enumerate().map(|(index, value)| Ok((numbered(index), column(function, value)?)));
+            return named.collect();
+        };
+        let fields = record.fields().map_err(|error| function.failed(error))?;
+        let names = match function.context().library().manifest().kind(record.type_name()) {
+            Some(Kind::Opaque(opaque)) => {
+                opaque.record.iter().flat_map(|record| &record.fields).map(|field| &field.name).collect()
+            }
+            _ => Vec::new(),
+        };
+        let is_tuple = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+        let named = names.into_iter().zip(&fields).enumerate().map(|(index, (name, value))| {
+            let name = if is_tuple(name) { numbered(index) } else { name.clone() };
+            Ok((name, column(function, value)?))
+        });
+        named.collect()
+    }
+}
+
+impl TableFunctionImpl for FutharkTable {
+    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
+        let function = &self.function;
+        let mut constants = Vec::new();
+        for (position, argument) in args.exprs().iter().enumerate() {
+            let Expr::Literal(value, _) = argument else {
+                return plan_err!("argument {} of {} must be a constant, not {argument}", position + 1, function.name());
+            };
+            constants.push(value);
+        }
+        let types: Vec<DataType> = constants.iter().map(|value| element_type(value)).collect();
+        function.check(types.iter())?;
+        let columns = function.context().locked(|| {
+            let arguments = function.parameters().iter().zip(&constants);
+            let arguments = arguments.map(|(parameter, value)| {
+                let is_list = elements(value).is_some();
+                if is_list != parameter.is_array && !value.is_null() {
+                    let wanted = if parameter.is_array { "a list" } else { "one value" };
+                    return plan_err!("the argument {} of {} must be {wanted}", parameter.name, function.name());
+                }
+                self.argument(parameter, value)
+            });
+            let results = function.call(arguments.collect::<Result<_>>()?).map_err(|error| function.failed(error))?;
+            self.columns(results)
+        })?;
+        let lengths: Vec<String> = columns.iter().map(|(name, column)| format!("{name} {}", column.len())).collect();
+        if columns.windows(2).any(|pair| pair[0].1.len() != pair[1].1.len()) {
+            return exec_err!("{} gave columns that differ in length: {}", function.name(), lengths.join(", "));
+        }
+        let fields: Vec<Field> =
+            columns.iter().map(|(name, column)| Field::new(name, column.data_type().clone(), false)).collect();
+        let schema = Arc::new(Schema::new(fields));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns.into_iter().map(|(_, column)| column).collect())?;
+        Ok(Arc::new(MemTable::try_new(schema, vec![vec![batch]])?))
+    }
+}
+
+/// The elements of a list.
+fn elements(value: &ScalarValue) -> Option<ArrayRef> {
+    match value {
+        ScalarValue::List(list) => list.is_valid(0).then(|| list.value(0)),
+        ScalarValue::LargeList(list) => list.is_valid(0).then(|| list.value(0)),
+        ScalarValue::FixedSizeList(list) => list.is_valid(0).then(|| list.value(0)),
+        _ => None,
+    }
+}
+
+/// The type of a constant, or of its elements if it is a list.
+fn element_type(value: &ScalarValue) -> DataType {
+    match value.data_type() {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => item.data_type().clone(),
+        data_type => data_type,
+    }
+}
+
+/// The name of a column that has none, as in `VALUES`.
+fn numbered(index: usize) -> String {
+    format!("column{}", index + 1)
+}

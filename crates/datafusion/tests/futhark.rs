@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+//! SQL functions from a library with Futhark's C API, from `CREATE FUNCTION` to the end of the query.
+//!
+//! The library is that of `crates/futhark/tests/fixture`: written in C by hand, and counting what it makes and frees.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../../futhark/tests/fixture/mod.rs"]
+mod fixture;
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float16Array, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use arrow::util::pretty::pretty_format_batches;
+use async_trait::async_trait;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::MemTable;
+use datafusion::execution::context::{FunctionFactory, RegisterFunction, SessionConfig};
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::CreateFunction;
+use datafusion::prelude::SessionContext;
+use devicefusion::{DeviceOptions, SessionStateBuilderExt, register_futhark};
+use futhark::{Context, ContextConfig, Library};
+
+use crate::fixture::{Fixture, Form};
+
+/// A session on the host that may load libraries.
+fn session() -> SessionContext {
+    let ctx = cautious_session();
+    set(&ctx, "device.futhark", "true");
+    ctx
+}
+
+/// A session on the host with default settings.
+fn cautious_session() -> SessionContext {
+    let config = SessionConfig::new().with_target_partitions(2).with_batch_size(3);
+    let config = config.with_option_extension(DeviceOptions::default());
+    let ctx = devicefusion::session_with(config, Arc::default()).unwrap();
+    set(&ctx, "device.selector", "none");
+    ctx
+}
+
+fn set(ctx: &SessionContext, key: &str, value: &str) {
+    ctx.state_ref().write().config_mut().options_mut().set(key, value).unwrap();
+}
+
+/// Makes functions under their entry points' names.
+async fn create(ctx: &SessionContext, fixture: &Fixture, names: &[&str]) {
+    for name in names {
+        run(ctx, &format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}'", fixture.manifest().display())).await.unwrap();
+    }
+}
+
+async fn run(ctx: &SessionContext, sql: &str) -> Result<Vec<RecordBatch>> {
+    ctx.sql(sql).await?.collect().await
+}
+
+/// The rows of a query, a line each, with a comma between values.
+#[track_caller]
+fn lines(batches: &[RecordBatch]) -> Vec<String> {
+    let text = pretty_format_batches(batches).unwrap().to_string();
+    let rows = text.lines().skip(3).filter(|line| line.starts_with('|'));
+    rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(",")).collect()
+}
+
+async fn check(ctx: &SessionContext, sql: &str, expected: &[&str]) {
+    assert_eq!(lines(&run(ctx, sql).await.unwrap()), expected, "{sql}");
+}
+
+async fn check_fails(ctx: &SessionContext, sql: &str, problem: &str) -> DataFusionError {
+    let error = run(ctx, sql).await.unwrap_err();
+    assert!(error.to_string().contains(problem), "{sql}: {error}");
+    error
+}
+
+/// Ends a session, and asserts that the library has everything back.
+async fn clean(ctx: SessionContext, fixture: &Fixture) {
+    drop(ctx);
+    // Tasks of failed queries end when the runtime comes to them.
+    for _ in 0..1000 {
+        if fixture.counter("fixture_contexts") == 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    fixture.assert_clean();
+}
+
+const NUMBERS: &str = "CREATE TABLE numbers AS SELECT column1 AS k, column2 AS i, column3 AS x FROM VALUES \
+    ('a', 1, 1.5), ('b', NULL, 2.5), ('a', 3, NULL), ('b', 4, 4.5), ('a', 5, 5.5), ('c', NULL, NULL), ('b', 7, 7.5)";
+
+#[tokio::test]
+async fn scalar_functions_give_each_row_its_value() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    create(&ctx, &fixture, &["scale", "add", "triple", "tuned"]).await;
+    run(&ctx, NUMBERS).await.unwrap();
+    let sql = "SELECT i, scale(x, 2), add(i, i + 1), triple(i) FROM numbers ORDER BY i";
+    let expected = ["1,3.0,3,3", "3,,7,9", "4,9.0,9,12", "5,11.0,11,15", "7,15.0,15,21", ",5.0,,", ",,,"];
+    check(&ctx, sql, &expected).await;
+    // Constants, and no rows at all.
+    check(&ctx, "SELECT scale(1.5, 2), add(1, 2), triple(14), tuned(), scale(1.5, NULL), triple(NULL)", &["3.0,3,42,0,,"]).await;
+    check(&ctx, "SELECT add(i, i), triple(i) FROM numbers WHERE i > 100", &[]).await;
+    check(&ctx, "SELECT scale(x, NULL) FROM numbers WHERE i = 1", &[""]).await;
+    check(&ctx, "SELECT count(*) FROM numbers WHERE add(i, 1) > 4", &["3"]).await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn batches_are_called_one_by_one_and_in_parallel() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    set(&ctx, "datafusion.execution.batch_size", "100");
+    set(&ctx, "datafusion.execution.target_partitions", "4");
+    create(&ctx, &fixture, &["add"]).await;
+    let total = format!("CREATE FUNCTION total() LANGUAGE futhark AS '{}#sum'", fixture.manifest().display());
+    run(&ctx, &total).await.unwrap();
+    run(&ctx, "CREATE TABLE t AS SELECT value AS i, CASE WHEN value % 7 > 0 THEN value END AS n FROM generate_series(1, 10000)")
+        .await
+        .unwrap();
+    check(&ctx, "SELECT count(*) FROM t WHERE add(i, n) <> i + n", &["0"]).await;
+    check(&ctx, "SELECT count(add(i, n)), count(n) FROM t", &["8572,8572"]).await;
+    let sql = "SELECT i % 3, total(n) = sum(n) FROM t GROUP BY 1 ORDER BY 1";
+    check(&ctx, sql, &["0,true", "1,true", "2,true"]).await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn aggregates_get_all_rows_of_a_group() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let create_total = format!("CREATE FUNCTION total() LANGUAGE futhark AS '{}#sum'", fixture.manifest().display());
+    run(&ctx, &create_total).await.unwrap();
+    create(&ctx, &fixture, &["pick"]).await;
+    run(&ctx, NUMBERS).await.unwrap();
+    check(&ctx, "SELECT k, total(i) FROM numbers GROUP BY k ORDER BY k", &["a,9", "b,11", "c,"]).await;
+    check(&ctx, "SELECT total(i), total(i) FILTER (WHERE k = 'a') FROM numbers", &["20,9"]).await;
+    check(&ctx, "SELECT total(i) FROM numbers WHERE i > 100", &[""]).await;
+    check(&ctx, "SELECT k, total(i) OVER (PARTITION BY k) FROM numbers WHERE i < 5 ORDER BY i", &["a,4", "a,4", "b,4"]).await;
+    // A parameter that is no array is a constant.
+    check(&ctx, "SELECT k, pick(i, 0) FROM numbers WHERE i < 5 AND i <> 3 GROUP BY k ORDER BY k", &["a,1", "b,4"]).await;
+    check(&ctx, "SELECT pick(i, NULL) FROM numbers", &[""]).await;
+    check_fails(&ctx, "SELECT pick(i, i) FROM numbers", "the argument i of pick is one value for all rows: pass a constant")
+        .await;
+    check_fails(&ctx, "SELECT pick(i, 99) FROM numbers", "pick: futhark_entry_pick: Error: index is out of bounds").await;
+    check_fails(&ctx, "SELECT total(i ORDER BY i) FROM numbers", "takes neither DISTINCT nor ORDER BY").await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn tables_have_the_columns_of_records() {
+    for form in [Form::Outputs, Form::Output] {
+        let (ctx, fixture) = (session(), Fixture::new(form));
+        create(&ctx, &fixture, &["listing", "count_to", "matrix", "cube", "divmod", "span", "ragged"]).await;
+        check(&ctx, "SELECT * FROM listing(3)", &["true,0.0,0", "false,0.5,1", "true,1.0,2"]).await;
+        check(&ctx, "SELECT sum(key) FROM listing(100) WHERE even", &["2450"]).await;
+        check(&ctx, "SELECT * FROM listing(0)", &[]).await;
+        check(&ctx, "SELECT sum(column1) FROM count_to(10)", &["55"]).await;
+        check(&ctx, "SELECT * FROM divmod([7, 9, -3], 4)", &["1,3", "2,1", "0,-3"]).await;
+        check(&ctx, "SELECT * FROM divmod(arrow_cast([], 'List(Int64)'), 4)", &[]).await;
+        check(&ctx, "SELECT highest - lowest FROM span([4, -2, 9])", &["11"]).await;
+        check(&ctx, "SELECT * FROM matrix(2, 3)", &["[0.0, 1.0, 2.0]", "[3.0, 4.0, 5.0]"]).await;
+        check(&ctx, "SELECT arrow_typeof(column1) FROM matrix(1, 2)", &["FixedSizeList(2 x non-null Float32)"]).await;
+        check(&ctx, "SELECT count(*), count(column1) FROM matrix(2, 0)", &["2,2"]).await;
+        check(&ctx, "SELECT count(*) FROM matrix(0, 2)", &["0"]).await;
+        check(&ctx, "SELECT * FROM cube(2, 1, 3)", &["[[0.0, 1.0, 2.0]]", "[[3.0, 4.0, 5.0]]"]).await;
+        check(&ctx, "SELECT * FROM cube(2, 3, 0)", &["[[], [], []]", "[[], [], []]"]).await;
+        check_fails(&ctx, "SELECT * FROM ragged(4)", "ragged gave columns that differ in length: even 2, half 4, key 4").await;
+        check_fails(&ctx, "SELECT * FROM divmod([1, NULL], 4)", "the argument xs of divmod is NULL, or has NULLs").await;
+        check_fails(&ctx, "SELECT * FROM count_to(NULL)", "the argument n of count_to is NULL").await;
+        check_fails(&ctx, "SELECT * FROM divmod(7, 4)", "the argument xs of divmod must be a list").await;
+        check_fails(&ctx, "SELECT * FROM count_to([1])", "the argument n of count_to must be one value").await;
+        check_fails(&ctx, "SELECT * FROM count_to()", "takes 1 arguments, not 0").await;
+        check_fails(&ctx, "SELECT * FROM divmod([1], 0)", "divmod: futhark_entry_divmod: Error: division by zero").await;
+        clean(ctx, &fixture).await;
+    }
+}
+
+#[tokio::test]
+async fn columns_of_all_types_go_there_and_back() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let halves = Arc::new(Float16Array::from_iter([0.0, 1.0, 2.0, 100.0].map(half::f16::from_f32))) as ArrayRef;
+    for (name, data_type) in [
+        ("i8", DataType::Int8),
+        ("i16", DataType::Int16),
+        ("i32", DataType::Int32),
+        ("i64", DataType::Int64),
+        ("u8", DataType::UInt8),
+        ("u16", DataType::UInt16),
+        ("u32", DataType::UInt32),
+        ("u64", DataType::UInt64),
+        ("f16", DataType::Float16),
+        ("f32", DataType::Float32),
+        ("f64", DataType::Float64),
+        ("bool", DataType::Boolean),
+    ] {
+        create(&ctx, &fixture, &[&format!("id_{name}")]).await;
+        let values = cast(&halves, &data_type).unwrap();
+        // A slice, whose bits do not begin at a byte, with a NULL in front and one between.
+        let with_nulls = arrow::compute::take(
+            &values,
+            &arrow::array::UInt32Array::from(vec![None, Some(3), None, Some(1), Some(0), Some(2)]),
+            None,
+        );
+        let column = with_nulls.unwrap().slice(1, 5);
+        let batch = RecordBatch::try_from_iter_with_nullable([("v", column, true)]).unwrap();
+        ctx.register_table("t", Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]]).unwrap())).unwrap();
+        let sql = format!("SELECT count(*), count(v), count(*) FILTER (WHERE id_{name}(v) IS NOT DISTINCT FROM v) FROM t");
+        check(&ctx, &sql, &["5,4,5"]).await;
+        let sql = format!("SELECT DISTINCT arrow_typeof(id_{name}(v)) FROM t");
+        check(&ctx, &sql, &[&data_type.to_string()]).await;
+        ctx.deregister_table("t").unwrap();
+    }
+    create(&ctx, &fixture, &["flip"]).await;
+    check(&ctx, "SELECT flip(column1) FROM VALUES (true), (NULL), (false)", &["false", "", "true"]).await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn times_are_handed_over_as_integers() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let path = fixture.manifest().display().to_string();
+    let declared = format!("CREATE FUNCTION later(t TIMESTAMP, d BIGINT) RETURNS TIMESTAMP LANGUAGE futhark AS '{path}#add'");
+    run(&ctx, &declared).await.unwrap();
+    let declared = format!("CREATE FUNCTION thrice(d DATE) RETURNS DATE LANGUAGE futhark AS '{path}#triple'");
+    run(&ctx, &declared).await.unwrap();
+    create(&ctx, &fixture, &["add"]).await;
+    check(
+        &ctx,
+        "SELECT later(column1, 1000000000) FROM VALUES (TIMESTAMP '2024-02-29T23:59:59'), (NULL)",
+        &["2024-03-01T00:00:00", ""],
+    )
+    .await;
+    check(&ctx, "SELECT thrice(DATE '1970-01-11')", &["1970-01-31"]).await;
+    // Without declared types a time is taken as its integer, and the result is one.
+    check(&ctx, "SELECT add(TIMESTAMP '1970-01-01T00:00:01', 5)", &["1000000005"]).await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn failures_are_the_querys() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    create(&ctx, &fixture, &["checked", "late", "hungry", "positives", "triple"]).await;
+    run(&ctx, "CREATE TABLE t AS SELECT 2 - value AS i FROM generate_series(0, 5)").await.unwrap();
+    check_fails(&ctx, "SELECT checked(i) FROM t", "checked: futhark_entry_checked: Error: assertion failed").await;
+    check_fails(&ctx, "SELECT late(i) FROM t", "late: futhark_entry_late: Error: the kernel failed").await;
+    let error = check_fails(&ctx, "SELECT hungry(i) FROM t", "hungry: futhark_entry_hungry: out of memory").await;
+    assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error:?}");
+    let problem = "positives gave 2 values for 3 rows: a scalar function must give each row its value";
+    check_fails(&ctx, "SELECT positives(column1) FROM VALUES (2), (-1), (5)", problem).await;
+    check_fails(&ctx, "SELECT triple(CAST(-2147483648 AS INT))", "Error: too small to triple").await;
+    check_fails(&ctx, "SELECT triple(i * 5000000000) FROM t", "the argument x of triple: Cast error: Can't cast value").await;
+    // The session and the library go on.
+    check(&ctx, "SELECT checked(i), late(i), hungry(i) FROM t WHERE i >= 1 ORDER BY i", &["1,1,1", "2,2,2"]).await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn libraries_are_loaded_only_where_the_setting_allows_it() {
+    let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Outputs));
+    let sql = format!("CREATE FUNCTION scale() LANGUAGE futhark AS '{}'", fixture.manifest().display());
+    check_fails(&ctx, &sql, "device.futhark = false forbids CREATE FUNCTION").await;
+    run(&ctx, "SET device.futhark = true").await.unwrap();
+    run(&ctx, &sql).await.unwrap();
+    check(&ctx, "SELECT scale(1.0, 2)", &["2.0"]).await;
+    // What is there stays.
+    run(&ctx, "SET device.futhark = false").await.unwrap();
+    check(&ctx, "SELECT scale(1.0, 3)", &["3.0"]).await;
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_refused_with_the_reason() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let path = fixture.manifest().display().to_string();
+    for (sql, problem) in [
+        ("CREATE FUNCTION f() LANGUAGE futhark AS 'PATH'", "there is no entry point f; there are add, area, "),
+        ("CREATE FUNCTION f() LANGUAGE futhark AS '/nowhere/program.json'", "/nowhere/program.json: No such file or directory"),
+        ("CREATE FUNCTION f() LANGUAGE futhark", "needs the path of a manifest: AS '/path/program.json'"),
+        ("CREATE FUNCTION f() LANGUAGE python AS 'x'", "CREATE FUNCTION has no language python, only futhark"),
+        ("CREATE FUNCTION f() AS 'x'", "CREATE FUNCTION needs LANGUAGE futhark"),
+        ("CREATE FUNCTION sum() LANGUAGE futhark AS 'PATH'", "there is a function sum already, of the kind aggregate"),
+        (
+            "CREATE OR REPLACE FUNCTION sum() LANGUAGE futhark AS 'PATH#triple'",
+            "the function sum is of the kind aggregate, and would be scalar too; DROP FUNCTION sum before",
+        ),
+        ("CREATE FUNCTION area() LANGUAGE futhark AS 'PATH'", "its parameter r is of type rect: SQL has scalars and columns"),
+        ("CREATE FUNCTION classify() LANGUAGE futhark AS 'PATH'", "it gives a value of type answer, which is no column"),
+        (
+            "CREATE FUNCTION scale(x DOUBLE) LANGUAGE futhark AS 'PATH'",
+            "scale is (xs: []f64, k: f64) -> []f64 and takes 2 arguments, not 1",
+        ),
+        (
+            "CREATE FUNCTION scale(x DOUBLE, k BIGINT) LANGUAGE futhark AS 'PATH'",
+            "the parameter k of scale: it is f64 in the manifest, which Int64 is not",
+        ),
+        (
+            "CREATE FUNCTION add(x DECIMAL(9, 2), y BIGINT) LANGUAGE futhark AS 'PATH'",
+            "the parameter xs of add: decimals have no Futhark type; use DOUBLE or BIGINT",
+        ),
+        (
+            "CREATE FUNCTION add() RETURNS DOUBLE LANGUAGE futhark AS 'PATH'",
+            "the result of add: it is i64 in the manifest, which Float64 is not",
+        ),
+        (
+            "CREATE FUNCTION matrix() RETURNS REAL LANGUAGE futhark AS 'PATH'",
+            "matrix gives a table, whose columns are the manifest's",
+        ),
+    ] {
+        check_fails(&ctx, &sql.replace("PATH", &path), problem).await;
+    }
+    create(&ctx, &fixture, &["scale", "add"]).await;
+    run(&ctx, NUMBERS).await.unwrap();
+    for (sql, problem) in [
+        ("SELECT scale(k, 2) FROM numbers", "the argument xs of scale, which is (xs: []f64, k: f64) -> []f64: Utf8"),
+        ("SELECT scale(x) FROM numbers", "takes 2 arguments, not 1"),
+        ("SELECT add(x, i) FROM numbers", "Float64 is not taken for Int64; cast it"),
+        ("SELECT add(CAST(i AS DECIMAL(9, 2)), i) FROM numbers", "decimals have no Futhark type; use DOUBLE or BIGINT"),
+        ("SELECT scale(x, x) FROM numbers", "the argument k of scale is one value for all rows: pass a constant"),
+    ] {
+        check_fails(&ctx, sql, problem).await;
+    }
+}
+
+#[tokio::test]
+async fn functions_are_listed_replaced_and_dropped() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Output));
+    create(&ctx, &fixture, &["scale", "pick", "matrix"]).await;
+    let listed = async |name: &str| {
+        let rows = lines(&run(&ctx, &format!("SHOW FUNCTIONS LIKE '{name}'")).await.unwrap());
+        rows.join("\n")
+    };
+    let from = format!("of {}", fixture.object().canonicalize().unwrap().display());
+    let scale = format!(
+        "scale,Float64,[xs, k],[Float64, Float64],SCALAR,The function scale. Futhark: (xs: []f64, k: f64) -> []f64, {from},scale(xs, k)"
+    );
+    assert_eq!(listed("scale").await, scale);
+    let pick = listed("pick").await;
+    assert!(pick.starts_with("pick,Int64,[xs, i],[Int64, Int64],AGGREGATE,"), "{pick}");
+    // DataFusion lists of table functions that there are some.
+    assert!(listed("matrix").await.starts_with("matrix,TABLE,"), "{}", listed("matrix").await);
+
+    check_fails(
+        &ctx,
+        &format!("CREATE FUNCTION scale() LANGUAGE futhark AS '{}'", fixture.manifest().display()),
+        "CREATE OR REPLACE",
+    )
+    .await;
+    let other = format!("CREATE OR REPLACE FUNCTION scale() LANGUAGE futhark AS '{}#add'", fixture.manifest().display());
+    run(&ctx, &other).await.unwrap();
+    check(&ctx, "SELECT scale(1, 2)", &["3"]).await;
+    run(&ctx, "DROP FUNCTION scale").await.unwrap();
+    assert_eq!(listed("scale").await, "");
+}
+
+#[tokio::test]
+async fn functions_of_a_library_share_its_context() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    create(&ctx, &fixture, &["scale", "pick", "count_to"]).await;
+    assert_eq!(fixture.counter("fixture_contexts"), 1);
+    // Another manifest is another library.
+    fixture.write_manifest(&fixture::manifest(Form::Outputs));
+    create(&ctx, &fixture, &["add"]).await;
+    assert_eq!(fixture.counter("fixture_contexts"), 2);
+    for name in ["scale", "pick", "count_to"] {
+        run(&ctx, &format!("DROP FUNCTION {name}")).await.unwrap();
+    }
+    assert_eq!(fixture.counter("fixture_contexts"), 1);
+    check(&ctx, "SELECT add(1, 2)", &["3"]).await;
+    check_fails(&ctx, "SELECT scale(1.0, 2)", "Invalid function 'scale'").await;
+    clean(ctx, &fixture).await;
+}
+
+/// A factory of a user's own.
+#[derive(Debug)]
+struct Own;
+
+#[async_trait]
+impl FunctionFactory for Own {
+    async fn create(&self, _: &SessionState, statement: CreateFunction) -> Result<RegisterFunction> {
+        datafusion::common::exec_err!("{} was asked of the user's own factory", statement.name)
+    }
+}
+
+#[tokio::test]
+async fn other_languages_are_left_to_the_former_factory() {
+    let builder = SessionStateBuilder::new().with_default_features().with_function_factory(Some(Arc::new(Own)));
+    let ctx = SessionContext::new_with_state(builder.with_device().build());
+    check_fails(&ctx, "CREATE FUNCTION f() LANGUAGE python AS 'x'", "f was asked of the user's own factory").await;
+    check_fails(&ctx, "CREATE FUNCTION f() LANGUAGE futhark AS 'x'", "device.futhark = false").await;
+}
+
+#[tokio::test]
+async fn rust_registers_a_whole_library() {
+    let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Outputs));
+    // SAFETY: the manifest is the program's.
+    let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
+    let config = ContextConfig { tuning: vec![("program.threshold_0".to_owned(), 7)], ..ContextConfig::default() };
+    let context = Context::new(&library, config).unwrap();
+    let functions = register_futhark(&ctx, &context).unwrap();
+    let refused: Vec<&str> = functions.refused.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(refused, ["area", "classify", "describe", "sum"]);
+    assert!(functions.refused[3].1.starts_with("there is a function sum already"), "{:?}", functions.refused);
+    assert_eq!(functions.registered.len() + 4, library.manifest().entry_points.len());
+    check(&ctx, "SELECT tuned(), add(1, 2)", &["7,3"]).await;
+    // What consumes its argument gets a copy.
+    check(&ctx, "SELECT bump(column1), column1 FROM VALUES (1), (NULL), (5)", &["2,1", ",", "6,5"]).await;
+    drop((context, library));
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn explain_says_that_they_work_on_the_host() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    set(&ctx, "device.selector", &device::testing::config().unwrap().selector.to_string());
+    set(&ctx, "device.cost", "always");
+    create(&ctx, &fixture, &["add", "pick"]).await;
+    run(&ctx, NUMBERS).await.unwrap();
+    let plan = async |sql: &str| pretty_format_batches(&run(&ctx, &format!("EXPLAIN {sql}")).await.unwrap()).unwrap().to_string();
+    let scalar = plan("SELECT add(i, i) FROM numbers WHERE i > 2").await;
+    assert!(scalar.contains("the Futhark function add works in host memory"), "{scalar}");
+    assert!(scalar.contains("DeviceFilterExec"), "{scalar}");
+    let aggregate = plan("SELECT pick(i, 0) FROM numbers").await;
+    assert!(aggregate.contains("the Futhark function pick works in host memory"), "{aggregate}");
+    check(&ctx, "SELECT add(i, i) FROM numbers WHERE i > 4 ORDER BY 1", &["10", "14"]).await;
+    set(&ctx, "device.fallback", "error");
+    check_fails(&ctx, "SELECT add(i, i) FROM numbers", "the Futhark function add works in host memory").await;
+}
