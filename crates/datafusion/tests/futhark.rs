@@ -7,6 +7,7 @@
 #[path = "../../futhark/tests/fixture/mod.rs"]
 mod fixture;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float16Array, RecordBatch};
@@ -20,7 +21,7 @@ use datafusion::execution::context::{FunctionFactory, RegisterFunction, SessionC
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::CreateFunction;
 use datafusion::prelude::SessionContext;
-use devicefusion::{DeviceOptions, SessionStateBuilderExt, register_futhark};
+use devicefusion::{DeviceOptions, FutharkFunctions, SessionStateBuilderExt, register_futhark};
 use futhark::{Context, ContextConfig, Library};
 
 use crate::fixture::{Fixture, Form};
@@ -387,22 +388,30 @@ async fn other_languages_are_left_to_the_former_factory() {
     check_fails(&ctx, "CREATE FUNCTION f() LANGUAGE futhark AS 'x'", "device.futhark = false").await;
 }
 
+/// As `docs/futhark.md` has it.
+fn register(ctx: &SessionContext, manifest: &Path) -> std::result::Result<FutharkFunctions, Box<dyn std::error::Error>> {
+    // SAFETY: built from the program beside it, with the manifest that came with it.
+    let library = unsafe { Library::open(manifest) }?;
+    let config = ContextConfig { tuning: vec![("program.threshold_0".to_owned(), 7)], ..ContextConfig::default() };
+    let context = Context::new(&library, config)?;
+    let functions = register_futhark(ctx, &context)?;
+    for (name, reason) in &functions.refused {
+        eprintln!("{name}: {reason}");
+    }
+    Ok(functions)
+}
+
 #[tokio::test]
 async fn rust_registers_a_whole_library() {
     let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Outputs));
-    // SAFETY: the manifest is the program's.
-    let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
-    let config = ContextConfig { tuning: vec![("program.threshold_0".to_owned(), 7)], ..ContextConfig::default() };
-    let context = Context::new(&library, config).unwrap();
-    let functions = register_futhark(&ctx, &context).unwrap();
+    let functions = register(&ctx, &fixture.manifest()).unwrap();
     let refused: Vec<&str> = functions.refused.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(refused, ["area", "classify", "describe", "sum"]);
     assert!(functions.refused[3].1.starts_with("there is a function sum already"), "{:?}", functions.refused);
-    assert_eq!(functions.registered.len() + 4, library.manifest().entry_points.len());
+    assert_eq!(functions.registered.len() + 4, fixture::manifest(Form::Outputs)["entry_points"].as_object().unwrap().len());
     check(&ctx, "SELECT tuned(), add(1, 2)", &["7,3"]).await;
     // What consumes its argument gets a copy.
     check(&ctx, "SELECT bump(column1), column1 FROM VALUES (1), (NULL), (5)", &["2,1", ",", "6,5"]).await;
-    drop((context, library));
     clean(ctx, &fixture).await;
 }
 
@@ -422,4 +431,82 @@ async fn explain_says_that_they_work_on_the_host() {
     check(&ctx, "SELECT add(i, i) FROM numbers WHERE i > 4 ORDER BY 1", &["10", "14"]).await;
     set(&ctx, "device.fallback", "error");
     check_fails(&ctx, "SELECT add(i, i) FROM numbers", "the Futhark function add works in host memory").await;
+}
+
+const PAGE: &str = include_str!("../../../docs/futhark.md");
+
+/// The blocks of the page, with their languages.
+fn blocks() -> Vec<(&'static str, String)> {
+    let (mut blocks, mut open) = (Vec::new(), None);
+    for line in PAGE.lines() {
+        match (line.strip_prefix("```"), open.take()) {
+            (Some(language), None) => open = Some((language, String::new())),
+            (Some(_), Some(block)) => blocks.push(block),
+            (None, Some((language, text))) => open = Some((language, text + line + "\n")),
+            (None, None) => {}
+        }
+    }
+    blocks
+}
+
+#[tokio::test]
+async fn queries_of_the_page_give_what_it_says() {
+    let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Output));
+    let folder = format!("{}/", fixture.manifest().parent().unwrap().display());
+    let (mut answer, mut answers) = (String::new(), 0);
+    for (language, text) in blocks() {
+        match language {
+            "sql" => {
+                for statement in text.split_terminator(";\n") {
+                    let rows = run(&ctx, &statement.replace("/path/", &folder)).await.unwrap();
+                    answer = pretty_format_batches(&rows).unwrap().to_string();
+                }
+            }
+            "text" => {
+                assert_eq!(text.trim_end(), answer);
+                answers += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(answers, 4);
+    clean(ctx, &fixture).await;
+}
+
+#[test]
+fn the_page_shows_code_that_runs() {
+    let trimmed = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let source = trimmed(include_str!("futhark.rs"));
+    let shown: Vec<String> =
+        blocks().iter().filter(|(language, _)| *language == "rust,ignore").map(|(_, text)| trimmed(text)).collect();
+    assert_eq!(shown.len(), 1);
+    assert!(source.contains(&shown[0]), "{}", shown[0]);
+    // So does the program, line by line.
+    let program = include_str!("../../futhark/tests/fixture/program.fut");
+    let lines = blocks()
+        .into_iter()
+        .filter(|(language, _)| *language == "futhark")
+        .flat_map(|(_, text)| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    for line in lines {
+        assert!(program.lines().any(|other| other == line), "{line}");
+    }
+}
+
+/// Files and tests that the page names are there.
+#[test]
+fn the_page_names_tests_that_there_are() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../futhark/tests/library");
+    let mut sources = include_str!("futhark.rs").to_owned();
+    for file in ["calls.rs", "context.rs", "manifests.rs", "opening.rs", "values.rs"] {
+        sources += &std::fs::read_to_string(folder.join(file)).unwrap();
+    }
+    let table = PAGE.split_once("## The C API").unwrap().1;
+    let tests: Vec<&str> =
+        table.split('`').filter(|word| word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')).collect();
+    let tests: Vec<&str> =
+        tests.into_iter().filter(|word| word.matches('_').count() > 3 && !word.starts_with("futhark")).collect();
+    assert!(tests.len() > 10, "{tests:?}");
+    for test in tests {
+        assert!(sources.contains(&format!("fn {test}()")), "{test}");
+    }
 }

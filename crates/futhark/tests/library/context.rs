@@ -54,6 +54,17 @@ fn reports_tell_what_was_profiled() {
 }
 
 #[test]
+fn settings_reach_the_library() {
+    let fixture = Fixture::new(Form::Outputs);
+    let report = |config| Context::new(&library(&fixture), config).unwrap().report().unwrap();
+    let defaults = serde_json::json!({"calls": 0, "debugging": 0, "logging": 0, "cache_file": ""});
+    assert_eq!(report(ContextConfig::default()), defaults);
+    let config =
+        ContextConfig { debugging: true, logging: true, cache_file: Some("kernels.bin".into()), ..ContextConfig::default() };
+    assert_eq!(report(config), serde_json::json!({"calls": 0, "debugging": 1, "logging": 1, "cache_file": "kernels.bin"}));
+}
+
+#[test]
 fn libraries_of_the_same_names_do_not_mix() {
     let fixtures = [Fixture::new(Form::Outputs), Fixture::new(Form::Output)];
     let contexts = fixtures.each_ref().map(|fixture| Context::new(&library(fixture), ContextConfig::default()).unwrap());

@@ -8,6 +8,7 @@ mod fixture;
 mod calls;
 mod context;
 mod manifests;
+mod memory;
 mod opening;
 mod real;
 mod values;
