@@ -150,9 +150,10 @@ impl Context {
     /// # Errors
     /// What the library says.
     pub fn clear_caches(&self) -> Result<()> {
-        // SAFETY: the context is live.
         self.with(|context| {
-            self.check(context, "futhark_context_clear_caches", unsafe { (self.library().api().clear_caches)(context) })
+            // SAFETY: the context is live.
+            let status = unsafe { (self.library().api().clear_caches)(context) };
+            self.check(context, "futhark_context_clear_caches", status)
         })
     }
 
