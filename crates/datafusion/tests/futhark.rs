@@ -216,6 +216,33 @@ async fn columns_of_all_types_go_there_and_back() {
 }
 
 #[tokio::test]
+async fn lists_are_more_dimensions() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    create(&ctx, &fixture, &["row_sums", "any_set", "transposed"]).await;
+    let points = "CREATE TABLE points AS SELECT column1 AS i, column2 AS p FROM VALUES \
+        (1, [1, 2]), (2, NULL), (3, [3, 4]), (4, [5, 6]), (5, [7, 8])";
+    run(&ctx, points).await.unwrap();
+    check(&ctx, "SELECT i, row_sums(p) FROM points ORDER BY i", &["1,3.0", "2,", "3,7.0", "4,11.0", "5,15.0"]).await;
+    // Lists of fixed size.
+    let sql = "SELECT row_sums(column1) FROM transposed([[1, 2, 3], [4, 5, 6]]) WHERE column1[1] > 1";
+    check(&ctx, sql, &["7.0", "9.0"]).await;
+    check(&ctx, "SELECT row_sums([1, 2, 3.5]), row_sums([]), row_sums(NULL)", &["6.5,0.0,"]).await;
+    check(
+        &ctx,
+        "SELECT i % 2, any_set([[i > 4, false], [false, i = 9]]) FROM points GROUP BY 1 ORDER BY 1",
+        &["0,false", "1,true"],
+    )
+    .await;
+    check(&ctx, "SELECT * FROM transposed([[1, 2, 3], [4, 5, 6]])", &["[1.0, 4.0]", "[2.0, 5.0]", "[3.0, 6.0]"]).await;
+    let problem = "row_sums: the argument xss: lists of 2 and of 1 values are no array";
+    check_fails(&ctx, "SELECT row_sums(column1) FROM VALUES ([1, 2]), ([3])", problem).await;
+    check_fails(&ctx, "SELECT row_sums([1, NULL])", "row_sums: the argument xss: a list with a NULL is no array").await;
+    check_fails(&ctx, "SELECT row_sums(i) FROM points", "Int64 is not taken for List(Float64)").await;
+    check_fails(&ctx, "SELECT * FROM transposed([1, 2])", "Int64 is not taken for List(Float64)").await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
 async fn times_are_handed_over_as_integers() {
     let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
     let path = fixture.manifest().display().to_string();
@@ -272,7 +299,7 @@ async fn what_does_not_fit_is_refused_with_the_reason() {
     let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
     let path = fixture.manifest().display().to_string();
     for (sql, problem) in [
-        ("CREATE FUNCTION f() LANGUAGE futhark AS 'PATH'", "there is no entry point f; there are add, area, "),
+        ("CREATE FUNCTION f() LANGUAGE futhark AS 'PATH'", "there is no entry point f; there are add, any_set, area, "),
         ("CREATE FUNCTION f() LANGUAGE futhark AS '/nowhere/program.json'", "/nowhere/program.json: No such file or directory"),
         ("CREATE FUNCTION f() LANGUAGE futhark", "needs the path of a manifest: AS '/path/program.json'"),
         ("CREATE FUNCTION f() LANGUAGE python AS 'x'", "CREATE FUNCTION has no language python, only futhark"),
@@ -290,7 +317,7 @@ async fn what_does_not_fit_is_refused_with_the_reason() {
         ),
         (
             "CREATE FUNCTION scale(x DOUBLE, k BIGINT) LANGUAGE futhark AS 'PATH'",
-            "the parameter k of scale: it is f64 in the manifest, which Int64 is not",
+            "the parameter k of scale: it is Float64, which Int64 is not",
         ),
         (
             "CREATE FUNCTION add(x DECIMAL(9, 2), y BIGINT) LANGUAGE futhark AS 'PATH'",
@@ -298,7 +325,7 @@ async fn what_does_not_fit_is_refused_with_the_reason() {
         ),
         (
             "CREATE FUNCTION add() RETURNS DOUBLE LANGUAGE futhark AS 'PATH'",
-            "the result of add: it is i64 in the manifest, which Float64 is not",
+            "the result of add: it is Int64, which Float64 is not",
         ),
         (
             "CREATE FUNCTION matrix() RETURNS REAL LANGUAGE futhark AS 'PATH'",

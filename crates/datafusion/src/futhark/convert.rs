@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, make_array};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray, make_array};
 use arrow::buffer::MutableBuffer;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::{Result, ScalarValue, exec_datafusion_err};
 use futhark::{Primitive, Scalar, Value};
 
+use crate::expr::Reason;
 use crate::futhark::function::{Function, Parameter, data_type_of};
 
 /// An argument as the type that its parameter has.
@@ -25,18 +26,39 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
         .map_err(|error| exec_datafusion_err!("the argument {} of {}: {error}", parameter.name, function.name()))
 }
 
-/// A column in the library's memory.
+/// A column in the library's memory. Lists are more dimensions: those of a column must be equally long.
 ///
 /// # Errors
-/// What the library says.
+/// Where lists differ in length or hold a NULL; else what the library says.
 pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &ArrayRef) -> futhark::Result<Value> {
     let context = function.context();
-    let shape = [array.len()];
-    if let Some(flags) = array.as_boolean_opt() {
+    let refused = |problem: String| futhark::Error::Usage(format!("the argument {}: {problem}", parameter.name));
+    let (mut column, mut shape) = (Arc::clone(array), vec![array.len()]);
+    while let Some(lists) = column.as_list_opt::<i32>() {
+        let (length, elements) = elements_of(lists).map_err(refused)?;
+        shape.push(length);
+        column = elements;
+    }
+    if let Some(flags) = column.as_boolean_opt() {
         let bytes: Vec<u8> = flags.values().iter().map(u8::from).collect();
         return context.array_of_bytes(Primitive::Bool, &shape, &bytes).map(Value::from);
     }
-    context.array_of_bytes(parameter.primitive, &shape, &bytes_of(&array.to_data(), parameter.primitive)).map(Value::from)
+    context.array_of_bytes(parameter.primitive, &shape, &bytes_of(&column.to_data(), parameter.primitive)).map(Value::from)
+}
+
+/// The length of lists that are equally long, and their elements one after the other.
+fn elements_of(lists: &ListArray) -> std::result::Result<(usize, ArrayRef), Reason> {
+    let mut lengths = lists.offsets().lengths();
+    let length = lengths.next().unwrap_or(0);
+    if let Some(other) = lengths.find(|other| *other != length) {
+        return Err(format!("lists of {length} and of {other} values are no array"));
+    }
+    let first = lists.value_offsets().first().map_or(0, |first| *first as usize);
+    let elements = lists.values().slice(first, lists.len() * length);
+    match elements.logical_null_count() {
+        0 => Ok((length, elements)),
+        _ => Err("a list with a NULL is no array".to_owned()),
+    }
 }
 
 /// The value of a row.

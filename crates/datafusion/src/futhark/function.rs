@@ -44,7 +44,7 @@ pub(crate) struct Parameter {
     pub primitive: Primitive,
     /// A value for each row; else one for all.
     pub is_array: bool,
-    /// What SQL gives, which has the primitive type's bits.
+    /// What SQL gives for a row, or for all: a type with the primitive type's bits, or lists of it for more dimensions.
     pub data_type: DataType,
 }
 
@@ -96,19 +96,18 @@ impl Function {
                 return Err(format!("{entry_point} is {signature} and takes {has} arguments, not {}", declared.len()));
             }
             for (parameter, declared) in inner.parameters.iter_mut().zip(declared) {
-                has_bits_of(declared, parameter.primitive)
+                has_bits_of(declared, &parameter.data_type)
                     .map_err(|reason| format!("the parameter {} of {entry_point}: {reason}", parameter.name))?;
                 parameter.data_type = declared.clone();
             }
         }
         if let Some(declared) = returns {
-            let (Returns::Column(primitive, data_type)
-            | Returns::Value(primitive, data_type)
-            | Returns::Aggregate(primitive, data_type)) = &mut inner.returns
+            let (Returns::Column(_, data_type) | Returns::Value(_, data_type) | Returns::Aggregate(_, data_type)) =
+                &mut inner.returns
             else {
                 return Err(format!("{entry_point} gives a table, whose columns are the manifest's: leave RETURNS out"));
             };
-            has_bits_of(declared, *primitive).map_err(|reason| format!("the result of {entry_point}: {reason}"))?;
+            has_bits_of(declared, data_type).map_err(|reason| format!("the result of {entry_point}: {reason}"))?;
             *data_type = declared.clone();
         }
         Ok(Function { inner: Arc::new(inner) })
@@ -223,12 +222,13 @@ impl Hash for Function {
 fn parameters(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Vec<Parameter>, Reason> {
     let parameter = |(position, input): (usize, &futhark::manifest::Input)| {
         let name = if input.name.is_empty() { format!("arg{}", position + 1) } else { input.name.clone() };
-        let (primitive, is_array) = match manifest.kind(&input.type_name) {
-            Some(Kind::Scalar(primitive)) => (primitive, false),
-            Some(Kind::Array(array)) if array.rank == 1 => (array.elemtype, true),
+        let (primitive, rank) = match manifest.kind(&input.type_name) {
+            Some(Kind::Scalar(primitive)) => (primitive, 0),
+            Some(Kind::Array(array)) => (array.elemtype, array.rank),
             _ => return Err(format!("its parameter {name} is of type {}: SQL has scalars and columns", input.type_name)),
         };
-        Ok(Parameter { name, primitive, is_array, data_type: data_type_of(primitive) })
+        let data_type = (1..rank).fold(data_type_of(primitive), |item, _| DataType::new_list(item, true));
+        Ok(Parameter { name, primitive, is_array: rank > 0, data_type })
     };
     entry.inputs.iter().enumerate().map(parameter).collect()
 }
@@ -303,17 +303,18 @@ pub(crate) fn data_type_of(primitive: Primitive) -> DataType {
     }
 }
 
-/// Why values of a declared type are not handed over as a primitive type's, if not. Times are, as integers.
-fn has_bits_of(declared: &DataType, primitive: Primitive) -> std::result::Result<(), Reason> {
-    let fits = match declared {
-        DataType::Date32 | DataType::Time32(_) => primitive == Primitive::I32,
-        DataType::Date64 | DataType::Time64(_) | DataType::Timestamp(..) | DataType::Duration(_) => primitive == Primitive::I64,
-        other => *other == data_type_of(primitive),
+/// Why values of a declared type are not handed over as those of the manifest's, if not. Times are, as integers.
+fn has_bits_of(declared: &DataType, of: &DataType) -> std::result::Result<(), Reason> {
+    let fits = match (declared, of) {
+        (DataType::List(declared), DataType::List(of)) => return has_bits_of(declared.data_type(), of.data_type()),
+        (DataType::Date32 | DataType::Time32(_), of) => *of == DataType::Int32,
+        (DataType::Date64 | DataType::Time64(_) | DataType::Timestamp(..) | DataType::Duration(_), of) => *of == DataType::Int64,
+        (declared, of) => declared == of,
     };
     match fits {
         true => Ok(()),
         false if declared.is_decimal() => Err(DECIMALS.to_owned()),
-        false => Err(format!("it is {} in the manifest, which {declared} is not", primitive.name())),
+        false => Err(format!("it is {of}, which {declared} is not")),
     }
 }
 
@@ -326,6 +327,12 @@ fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
     let fits = match from {
         DataType::Null => true,
         DataType::Dictionary(_, values) => return converts(values, to),
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            return match to {
+                DataType::List(to) => converts(item.data_type(), to.data_type()),
+                to => Err(format!("{from} is not taken for {to}")),
+            };
+        }
         from if from == to => true,
         from if from.is_decimal() => return Err(DECIMALS.to_owned()),
         from if from.is_integer() => to.is_integer() || to.is_floating(),
@@ -349,12 +356,16 @@ mod tests {
     #[test]
     fn times_are_integers_and_decimals_are_refused() {
         let moment = DataType::Timestamp(TimeUnit::Nanosecond, None);
-        assert_eq!(has_bits_of(&moment, Primitive::I64), Ok(()));
-        assert_eq!(has_bits_of(&DataType::Date32, Primitive::I32), Ok(()));
-        assert_eq!(has_bits_of(&DataType::Date32, Primitive::I64).unwrap_err(), "it is i64 in the manifest, which Date32 is not");
-        assert_eq!(has_bits_of(&DataType::Decimal128(9, 2), Primitive::I64).unwrap_err(), DECIMALS);
+        let list = |item: &DataType| DataType::new_list(item.clone(), false);
+        for (declared, of) in [(&moment, &DataType::Int64), (&DataType::Date32, &DataType::Int32)] {
+            assert_eq!(has_bits_of(declared, of), Ok(()));
+            assert_eq!(has_bits_of(&list(declared), &DataType::new_list(of.clone(), true)), Ok(()));
+        }
+        assert_eq!(has_bits_of(&DataType::Date32, &DataType::Int64).unwrap_err(), "it is Int64, which Date32 is not");
+        assert!(has_bits_of(&DataType::Int64, &list(&DataType::Int64)).is_err());
+        assert_eq!(has_bits_of(&DataType::Decimal128(9, 2), &DataType::Int64).unwrap_err(), DECIMALS);
         for primitive in Primitive::ALL {
-            assert_eq!(has_bits_of(&data_type_of(primitive), primitive), Ok(()));
+            assert_eq!(has_bits_of(&data_type_of(primitive), &data_type_of(primitive)), Ok(()));
         }
     }
 
@@ -381,5 +392,10 @@ mod tests {
             assert_eq!(converts(from, to).unwrap_err(), format!("{from} is not taken for {to}; cast it"));
         }
         assert_eq!(converts(&Decimal64(9, 2), &Float64).unwrap_err(), DECIMALS);
+        let lists = |item: DataType| DataType::new_list(item, true);
+        let points = DataType::new_fixed_size_list(Float32, 3, false);
+        assert_eq!(converts(&points, &lists(Float64)), Ok(()));
+        assert!(converts(&points, &Float64).is_err() && converts(&points, &lists(Int64)).is_err());
+        assert!(converts(&Float64, &lists(Float64)).is_err() && converts(&points, &lists(lists(Float64))).is_err());
     }
 }

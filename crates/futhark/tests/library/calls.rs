@@ -158,7 +158,7 @@ fn arguments_that_do_not_fit_never_reach_the_library() {
     let fixture = Fixture::new(Form::Outputs);
     let (context, other) = (context(&fixture), context(&fixture));
     let problem = |entry: &str, arguments| context.call(entry, arguments).unwrap_err().to_string();
-    assert!(problem("summ", vec![]).starts_with("there is no entry point summ; there are add, area, "));
+    assert!(problem("summ", vec![]).starts_with("there is no entry point summ; there are add, any_set, area, "));
     assert_eq!(problem("sum", vec![]), "sum takes 1 arguments, not 0");
     assert_eq!(problem("sum", vec![Scalar::I64(1).into()]), "argument 1 of sum is of type i64, must be []i64");
     let floats = context.array(&[1], &[1.0f64]).unwrap();
