@@ -71,20 +71,11 @@ impl DeviceFusionStatement {
         if columns != wanted {
             return Err(error(Status::InvalidState, format!("the query has {wanted} parameters, and {columns} are bound")));
         }
-        let types = plan.get_parameter_types().map_err(of_datafusion)?;
         let mut rows = Vec::new();
         for batch in &self.bound {
             for row in 0..batch.num_rows() {
-                // The plan counts on the types that it has found out.
-                let value = |(index, column): (usize, &ArrayRef)| {
-                    let value = ScalarValue::try_from_array(column, row)?;
-                    match types.get(&format!("${}", index + 1)) {
-                        Some(Some(data_type)) => value.cast_to(data_type),
-                        _ => Ok(value),
-                    }
-                };
-                let values = batch.columns().iter().enumerate().map(|column| value(column).map_err(of_datafusion));
-                rows.push(ParamValues::from(values.collect::<Result<Vec<_>>>()?));
+                let value = |column: &ArrayRef| ScalarValue::try_from_array(column, row).map_err(of_datafusion);
+                rows.push(ParamValues::from(batch.columns().iter().map(value).collect::<Result<Vec<_>>>()?));
             }
         }
         Ok(rows)
@@ -99,7 +90,7 @@ impl DeviceFusionStatement {
             None => vec![plan.clone()],
             Some(_) => {
                 self.bound.clear();
-                let with = |values| plan.clone().with_param_values(values).map_err(of_datafusion);
+                let with = |values| devicefusion::with_parameters(plan.clone(), values).map_err(of_datafusion);
                 parameters.into_iter().map(with).collect::<Result<_>>()?
             }
         };

@@ -13,7 +13,7 @@ use arrow_device::{ImportedArray, cpu, schema};
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::UInt64Type;
 use datafusion::arrow::util::display::array_value_to_string;
-use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::common::ScalarValue;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
@@ -96,7 +96,7 @@ impl Query {
             return Ok(self.plan.clone());
         }
         let values: Vec<(String, ScalarValue)> = values.clone().into_iter().collect();
-        Ok(self.plan.clone().with_param_values(ParamValues::from(values))?)
+        Ok(devicefusion::with_parameters(self.plan.clone(), values)?)
     }
 
     /// Does the work of one run, until it is cancelled.

@@ -24,6 +24,7 @@ mod futhark;
 mod graph;
 mod metrics;
 mod options;
+mod parameters;
 mod planner;
 mod run;
 mod runtime;
@@ -35,6 +36,7 @@ mod texts;
 pub use self::futhark::{FutharkFunctions, register_futhark};
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
 pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc};
+pub use parameters::with_parameters;
 pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, WindowFilters, placement,
 };

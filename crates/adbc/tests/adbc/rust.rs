@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use adbc_core::error::{Result, Status};
 use adbc_core::options::{InfoCode, IngestMode, ObjectDepth, OptionConnection, OptionDatabase, OptionStatement, OptionValue};
 use adbc_core::{Connection, Database, Driver, Optionable, Statement};
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Int64Type};
 use devicefusion_adbc::{DeviceFusionConnection, DeviceFusionDatabase, DeviceFusionDriver};
 
@@ -164,6 +164,28 @@ fn updates_say_how_many_rows_they_took() -> Result<()> {
     };
     assert_eq!(run("CREATE TABLE t (x BIGINT)")?, None);
     assert_eq!(run("INSERT INTO t VALUES (1), (2), (3)")?, Some(3));
+    Ok(())
+}
+
+#[test]
+fn parameters_take_the_types_that_the_query_asks_for_where_nothing_is_lost() -> Result<()> {
+    let mut connection = connection();
+    query(&mut connection, "CREATE TABLE t (x BIGINT, s VARCHAR)")?;
+    let mut statement = connection.new_statement()?;
+    statement.set_sql_query("INSERT INTO t VALUES ($1, $2)")?;
+    statement.prepare()?;
+    let row = RecordBatch::try_from_iter([
+        ("x", Arc::new(Int32Array::from(vec![7])) as ArrayRef),
+        ("s", Arc::new(StringArray::from(vec!["seven"]))),
+    ])?;
+    statement.bind(row)?;
+    assert_eq!(statement.execute_update()?, Some(1));
+    assert_eq!(numbers(&query(&mut connection, "SELECT x FROM t WHERE s = 'seven'")?), [7]);
+    let mut statement = connection.new_statement()?;
+    statement.set_sql_query("SELECT CAST(value * $1 AS BIGINT) FROM generate_series(2, 2)")?;
+    statement.bind(RecordBatch::try_from_iter([("x", Arc::new(Float64Array::from(vec![2.5])) as ArrayRef)])?)?;
+    let batches = statement.execute()?.collect::<std::result::Result<Vec<_>, _>>()?;
+    assert_eq!(numbers(&batches), [5]);
     Ok(())
 }
 
