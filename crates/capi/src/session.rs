@@ -76,9 +76,11 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the threads, and waits until they have.
+    /// Ends the threads, and waits until they have; not where this is one of them, or of another context's.
     pub fn shut_down(mut self) {
-        if let Some(threads) = self.threads.0.take() {
+        if Handle::try_current().is_err()
+            && let Some(threads) = self.threads.0.take()
+        {
             threads.shutdown_timeout(PATIENCE);
         }
     }

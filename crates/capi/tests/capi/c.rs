@@ -71,7 +71,7 @@ impl Installed {
     fn compile(&self, source: &Path) -> PathBuf {
         let program = self.path("program");
         let mut cc = Command::new("cc");
-        cc.args(STRICT).arg(source).args(self.flags(&["--cflags", "--libs"])).arg("-o").arg(&program);
+        cc.args(STRICT).arg(source).args(self.flags(&["--cflags", "--libs"])).arg("-ldl").arg("-o").arg(&program);
         run(cc.arg(format!("-Wl,-rpath,{}", self.path("usr/lib").display())));
         program
     }
@@ -102,6 +102,21 @@ fn quickstart_runs_on_the_device_and_on_the_host() {
     assert_eq!(failed.status.code(), Some(1));
     assert!(String::from_utf8(failed.stderr).unwrap().contains("no such device"));
     assert_eq!(installed.flags(&["--modversion"]), [env!("CARGO_PKG_VERSION")]);
+}
+
+#[test]
+fn a_kernel_of_the_program_runs_between_two_queries() {
+    if !has(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    if device::testing::config().unwrap().selector != device::Selector::OpenCl {
+        println!("skipped: the device of the tests is none of OpenCL's");
+        return;
+    }
+    let installed = Installed::new();
+    let program = installed.compile(&root().join("examples/c/opencl.c"));
+    // 1.5 times the numbers from 501 to 1000.
+    assert_eq!(run(&mut Command::new(program)), "500 rows, 562875.0\n");
 }
 
 #[test]

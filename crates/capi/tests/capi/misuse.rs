@@ -182,12 +182,13 @@ fn what_a_foreign_stream_fails_with_is_the_error() {
     assert!(context.error().unwrap().contains("the disk is gone"));
 }
 
-/// What a handler's callback got when it ran a query on a thread of the library's.
+/// What a handler's callback got when it ran a query on a thread of the library's, and freed another context there.
 #[repr(C)]
 struct Nested {
     handler: FFI_ArrowAsyncDeviceStreamHandler,
     context: *mut devicefusion_context,
-    result: Sender<(c_int, String)>,
+    other: *mut devicefusion_context,
+    result: Sender<(c_int, String, c_int)>,
 }
 
 unsafe extern "C" fn on_schema(handler: *mut FFI_ArrowAsyncDeviceStreamHandler, schema: *mut FFI_ArrowSchema) -> c_int {
@@ -195,7 +196,8 @@ unsafe extern "C" fn on_schema(handler: *mut FFI_ArrowAsyncDeviceStreamHandler, 
     let (nested, _schema) = unsafe { (&*handler.cast::<Nested>(), FFI_ArrowSchema::from_raw(schema)) };
     // SAFETY: a C string; there may be no place for the number.
     let code = unsafe { devicefusion_execute(nested.context, c"SELECT 1".as_ptr(), ptr::null_mut()) };
-    nested.result.send((code, text(devicefusion_context_get_error(nested.context)).unwrap_or_default())).unwrap();
+    let error = text(devicefusion_context_get_error(nested.context)).unwrap_or_default();
+    nested.result.send((code, error, devicefusion_context_free(nested.other))).unwrap();
     libc::ECANCELED
 }
 
@@ -215,7 +217,7 @@ unsafe extern "C" fn release(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
 }
 
 #[test]
-fn a_query_on_a_thread_of_the_library_is_refused() {
+fn a_thread_of_the_library_runs_no_query_of_a_callback_and_frees_contexts() {
     let context = Context::new();
     let query = context.query("SELECT 1");
     let (result, results) = channel();
@@ -227,11 +229,15 @@ fn a_query_on_a_thread_of_the_library_is_refused() {
         producer: ptr::null_mut(),
         private_data: ptr::null_mut(),
     };
-    let nested = Box::into_raw(Box::new(Nested { handler, context: context.raw, result }));
+    let config = devicefusion_context_config_new();
+    let other = devicefusion_context_new(config);
+    let nested = Box::into_raw(Box::new(Nested { handler, context: context.raw, other, result }));
     // SAFETY: the handler follows the interface, and begins where the box does.
     context.ok(unsafe { devicefusion_query_push(query.raw, &raw mut (*nested).handler) });
-    let (code, error) = results.recv().unwrap();
+    let (code, error, freed) = results.recv().unwrap();
     assert_eq!((code, &*error), (2, "a call that waits was made on a thread that runs the queries of a context"));
+    assert_eq!(freed, 0);
+    assert_eq!(devicefusion_context_config_free(config), 0);
     // Until the release.
     assert!(results.recv().is_err());
 }

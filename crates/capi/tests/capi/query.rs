@@ -163,6 +163,10 @@ fn codes_tell_what_kind_of_failure_it_was() {
     let small = Context::of(config);
     let error = small.failed(3, small.try_execute("SELECT * FROM generate_series(1, 1000000) ORDER BY value % 1000"));
     assert!(error.contains("device.memory_bytes"), "{error}");
+
+    let host = Context::on_host();
+    host.execute("SET datafusion.runtime.memory_limit = '1M'");
+    host.failed(3, host.try_execute("SELECT count(DISTINCT value) FROM generate_series(1, 1000000)"));
 }
 
 /// A query that takes for ever.
