@@ -310,6 +310,12 @@ int devicefusion_query_explain(struct devicefusion_query *query,
                                int how,
                                char **out);
 
+// Tells how far the run is that was begun last: its plan, with the rows that each operator has given so far; what an operator
+// has cost the device is there once it has ended, as in EXPLAIN ANALYZE. To be called from another thread, or between two
+// batches of a stream; an error where no run is under way. `out` gets a text, which the caller frees.
+int devicefusion_query_progress(struct devicefusion_query *query,
+                                char **out);
+
 // Stops all runs of the query that are under way, from any thread: they fail, their streams too. Later runs are not touched.
 int devicefusion_query_cancel(struct devicefusion_query *query);
 

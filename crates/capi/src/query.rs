@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow::ffi_stream::FFI_ArrowArrayStream;
@@ -16,6 +16,7 @@ use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::common::ScalarValue;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::DataFrame;
 use devicefusion::DeviceResult;
@@ -44,6 +45,8 @@ pub(crate) struct Query {
     parameters: Vec<String>,
     values: Mutex<BTreeMap<String, ScalarValue>>,
     canceller: Canceller,
+    /// That of the run that was begun last, as long as it is under way.
+    running: Mutex<Option<Weak<dyn ExecutionPlan>>>,
 }
 
 impl Query {
@@ -56,7 +59,8 @@ impl Query {
         let mut parameters: Vec<String> =
             plan.get_parameter_names()?.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
         parameters.sort_by_key(|name| (name.len(), name.clone()));
-        Ok(Self { context: Arc::clone(context), plan, parameters, values: Mutex::default(), canceller: Canceller::new() })
+        let (context, canceller) = (Arc::clone(context), Canceller::new());
+        Ok(Self { context, plan, parameters, values: Mutex::default(), canceller, running: Mutex::new(None) })
     }
 
     pub fn context(&self) -> &Arc<Context> {
@@ -113,16 +117,17 @@ impl Query {
         if session.debugging {
             self.context.log.line(&format!("plan:\n{}", displayable(plan.as_ref()).indent(false)));
         }
+        *self.running.lock() = Some(Arc::downgrade(&plan));
         Ok((plan, task))
     }
 
     fn stream(&self) -> Result<FFI_ArrowArrayStream> {
-        let rows = self.run(async {
+        let (rows, plan) = self.run(async {
             let (plan, task) = self.planned().await?;
-            Ok(execute_stream(plan, task)?)
+            Ok((execute_stream(Arc::clone(&plan), task)?, plan))
         })?;
         let cancelled = self.canceller.cancelled().boxed();
-        Ok(FFI_ArrowArrayStream::new(Box::new(HostRows::new(Arc::clone(&self.context), rows, cancelled))))
+        Ok(FFI_ArrowArrayStream::new(Box::new(HostRows::new(Arc::clone(&self.context), plan, rows, cancelled))))
     }
 
     /// The rows on the device.
@@ -131,9 +136,10 @@ impl Query {
         self.run(async {
             let (plan, task) = self.planned().await?;
             // The rows come from a task of the context's threads, which therefore stay as long as it does.
+            let kept = (context, Arc::clone(&plan));
             let cancelled = async move {
-                let _threads = context;
                 cancelled.await;
+                drop(kept);
             };
             Ok(DeviceResult::execute(plan, task)?.cancelled_by(cancelled))
         })
@@ -153,7 +159,7 @@ impl Query {
         let changes = matches!(self.plan, LogicalPlan::Dml(_) | LogicalPlan::Copy(_));
         self.run(async {
             let (plan, task) = self.planned().await?;
-            let mut rows = execute_stream(plan, task)?;
+            let mut rows = execute_stream(Arc::clone(&plan), task)?;
             let mut count = 0;
             while let Some(batch) = rows.try_next().await? {
                 let changed = batch.columns().first().and_then(|column| column.as_primitive_opt::<UInt64Type>());
@@ -162,8 +168,16 @@ impl Query {
                     _ => batch.num_rows() as u64,
                 };
             }
+            // What it does is told until here.
+            drop(plan);
             Ok(i64::try_from(count).unwrap_or(i64::MAX))
         })
+    }
+
+    fn progress(&self) -> Result<String> {
+        let plan = self.running.lock().as_ref().and_then(Weak::upgrade);
+        let plan = plan.ok_or_else(|| Failure::program("no run of the query is under way"))?;
+        Ok(DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(false).to_string())
     }
 
     fn explain(&self, verbose: bool, analyze: bool) -> Result<String> {
@@ -353,6 +367,20 @@ pub unsafe extern "C" fn devicefusion_query_explain(query: *mut devicefusion_que
             other => return Err(Failure::program(format!("{other} is no way to explain: see DEVICEFUSION_EXPLAIN_PLAN"))),
         };
         let text = give_text(&query.explain(verbose, analyze)?);
+        // SAFETY: not null, and writable as the header asks.
+        unsafe { out.write(text) };
+        Ok(())
+    }))
+}
+
+/// Tells how far the run is that was begun last: its plan, with the rows that each operator has given so far; what an operator
+/// has cost the device is there once it has ended, as in EXPLAIN ANALYZE. To be called from another thread, or between two
+/// batches of a stream; an error where no run is under way. `out` gets a text, which the caller frees.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_query_progress(query: *mut devicefusion_query, out: *mut *mut c_char) -> c_int {
+    code(with_query(query, |query| {
+        wanted("text", out)?;
+        let text = give_text(&query.progress()?);
         // SAFETY: not null, and writable as the header asks.
         unsafe { out.write(text) };
         Ok(())

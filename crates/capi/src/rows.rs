@@ -8,6 +8,7 @@ use datafusion::arrow::array::{RecordBatch, RecordBatchReader};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::ArrowError;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -62,12 +63,14 @@ pub(crate) struct HostRows<C> {
     cancelled: C,
     /// What a call before this one has failed with: there is no end after an error.
     failure: Option<String>,
+    /// Kept while the rows come, for those who ask how far it is.
+    _plan: Arc<dyn ExecutionPlan>,
     context: Arc<Context>,
 }
 
 impl<C: Future<Output = ()> + Send + Unpin> HostRows<C> {
-    pub fn new(context: Arc<Context>, rows: SendableRecordBatchStream, cancelled: C) -> Self {
-        Self { schema: rows.schema(), rows, cancelled, failure: None, context }
+    pub fn new(context: Arc<Context>, plan: Arc<dyn ExecutionPlan>, rows: SendableRecordBatchStream, cancelled: C) -> Self {
+        Self { schema: rows.schema(), rows, cancelled, failure: None, _plan: plan, context }
     }
 
     fn pull(&mut self) -> Result<Option<RecordBatch>> {

@@ -18,7 +18,7 @@ use devicefusion_capi::table::*;
 use futures::StreamExt;
 use futures::executor::block_on;
 
-use crate::support::{Context, Query, config, lines, prices};
+use crate::support::{Context, Query, config, lines, prices, text};
 
 fn with_prices() -> Context {
     let context = Context::new();
@@ -215,6 +215,46 @@ fn queries_are_cancelled_from_another_thread() {
     let query = context.query("SELECT 1");
     context.ok(devicefusion_query_cancel(query.raw));
     assert_eq!(query.rows(), ["1"]);
+}
+
+fn progress(query: &Query<'_>) -> Result<String, String> {
+    let mut out = std::ptr::null_mut();
+    // SAFETY: a place for the text.
+    match unsafe { devicefusion_query_progress(query.raw, &raw mut out) } {
+        0 => Ok(text(out).unwrap()),
+        _ => Err(query.context.error().unwrap()),
+    }
+}
+
+#[test]
+fn a_run_tells_how_far_it_is_and_only_while_it_is_under_way() {
+    const NONE: &str = "no run of the query is under way";
+    let context = with_prices();
+    let query = context.query("SELECT items FROM t");
+    assert_eq!(progress(&query).unwrap_err(), NONE);
+    query.rows();
+    assert_eq!(progress(&query).unwrap_err(), NONE);
+
+    let mut reader = ArrowArrayStreamReader::try_new(query.stream()).unwrap();
+    reader.next().unwrap().unwrap();
+    let plan = progress(&query).unwrap();
+    assert!(plan.starts_with("DeviceIslandExec") && plan.contains("output_rows=4"), "{plan}");
+    drop(reader);
+    assert_eq!(progress(&query).unwrap_err(), NONE);
+
+    let query = context.query(ENDLESS);
+    let stream = query.device_stream();
+    let has_rows = |plan: &str| plan.lines().any(|line| line.contains("LazyMemoryExec") && !line.contains("output_rows=0"));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // SAFETY: a stream of the library.
+    let mut reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.unwrap();
+    let reading = std::thread::spawn(move || reader.next().unwrap().unwrap_err().to_string());
+    while !has_rows(&progress(&query).unwrap()) {
+        assert!(Instant::now() < deadline, "{}", progress(&query).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    context.ok(devicefusion_query_cancel(query.raw));
+    assert!(reading.join().unwrap().contains("the query was cancelled"));
 }
 
 /// The rows that a query pushes, or the code with which it does not.
