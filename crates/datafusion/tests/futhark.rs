@@ -302,8 +302,11 @@ async fn what_does_not_fit_is_refused_with_the_reason() {
         ("CREATE FUNCTION f() LANGUAGE futhark AS 'PATH'", "there is no entry point f; there are add, any_set, area, "),
         ("CREATE FUNCTION f() LANGUAGE futhark AS '/nowhere/program.json'", "/nowhere/program.json: No such file or directory"),
         ("CREATE FUNCTION f() LANGUAGE futhark", "needs the path of a manifest: AS '/path/program.json'"),
-        ("CREATE FUNCTION f() LANGUAGE python AS 'x'", "CREATE FUNCTION has no language python, only futhark"),
-        ("CREATE FUNCTION f() AS 'x'", "CREATE FUNCTION needs LANGUAGE futhark"),
+        (
+            "CREATE FUNCTION f() LANGUAGE python AS 'x'",
+            "Function factory has not been configured; without one there is LANGUAGE futhark only",
+        ),
+        ("CREATE FUNCTION f() AS 'x'", "Function factory has not been configured"),
         ("CREATE FUNCTION sum() LANGUAGE futhark AS 'PATH'", "there is a function sum already, of the kind aggregate"),
         (
             "CREATE OR REPLACE FUNCTION sum() LANGUAGE futhark AS 'PATH#triple'",

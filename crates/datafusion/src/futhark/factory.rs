@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{Result, exec_datafusion_err, plan_datafusion_err, plan_err};
+use datafusion::common::{Result, config_err, exec_datafusion_err, plan_datafusion_err, plan_err};
 use datafusion::execution::context::{FunctionFactory, RegisterFunction};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{CreateFunction, Expr, Volatility};
@@ -39,10 +39,10 @@ impl FunctionFactory for FutharkFactory {
     async fn create(&self, state: &SessionState, statement: CreateFunction) -> Result<RegisterFunction> {
         let language = statement.params.language.as_ref().map(|language| language.value.as_str());
         if !language.is_some_and(|language| language.eq_ignore_ascii_case("futhark")) {
-            return match (&self.next, language) {
-                (Some(next), _) => next.create(state, statement).await,
-                (None, Some(language)) => plan_err!("CREATE FUNCTION has no language {language}, only futhark"),
-                (None, None) => plan_err!("CREATE FUNCTION needs LANGUAGE futhark"),
+            return match &self.next {
+                Some(next) => next.create(state, statement).await,
+                // As DataFusion has it where there is no factory.
+                None => config_err!("Function factory has not been configured; without one there is LANGUAGE futhark only"),
             };
         }
         if !options_of(state.config_options()).futhark {
