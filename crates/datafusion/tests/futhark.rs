@@ -10,7 +10,7 @@ mod fixture;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float16Array, RecordBatch};
+use arrow::array::{ArrayRef, Float16Array, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::util::pretty::pretty_format_batches;
@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::MemTable;
 use datafusion::execution::context::{FunctionFactory, RegisterFunction, SessionConfig};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::CreateFunction;
 use datafusion::prelude::SessionContext;
@@ -143,6 +144,26 @@ async fn aggregates_get_all_rows_of_a_group() {
         .await;
     check_fails(&ctx, "SELECT pick(i, 99) FROM numbers", "pick: futhark_entry_pick: Error: index is out of bounds").await;
     check_fails(&ctx, "SELECT total(i ORDER BY i) FROM numbers", "takes neither DISTINCT nor ORDER BY").await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn rows_of_aggregates_count_as_memory() {
+    let fixture = Fixture::new(Form::Outputs);
+    let runtime = RuntimeEnvBuilder::new().with_memory_limit(2_000_000, 1.0).build_arc().unwrap();
+    let config = SessionConfig::new().with_target_partitions(2).with_option_extension(DeviceOptions::default());
+    let ctx = devicefusion::session_with(config, runtime).unwrap();
+    set(&ctx, "device.selector", "none");
+    set(&ctx, "device.futhark", "true");
+    let total = format!("CREATE FUNCTION total() LANGUAGE futhark AS '{}#sum'", fixture.manifest().display());
+    run(&ctx, &total).await.unwrap();
+    // A batch for all rows is handed out in slices: those count, not the batch each time.
+    let values = Int64Array::from_iter_values(0..100_000);
+    let batch = RecordBatch::try_from_iter([("v", Arc::new(values) as ArrayRef)]).unwrap();
+    ctx.register_table("t", Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]]).unwrap())).unwrap();
+    check(&ctx, "SELECT total(v) FROM t", &["4999950000"]).await;
+    let error = run(&ctx, "SELECT total(value) FROM generate_series(1, 1000000)").await.unwrap_err();
+    assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
     clean(ctx, &fixture).await;
 }
 

@@ -74,7 +74,7 @@ impl AggregateUDFImpl for FutharkAggregate {
             constants.push(constant(&self.function, parameter, literal.value())?);
         }
         let columns = vec![Vec::new(); columns_of(&self.function).count()];
-        Ok(Box::new(Rows { function: self.function.clone(), constants, columns, rows: 0 }))
+        Ok(Box::new(Rows { function: self.function.clone(), constants, columns, rows: 0, bytes: 0 }))
     }
 
     /// A list for each column of rows.
@@ -113,18 +113,22 @@ struct Rows {
     /// For each parameter that is a column, its rows in pieces.
     columns: Vec<Vec<ArrayRef>>,
     rows: usize,
+    /// Of the rows; what else their buffers hold is somebody else's.
+    bytes: usize,
 }
 
 impl Rows {
-    fn push(&mut self, columns: Vec<ArrayRef>) {
+    fn push(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
         let rows = columns.first().map_or(0, |column| column.len());
         if rows == 0 {
-            return;
+            return Ok(());
         }
         self.rows += rows;
         for (pieces, column) in self.columns.iter_mut().zip(columns) {
+            self.bytes += column.to_data().get_slice_memory_size()?;
             pieces.push(column);
         }
+        Ok(())
     }
 
     /// The rows of each column, in one piece.
@@ -148,8 +152,7 @@ impl Accumulator for Rows {
             let valid = BooleanArray::new(nulls.inner().clone(), None);
             columns = columns.iter().map(|column| filter(column, &valid)).collect::<std::result::Result<_, _>>()?;
         }
-        self.push(columns);
-        Ok(())
+        self.push(columns)
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -169,8 +172,7 @@ impl Accumulator for Rows {
     }
 
     fn size(&self) -> usize {
-        let pieces = self.columns.iter().flatten().map(|piece| piece.get_array_memory_size());
-        size_of_val(self) + pieces.sum::<usize>()
+        size_of_val(self) + self.bytes
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -184,7 +186,7 @@ impl Accumulator for Rows {
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
         let lists: Vec<&LargeListArray> = states.iter().filter_map(|state| state.as_list_opt::<i64>()).collect();
         for row in 0..lists.first().map_or(0, |list| list.len()) {
-            self.push(lists.iter().map(|list| list.value(row)).collect());
+            self.push(lists.iter().map(|list| list.value(row)).collect())?;
         }
         Ok(())
     }
