@@ -9,6 +9,9 @@ use device::{Buffer, Queue};
 
 use crate::{ColumnType, Error, Layout, Result};
 
+/// Bytes of a word of a list.
+const LIST_WORD: usize = size_of::<u64>();
+
 /// A column in device memory. Immutable; clones and slices share the buffers.
 ///
 /// What kernels may rely on, whoever made the column:
@@ -16,6 +19,7 @@ use crate::{ColumnType, Error, Layout, Result};
 ///   [`Layout::Null`] has neither: every value is NULL.
 /// - Dictionary codes of NULL rows lie inside the dictionary too, a dictionary has at least one
 ///   value, none of its values is NULL, and no two of them have the same bytes.
+/// - Words of lists that are not NULL lie among the elements.
 /// - Values below NULLs are otherwise undefined.
 ///
 /// Only the dictionaries that [`exchange::import`](crate::exchange::import()) takes over may be otherwise.
@@ -28,23 +32,24 @@ pub struct DeviceColumn {
     validity: Option<Buffer>,
     validity_offset: usize,
     null_count: Option<usize>,
-    dictionary: Option<Arc<DeviceColumn>>,
+    values: Option<Arc<DeviceColumn>>,
 }
 
 impl DeviceColumn {
     /// A column of `len` values that begin at the start of `buffers` (as [`Layout`] lists them).
-    /// `validity` is a bitmap, 1 where there is a value, and the bit of the first row.
+    /// `validity` is a bitmap, 1 where there is a value, and the bit of the first row; `values` are a dictionary's, or the elements
+    /// of lists.
     ///
     /// # Errors
     /// `Malformed` where buffers are missing, superfluous or too small for `len`, and where
-    /// validity or dictionary are present against the type or missing.
+    /// validity or values are present against the type or missing.
     pub fn try_new(
         ty: Arc<ColumnType>,
         len: usize,
         buffers: Vec<Buffer>,
         validity: Option<(Buffer, usize)>,
         null_count: Option<usize>,
-        dictionary: Option<Arc<DeviceColumn>>,
+        values: Option<Arc<DeviceColumn>>,
     ) -> Result<Self> {
         let null_count = match (&ty.layout, ty.nullable) {
             (Layout::Null, _) => Some(len),
@@ -52,7 +57,7 @@ impl DeviceColumn {
             (_, true) => null_count,
         };
         let (validity, validity_offset) = validity.map_or((None, 0), |(bits, offset)| (Some(bits), offset));
-        let column = Self { ty, len, offset: 0, buffers, validity, validity_offset, null_count, dictionary };
+        let column = Self { ty, len, offset: 0, buffers, validity, validity_offset, null_count, values };
         column.check()?;
         Ok(column)
     }
@@ -61,7 +66,7 @@ impl DeviceColumn {
     pub(crate) fn blank(queue: &Queue, ty: &ColumnType) -> Result<Self> {
         let zeros =
             |widths: &[usize]| -> Result<Vec<Buffer>> { widths.iter().map(|width| Ok(queue.zeroed((*width).max(1))?)).collect() };
-        let mut dictionary = None;
+        let mut own = None;
         let buffers = match &ty.layout {
             Layout::Null => vec![],
             Layout::Bits => zeros(&[4])?,
@@ -76,13 +81,17 @@ impl DeviceColumn {
                     other => other.clone(),
                 };
                 let values = ColumnType { data_type, nullable: false, layout: (**values).clone(), bounds: None };
-                dictionary = Some(Arc::new(Self::blank(queue, &values)?));
+                own = Some(Arc::new(Self::blank(queue, &values)?));
                 zeros(&[codes.width()])?
+            }
+            Layout::List(elements) => {
+                own = Some(Arc::new(Self::blank(queue, elements)?));
+                zeros(&[LIST_WORD])?
             }
         };
         let nullable = ty.nullable && ty.layout != Layout::Null;
         let validity = if nullable { Some((queue.zeroed(4)?, 0)) } else { None };
-        Self::try_new(Arc::new(ty.clone()), 1, buffers, validity, None, dictionary)
+        Self::try_new(Arc::new(ty.clone()), 1, buffers, validity, None, own)
     }
 
     /// The same column as one of a nullable source: with its own NULLs, or with nothing but NULLs.
@@ -146,7 +155,12 @@ impl DeviceColumn {
 
     /// The values that the codes of a [`Layout::Dictionary`] column mean.
     pub fn dictionary(&self) -> Option<&Arc<DeviceColumn>> {
-        self.dictionary.as_ref()
+        self.values.as_ref().filter(|_| matches!(self.ty.layout, Layout::Dictionary { .. }))
+    }
+
+    /// The elements that the words of a [`Layout::List`] column point at.
+    pub fn elements(&self) -> Option<&Arc<DeviceColumn>> {
+        self.values.as_ref().filter(|_| matches!(self.ty.layout, Layout::List(_)))
     }
 
     /// The rows from `offset` on, `len` of them, without a copy. What lies past the end is left out.
@@ -181,14 +195,14 @@ impl DeviceColumn {
 
     /// The same codes with a dictionary that has the old values first.
     pub(crate) fn with_dictionary(&self, dictionary: Arc<DeviceColumn>) -> Self {
-        Self { dictionary: Some(dictionary), ..self.clone() }
+        Self { values: Some(dictionary), ..self.clone() }
     }
 
-    /// Calls `f` with every buffer: values, validity, dictionary.
+    /// Calls `f` with every buffer: values, validity, those of dictionary or elements.
     pub(crate) fn for_each_buffer(&self, f: &mut impl FnMut(&Buffer)) {
         self.buffers.iter().chain(&self.validity).for_each(&mut *f);
-        if let Some(dictionary) = &self.dictionary {
-            dictionary.for_each_buffer(f);
+        if let Some(values) = &self.values {
+            values.for_each_buffer(f);
         }
     }
 
@@ -196,7 +210,7 @@ impl DeviceColumn {
         let fail = |what: String| Err(Error::Malformed(format!("column of {}: {what}", self.ty.data_type)));
         let expected = match &self.ty.layout {
             Layout::Null => 0,
-            Layout::Bits | Layout::Fixed(_) | Layout::Bytes(_) | Layout::Dictionary { .. } => 1,
+            Layout::Bits | Layout::Fixed(_) | Layout::Bytes(_) | Layout::Dictionary { .. } | Layout::List(_) => 1,
             Layout::Offsets32 | Layout::Offsets64 => 2,
             Layout::Views => 3,
         };
@@ -213,6 +227,7 @@ impl DeviceColumn {
             Layout::Offsets32 => end.saturating_add(1).saturating_mul(4),
             Layout::Offsets64 => end.saturating_add(1).saturating_mul(8),
             Layout::Views => end.saturating_mul(16),
+            Layout::List(_) => end.saturating_mul(LIST_WORD),
         };
         if let Some(first) = self.buffers.first()
             && first.len() < least
@@ -233,10 +248,13 @@ impl DeviceColumn {
             }
             _ => {}
         }
-        match (&self.ty.layout, &self.dictionary) {
+        match (&self.ty.layout, &self.values) {
             (Layout::Dictionary { values, .. }, Some(dictionary)) if dictionary.ty.layout == **values => Ok(()),
             (Layout::Dictionary { .. }, Some(_)) => fail("dictionary in another layout than declared".into()),
             (Layout::Dictionary { .. }, None) => fail("codes without a dictionary".into()),
+            (Layout::List(ty), Some(elements)) if elements.ty.as_ref() == ty.as_ref() => Ok(()),
+            (Layout::List(_), Some(_)) => fail("elements of another type than declared".into()),
+            (Layout::List(_), None) => fail("lists without elements".into()),
             (_, Some(_)) => fail("a dictionary, but no codes".into()),
             (_, None) => Ok(()),
         }

@@ -3,7 +3,7 @@
 //!
 //! All reads of a batch are enqueued before the first is waited for. Columns come back in their
 //! logical types, whatever their layout: narrow integers are widened, dictionaries of plain types
-//! are looked up, strings take the form that the type asks for.
+//! are looked up, strings and lists take the form that the type asks for.
 
 use std::future::Future;
 use std::ops::Range;
@@ -14,12 +14,13 @@ use arrow::array::{
     make_view, new_empty_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer as HostBuffer, MutableBuffer, NullBuffer};
-use arrow::compute::{TakeOptions, cast, take};
+use arrow::compute::{TakeOptions, cast, concat, take};
 use arrow::datatypes::{ArrowNativeType, DataType};
 use device::{Buffer, Queue};
 use futures::future::{BoxFuture, FutureExt, OptionFuture, ready, try_join_all};
 use futures::try_join;
 
+use crate::lists::Spans;
 use crate::narrow::{aligned, convert, is_integer};
 use crate::strings::{INLINE, is_text, view_bytes};
 use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result};
@@ -125,6 +126,14 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
             async move {
                 let values = OptionFuture::from(values).await.unwrap_or_else(|| reader.malformed("codes without a dictionary"));
                 reader.decode_codes(carrier, codes.await?, values?, nulls.await?)
+            }
+            .boxed()
+        }
+        (Layout::List(_), [words]) => {
+            let words = reader.elements(words, size_of::<u64>(), 0);
+            async move {
+                let (words, nulls) = try_join!(words, nulls)?;
+                reader.lists(&words, nulls).await
             }
             .boxed()
         }
@@ -404,6 +413,44 @@ impl Reader {
             ByteView::from(raw).with_buffer_index(0).with_offset(offset).as_u128()
         });
         Ok((HostBuffer::from_vec(moved.collect::<Vec<_>>()), packed.into(), HostBuffer::from_vec(vec![0u64])))
+    }
+
+    /// The array of the logical type whose rows have the elements that `words` point at.
+    async fn lists(&self, words: &HostBuffer, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let Some(elements) = self.column.elements() else { return self.malformed("lists without elements") };
+        let words = aligned(words, size_of::<u64>());
+        let spans = Spans::of(words.typed_data(), nulls.as_ref());
+        if spans.end() > elements.len() {
+            return self.malformed(format_args!("a list that ends at {} of {} elements", spans.end(), elements.len()));
+        }
+        let parts = spans.parts(elements.len() / PARTS);
+        let read = |part: &Range<usize>| download_column(&self.queue, &self.name, &elements.slice(part.start, part.len()));
+        let read = try_join_all(parts.iter().map(read)).await?;
+        let read: Vec<&dyn Array> = read.iter().map(|part| part.as_ref()).collect();
+        let all = match read.as_slice() {
+            [] => new_empty_array(&elements.ty().data_type),
+            parts => concat(parts)?,
+        };
+        let total = spans.total();
+        let too_large = || Error::TooLarge {
+            column: self.name.clone(),
+            data_type: self.data_type().clone(),
+            what: "elements of lists",
+            actual: total,
+            limit: i32::MAX as usize,
+        };
+        let (buffers, indices) = match self.data_type() {
+            DataType::List(_) if total > i32::MAX as usize => return Err(too_large()),
+            DataType::List(_) => (vec![spans.offsets::<i32>()], spans.indices(&parts)),
+            DataType::LargeList(_) => (vec![spans.offsets::<i64>()], spans.indices(&parts)),
+            DataType::FixedSizeList(_, size) => (vec![], Some(spans.indices_of_size(&parts, *size as usize))),
+            _ => return self.malformed("carried as lists"),
+        };
+        let values = match indices {
+            Some(indices) => take(&all, &indices, None)?,
+            None => all,
+        };
+        self.array(self.data_type(), buffers, nulls, Some(values))
     }
 
     fn too_large(&self, bytes: usize) -> Error {

@@ -80,6 +80,9 @@ pub enum Layout {
         /// Layout of the dictionary's values.
         values: Box<Layout>,
     },
+    /// Lists of elements that the column carries, of this type. Buffers: words, in whose low 32 bits stands where a row's elements
+    /// begin and in whose high ones how many they are. Rows may share elements and leave some out.
+    List(Box<ColumnType>),
 }
 
 /// Type and layout of a column of a source.
@@ -167,11 +170,16 @@ fn natural(data_type: &DataType) -> Option<Layout> {
         DataType::Dictionary(key, value) => {
             let Layout::Fixed(codes) = natural(key)? else { return None };
             let values = natural(value)?;
-            if matches!(values, Layout::Dictionary { .. }) {
+            if matches!(values, Layout::Dictionary { .. } | Layout::List(_)) {
                 return None;
             }
             Layout::Dictionary { codes, values: Box::new(values) }
         }
+        DataType::List(element) | DataType::LargeList(element) => {
+            Layout::List(Box::new(ColumnType::of(element.data_type(), element.is_nullable())?))
+        }
+        // Below a NULL there are elements that are NULL, whatever their field says.
+        DataType::FixedSizeList(element, _) => Layout::List(Box::new(ColumnType::of(element.data_type(), true)?)),
         _ => return None,
     })
 }

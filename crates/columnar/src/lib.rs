@@ -35,6 +35,7 @@ mod gather;
 mod gathering;
 mod interner;
 mod layout;
+mod lists;
 mod narrow;
 mod resident;
 mod statistics;

@@ -76,6 +76,12 @@ fn assert_same(actual: &ArrayRef, expected: &ArrayRef, case: impl std::fmt::Disp
     assert_eq!(actual.len(), expected.len(), "{case}");
     let plain = |array: &ArrayRef| match array.data_type() {
         DataType::Dictionary(_, value) => cast(array, value).unwrap(),
+        DataType::List(item) => match item.data_type() {
+            DataType::Dictionary(_, value) => {
+                cast(array, &DataType::List(Arc::new(item.as_ref().clone().with_data_type(value.as_ref().clone())))).unwrap()
+            }
+            _ => Arc::clone(array),
+        },
         _ => Arc::clone(array),
     };
     let (actual, expected) = (plain(actual), plain(expected));

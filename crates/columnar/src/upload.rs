@@ -2,8 +2,8 @@
 //! Host batches to device batches.
 //!
 //! Several small host batches become one device batch without being concatenated first. Values of
-//! the natural layout go as they lie; others are converted on the host. Strings and dictionaries
-//! have files of their own.
+//! the natural layout go as they lie; others are converted on the host. Strings, dictionaries
+//! and lists have files of their own.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -73,6 +73,9 @@ impl<'a> Uploader<'a> {
         if let Layout::Dictionary { codes, values } = &ty.layout {
             return crate::dictionary::column(self, &pieces, *codes, values);
         }
+        if let Layout::List(elements) = &ty.layout {
+            return crate::lists::column(self, &pieces, elements);
+        }
         let nulls: Vec<_> = arrays.iter().map(|array| (array.len(), array.nulls().cloned())).collect();
         let (validity, null_count) = self.validity(name, ty, &nulls)?;
         let (buffers, offset) = pieces.buffers()?;
@@ -87,18 +90,18 @@ impl<'a> Uploader<'a> {
         Err(Error::Type { column: name.into(), expected: ty.data_type.clone(), actual: array.data_type().clone() })
     }
 
-    /// Uploads a column of dictionary codes.
+    /// Uploads a column of dictionary codes, or of words of lists.
     pub(crate) fn codes(
         &self,
         name: &str,
         ty: &Arc<ColumnType>,
         codes: HostBuffer,
         nulls: &[PieceNulls],
-        dictionary: Arc<DeviceColumn>,
+        values: Arc<DeviceColumn>,
     ) -> Result<DeviceColumn> {
         let (validity, null_count) = self.validity(name, ty, nulls)?;
         let buffers = vec![place(self.queue, codes)?];
-        DeviceColumn::try_new(Arc::clone(ty), self.rows, buffers, validity, Some(null_count), Some(dictionary))
+        DeviceColumn::try_new(Arc::clone(ty), self.rows, buffers, validity, Some(null_count), Some(values))
     }
 
     /// Uploads the validity of a column, given the NULLs of its pieces.

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{DataType, Schema};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
-use kernels::expr::{Aggregate, AggregateFunction};
+use kernels::expr::{Aggregate, AggregateFunction, Expr};
+use kernels::function::Function;
 
-use crate::expr::{Reason, lower};
+use crate::expr::{Reason, lower, lower_output};
 use crate::functions::is_own_aggregate;
 
 /// An aggregate function over the columns of an input.
@@ -43,6 +44,17 @@ impl AggregateCall {
         AggregateCall { arguments: arguments.to_vec(), filter: filter.first().cloned(), ..self.clone() }
     }
 
+    /// The source's column of lists of which a lowered call gives one by its word.
+    pub fn list(lowered: &Aggregate) -> Option<usize> {
+        match lowered.arguments.as_slice() {
+            [Expr::Call { function: Function::ListWord, arguments, .. }] => match arguments.as_slice() {
+                [Expr::Column(column)] => Some(*column),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Lowers the call over the schema that its expressions refer to, and checks that it has a device form.
     pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
         let name = self.function.fun().name();
@@ -54,16 +66,22 @@ impl AggregateCall {
             return Err(format!("the aggregate {name} has no device form here"));
         }
         let distinct = self.function.is_distinct() && !self.chosen;
+        let mut data_type = self.function.field().data_type().clone();
         let arguments = match self.arguments.as_slice() {
             // COUNT(*) arrives as COUNT(1).
             [argument] if function == AggregateFunction::Count && !distinct && is_constant(argument) => Vec::new(),
+            // A list is its word until the stage brings its elements back.
+            [list] if function == AggregateFunction::AnyValue && data_type.is_list() => {
+                data_type = DataType::UInt64;
+                let arguments = vec![lower_output(list, schema)?];
+                vec![Expr::Call { function: Function::ListWord, arguments, data_type: data_type.clone() }]
+            }
             arguments => arguments.iter().map(|argument| lower(argument, schema)).collect::<Result<_, _>>()?,
         };
         if arguments.len() > 1 && matches!(function, AggregateFunction::Count) {
             return Err(format!("the aggregate {name} of several columns has no device form"));
         }
         let filter = self.filter.as_ref().map(|filter| lower(filter, schema)).transpose()?;
-        let data_type = self.function.field().data_type().clone();
         let lowered = Aggregate { function, arguments, filter, distinct, data_type };
         kernels::support::supports_aggregate(&lowered, schema)?;
         Ok(lowered)
@@ -103,7 +121,7 @@ fn function(name: &str) -> Option<AggregateFunction> {
         "regr_sxx" => AggregateFunction::RegrSxx,
         "regr_syy" => AggregateFunction::RegrSyy,
         "regr_sxy" => AggregateFunction::RegrSxy,
-        "any_value" | "first_value" | "last_value" | "nth_value" | "string_agg" => AggregateFunction::AnyValue,
+        "any_value" | "first_value" | "last_value" | "nth_value" | "string_agg" | "array_agg" => AggregateFunction::AnyValue,
         "median" => AggregateFunction::Median,
         "percentile_cont" => AggregateFunction::PercentileCont,
         _ => return None,

@@ -18,6 +18,7 @@ use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_
 use kernels::function::Function;
 
 use crate::functions;
+use crate::list_of_rows::ListOfRows;
 use crate::runtime::options_of;
 use crate::text_of_rows::TextOfRows;
 
@@ -31,16 +32,16 @@ pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Exp
     Ok(lowered)
 }
 
-/// As [`lower`], for an output of a projection, which may be new text.
+/// As [`lower`], for an output, which may be a list, and of a projection new text.
 pub(crate) fn lower_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let lowered = translate(expr, schema)?;
     kernels::support::supports_output(&lowered, schema)?;
     Ok(lowered)
 }
 
-/// Whether an output of a projection is new text, which must be a column before anything takes it.
-pub(crate) fn computes_text(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
-    translate(expr, schema).is_ok_and(|expr| kernels::support::computes_text(&expr, schema))
+/// Whether an output of a projection is new text or new lists, which must be a column before anything takes them.
+pub(crate) fn must_be_column(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    translate(expr, schema).is_ok_and(|expr| kernels::support::must_be_column(&expr, schema))
 }
 
 /// Whether an expression that has a device form may fail.
@@ -266,6 +267,10 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
     if TextOfRows::is(function.fun()) {
         let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
         return Ok(Expr::Call { function: Function::TextOfRows, arguments, data_type: function.return_type().clone() });
+    }
+    if ListOfRows::is(function.fun()) {
+        let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
+        return Ok(Expr::Call { function: Function::ListOfRows, arguments, data_type: function.return_type().clone() });
     }
     if !functions::is_own(function.fun()) {
         let reason = crate::futhark::scalar_reason(function.fun());

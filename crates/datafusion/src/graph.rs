@@ -17,7 +17,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::codegen::Profile;
-use kernels::ops::{Conform, Decode, GroupBy, Reduce, Select, Sort, Window};
+use kernels::ops::{Conform, Decode, GroupBy, Reduce, Select, Sort, Unnest, Window};
 
 use crate::exchange::Source;
 use crate::exec::GroupingSet;
@@ -55,9 +55,11 @@ pub(crate) enum StageKind {
     /// Filter and computed columns.
     Select { input: Arc<Stage>, op: Select, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Ungrouped aggregation.
-    Reduce { input: Arc<Stage>, op: Reduce, checks: Vec<Arc<dyn PhysicalExpr>> },
+    Reduce { input: Arc<Stage>, op: Reduce, checks: Vec<Arc<dyn PhysicalExpr>>, lists: Vec<ListOutput> },
     /// Grouped aggregation.
-    GroupBy { input: Arc<Stage>, op: GroupBy, checks: Vec<Arc<dyn PhysicalExpr>> },
+    GroupBy { input: Arc<Stage>, op: GroupBy, checks: Vec<Arc<dyn PhysicalExpr>>, lists: Vec<ListOutput> },
+    /// The elements of lists, a row for each.
+    Unnest { input: Arc<Stage>, op: Box<Unnest> },
     /// All rows in an order, or the first of them.
     Sort { input: Arc<Stage>, op: Box<Sort>, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Each batch once for each set of keys.
@@ -76,6 +78,15 @@ pub(crate) enum StageKind {
     Limit { input: Arc<Stage>, skip: usize, fetch: Option<usize> },
 }
 
+/// A column of lists that an aggregation gives as words; they keep the elements that they have in its input.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListOutput {
+    /// Position in the output.
+    pub output: usize,
+    /// Position in the input.
+    pub input: usize,
+}
+
 impl Stage {
     /// Whether host batches go up below, or may.
     pub fn uploads(&self) -> bool {
@@ -90,6 +101,7 @@ impl Stage {
             | StageKind::Reduce { input, .. }
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
+            | StageKind::Unnest { input, .. }
             | StageKind::GroupBy { input, .. } => input.uploads(),
             StageKind::Union { inputs } => inputs.iter().any(|(input, _)| input.uploads()),
             StageKind::Join(join) => join.probe.uploads() || join.builds().any(|build| build.stage.uploads()),
@@ -117,6 +129,7 @@ impl Stage {
             | StageKind::Reduce { input, .. }
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
+            | StageKind::Unnest { input, .. }
             | StageKind::GroupBy { input, .. } => input.pipelines() + 1,
             StageKind::Union { inputs } => {
                 let own = |conform: &Conform| usize::from(!conform.kernel_text().is_empty());
@@ -146,6 +159,7 @@ impl Stage {
             StageKind::GroupBy { input, op, .. } => (input, op.kernel_text()),
             StageKind::Sort { input, op, .. } => (input, op.kernel_text()),
             StageKind::Window { input, op, .. } => (input, op.kernel_text()),
+            StageKind::Unnest { input, op } => (input, op.kernel_text()),
             StageKind::Union { inputs } => {
                 let of = |(input, conform): &(Arc<Stage>, Conform)| [input.kernel_texts(), conform.kernel_text()].concat();
                 return inputs.iter().flat_map(of).collect();

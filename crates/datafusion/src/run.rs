@@ -4,6 +4,7 @@
 
 mod gather;
 mod joins;
+mod lists;
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -33,6 +34,7 @@ use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
 use crate::runtime::{device_error, task_context};
 use crate::table::LOST;
+use lists::Elements;
 
 /// Who downloads and waits, for messages.
 const ISLAND: &str = "DeviceIslandExec";
@@ -275,6 +277,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             expanded.try_flatten().boxed()
         }
         StageKind::Select { input, .. } => select(open(input, partition, run)?, Arc::clone(stage), queue),
+        StageKind::Unnest { input, .. } => unnest(open(input, partition, run)?, Arc::clone(stage), queue),
         StageKind::Union { inputs } => {
             let mut first = 0;
             let own = inputs.iter().find_map(|(input, conform)| {
@@ -457,6 +460,27 @@ fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBa
     input.map(run).buffered(2).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
 }
 
+/// The elements of lists, in batches of bounded size.
+fn unnest(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+    stream::try_unfold((input, Vec::new()), move |(mut input, mut pending)| {
+        let (stage, queue) = (Arc::clone(&stage), queue.clone());
+        async move {
+            let StageKind::Unnest { op, .. } = &stage.kind else { return internal_err!("an unnest stage") };
+            loop {
+                let next = op.next(&queue, &mut pending).await;
+                if let Some(batch) = next.map_err(|error| op_error(&stage.operator, error))? {
+                    return Ok(Some((batch, (input, pending))));
+                }
+                match input.next().await {
+                    Some(batch) => pending.push(batch?),
+                    None => return Ok(None),
+                }
+            }
+        }
+    })
+    .boxed()
+}
+
 fn limit(input: DeviceBatchStream, skip: usize, fetch: Option<usize>) -> DeviceBatchStream {
     let state = Some((input, skip, fetch.unwrap_or(usize::MAX)));
     stream::try_unfold(state, |state| async move {
@@ -484,12 +508,17 @@ fn limit(input: DeviceBatchStream, skip: usize, fetch: Option<usize>) -> DeviceB
 /// What an operator gives that must see all of its input first.
 fn aggregate(mut input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
+        let mut elements = Elements::of(match &stage.kind {
+            StageKind::Reduce { lists, .. } | StageKind::GroupBy { lists, .. } => lists,
+            _ => &[],
+        });
         // Operators have no type in common, but the same three steps.
         macro_rules! finished {
             ($op:ident, $checks:ident) => {{
                 let mut state = $op.start();
                 while let Some(batch) = input.next().await {
                     let batch = batch?;
+                    elements.see(&batch)?;
                     if let Err(error) = $op.push(&queue, &mut state, &batch).await {
                         return Err(explain(error, &stage.operator, &queue, &batch, $checks).await);
                     }
@@ -505,7 +534,9 @@ fn aggregate(mut input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> D
             StageKind::Window { op, checks, .. } => finished!(op, checks),
             _ => return internal_err!("an aggregate stage"),
         };
-        Ok(stream::iter(batches.into_iter().filter(|batch| batch.num_rows() > 0).map(Ok)))
+        let batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
+        let batches: Vec<_> = batches.map(|batch| elements.attach(&queue, &stage, batch)).collect();
+        Ok(stream::iter(batches))
     })
     .try_flatten()
     .boxed()

@@ -15,7 +15,7 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::utils::collect_columns;
 
 use crate::aggregate::AggregateCall;
-use crate::expr::{Reason, computes_text, lower, lower_output, may_fail};
+use crate::expr::{Reason, lower, lower_output, may_fail, must_be_column};
 
 /// Columns of texts behind those of a schema.
 pub(crate) struct Texts {
@@ -42,7 +42,7 @@ impl Texts {
     pub fn lift(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let expr = self.lift_within(expr)?;
         let may_be_text = expr.downcast_ref::<ScalarFunctionExpr>().is_some() || concatenates(&expr);
-        if !may_be_text || !computes_text(&expr, &self.schema) || may_fail(&expr, &self.schema) {
+        if !may_be_text || !must_be_column(&expr, &self.schema) || may_fail(&expr, &self.schema) {
             return Ok(expr);
         }
         let known = self.texts.iter().position(|text| text == &expr);

@@ -219,7 +219,8 @@ async fn operators() -> String {
         ("scalar subquery", "SELECT a FROM t WHERE a > (SELECT avg(b) FROM u)"),
         ("INTERSECT, EXCEPT", "SELECT a FROM t EXCEPT SELECT b FROM u"),
         ("window functions", "SELECT sum(a) OVER (PARTITION BY b ORDER BY a) FROM t"),
-        ("UNNEST", "SELECT unnest(make_array(a, b)) FROM t"),
+        ("array_agg", "SELECT b, array_agg(s ORDER BY a), array_agg(DISTINCT s) FROM t GROUP BY b"),
+        ("UNNEST", "SELECT b, unnest(l) FROM (SELECT b, array_agg(a) AS l FROM t GROUP BY b)"),
         ("WITH RECURSIVE", "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 9) SELECT n FROM r"),
     ];
     let mut text = String::from(
@@ -310,20 +311,21 @@ fn types() -> String {
          Resident tables keep values in fewer bytes where they fit; the type that SQL sees does not change.\n\n\
          | type | in device memory, a value |\n|---|---|\n",
     );
-    for data_type in all_types() {
+    let item = || Arc::new(Field::new_list_field(DataType::Int64, true));
+    let lists = [DataType::List(item()), DataType::LargeList(item()), DataType::FixedSizeList(item(), 3)];
+    for data_type in all_types().into_iter().chain(lists) {
         supports_type(&data_type).unwrap();
         let layout = ColumnType::of(&data_type, true).unwrap().layout;
         writeln!(text, "| `{data_type}` | {} |", describe(&layout)).unwrap();
     }
     text += "\nColumns of other types stay on the host, and so do the operators that use them:\n\n";
-    let item = || Arc::new(Field::new_list_field(DataType::Int64, true));
     let entries =
         DataType::Struct(vec![Field::new("keys", DataType::Utf8, false), Field::new("values", DataType::Int64, true)].into());
     let others = [
         ("`Float16`", DataType::Float16),
         ("`Decimal256`", DataType::Decimal256(40, 2)),
         ("`Interval`", DataType::Interval(IntervalUnit::MonthDayNano)),
-        ("`List` and its kin", DataType::List(item())),
+        ("`ListView`", DataType::ListView(item())),
         ("`Struct`", DataType::Struct(vec![Field::new("a", DataType::Int64, true)].into())),
         ("`Map`", DataType::Map(Arc::new(Field::new("entries", entries, false)), false)),
         ("`Union`", DataType::Union(UnionFields::empty(), UnionMode::Sparse)),
@@ -358,6 +360,7 @@ fn describe(layout: &Layout) -> String {
         Layout::Offsets64 => "a 64-bit offset, and its bytes".to_owned(),
         Layout::Views => "a 16-byte view, and its bytes".to_owned(),
         Layout::Dictionary { codes, .. } => format!("a code of {} bytes, and a dictionary", codes.width()),
+        Layout::List(_) => "an 8-byte word, and its elements".to_owned(),
     }
 }
 
@@ -610,6 +613,7 @@ async fn aggregate_functions() -> String {
                 vec![first, last, aggregates::nth_value(a(), 2, order()), any]
             }),
         ),
+        ("`array_agg`", Box::new(move || vec![datafusion::functions_aggregate::array_agg::array_agg(a())])),
         ("`string_agg`", Box::new(move || vec![datafusion::functions_aggregate::string_agg::string_agg(a(), lit(", "))])),
     ];
     let mut names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();

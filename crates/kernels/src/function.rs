@@ -119,6 +119,11 @@ pub enum Function {
     /// `text_of_rows(column, rows)`: the texts of so many rows from the current one on, as one. The rows are there, of a
     /// `LargeUtf8` column that a kernel wrote.
     TextOfRows,
+    /// `list_of_rows(column, rows)`: the list of the column's values in so many rows from the current one on. The rows are there.
+    ListOfRows,
+    /// `list_word(column)`: where a list's elements begin and how many they are, as a number that only the same column's batch
+    /// gives a meaning.
+    ListWord,
 }
 
 impl Function {
@@ -177,6 +182,8 @@ impl Function {
             Function::Greatest => "greatest",
             Function::Least => "least",
             Function::TextOfRows => "text_of_rows",
+            Function::ListOfRows => "list_of_rows",
+            Function::ListWord => "list_word",
         }
     }
 }

@@ -19,15 +19,18 @@ pub fn supports(expr: &Expr, schema: &Schema) -> Result<(), String> {
     reason(write(expr, schema, false).map(|_| ()))
 }
 
-/// Whether the expression can be an output of a projection, and why not: there it may compute new text, which no other
-/// operation takes.
+/// Whether the expression can be an output of a projection, and why not: there it may be a list, or compute new text, which no
+/// other operation takes.
 pub fn supports_output(expr: &Expr, schema: &Schema) -> Result<(), String> {
     reason(write(expr, schema, true).map(|_| ()))
 }
 
-/// Whether an expression that has a device form computes new text. Such a column must be written before anything takes it.
-pub fn computes_text(expr: &Expr, schema: &Schema) -> bool {
-    write(expr, schema, true).is_ok_and(|(ctype, _)| ctype == CType::Text)
+/// Whether an expression that has a device form computes new text or new lists, which must be a column before anything takes them.
+pub fn must_be_column(expr: &Expr, schema: &Schema) -> bool {
+    write(expr, schema, true).is_ok_and(|(ctype, _)| match ctype {
+        CType::List => !matches!(expr, Expr::Column(_)),
+        other => other == CType::Text,
+    })
 }
 
 /// Whether an expression that has a device form may fail: then it must not be computed for rows that do not need it.

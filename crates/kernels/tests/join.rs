@@ -8,10 +8,10 @@ mod support;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Float64Array, Int32Array, Int64Array, RecordBatch,
-    StringArray, StringViewArray, UInt64Array,
+    Array, ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Float64Array, Int32Array, Int64Array, ListArray,
+    RecordBatch, StringArray, StringViewArray, UInt64Array,
 };
-use arrow::datatypes::{DataType, Field, Int16Type, Schema};
+use arrow::datatypes::{DataType, Field, Int16Type, Int64Type, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use columnar::{DeviceBatch, natural_types};
 use device::Queue;
@@ -32,7 +32,8 @@ const KINDS: [JoinKind; 10] = [
     JoinKind::RightMark,
 ];
 
-/// Sides of `n` rows with keys of many types, each of about `distinct` values, and a row number that is nobody's key.
+/// Sides of `n` rows with keys of many types, each of about `distinct` values, and a row number and a list that are
+/// nobody's key.
 fn side(n: usize, distinct: u64, salt: u64) -> RecordBatch {
     let value = |i: usize, column: u64| random(i, salt * 100 + column) % distinct.max(1);
     let null = |i: usize, column: u64| random(i, salt * 1000 + column).is_multiple_of(7);
@@ -44,6 +45,7 @@ fn side(n: usize, distinct: u64, salt: u64) -> RecordBatch {
     };
     let texts: Vec<Option<String>> = (0..n).map(|i| some(i, 5).map(text)).collect();
     let dictionary: DictionaryArray<Int16Type> = texts.iter().map(|text| text.as_deref()).collect();
+    let list = |i: usize| some(i, 8).map(|v| (0..v % 4).map(|at| some(i + at as usize, 9).map(|v| v as i64)).collect::<Vec<_>>());
     let floats = [0.0, -0.0, f64::NAN, f64::INFINITY, 1.5, -7.25];
     batch(vec![
         ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
@@ -70,6 +72,7 @@ fn side(n: usize, distinct: u64, salt: u64) -> RecordBatch {
         ("code", Arc::new(dictionary), true),
         ("flag", Arc::new((0..n).map(|i| some(i, 6).map(|v| v % 2 == 0)).collect::<BooleanArray>()), true),
         ("float", Arc::new((0..n).map(|i| some(i, 7).map(|v| floats[(v % 6) as usize])).collect::<Float64Array>()), true),
+        ("list", Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>((0..n).map(list))), true),
     ])
 }
 

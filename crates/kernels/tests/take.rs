@@ -35,7 +35,7 @@ fn all_types_in_any_order() {
     println!("seed {seed}");
     for options in profiles() {
         for n in SIZES {
-            let whole = table(0, n + 20);
+            let whole = table_with_lists(0, n + 20);
             let types = natural_types(&whole.schema()).unwrap();
             let batch = up(&queue(), &whole, &types).slice(5, n);
             let host = whole.slice(5, n);

@@ -27,6 +27,7 @@ pub fn lies_as_arrow(column: &DeviceColumn) -> bool {
         _ => true,
     };
     layout.as_ref() == Some(&column.ty().layout)
+        && !matches!(column.ty().layout, Layout::List(_))
         && validity
         && one_heap
         && column.dictionary().is_none_or(|values| lies_as_arrow(values))

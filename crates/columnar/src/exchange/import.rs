@@ -174,6 +174,9 @@ impl Importer<'_> {
         let mut dictionary = None;
         match &ty.layout {
             Layout::Null => {}
+            Layout::List(_) => {
+                return Err(Error::Unsupported { column: field.name().clone(), data_type: field.data_type().clone() });
+            }
             Layout::Dictionary { .. } => {
                 buffers.push(self.buffer(view, 1, field).await?);
                 dictionary = Some(Arc::new(self.dictionary(view, field).await?));

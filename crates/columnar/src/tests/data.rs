@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BinaryViewArray, BooleanArray, DictionaryArray, LargeBinaryArray,
-    NullArray, PrimitiveArray, StringArray, StringViewBuilder, make_array,
+    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BinaryViewArray, BooleanArray, DictionaryArray, FixedSizeListArray,
+    GenericListArray, LargeBinaryArray, NullArray, OffsetSizeTrait, PrimitiveArray, StringArray, StringViewBuilder, make_array,
 };
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::ArrowNativeType;
 use arrow::datatypes::{
-    ArrowDictionaryKeyType, DataType, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit, UInt8Type, UInt16Type, UInt32Type,
-    UInt64Type,
+    ArrowDictionaryKeyType, DataType, Field, FieldRef, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -98,6 +98,26 @@ pub(super) fn dictionary_types() -> Vec<DataType> {
     keys.into_iter().map(|key| of(key, Utf8)).chain(values.into_iter().map(|value| of(Int32, value))).collect()
 }
 
+/// Lists of every kind, of many types of elements.
+pub(super) fn list_types() -> Vec<DataType> {
+    use DataType::*;
+    let item = |element: DataType| Arc::new(Field::new("item", element, true));
+    let words = Dictionary(Box::new(Int16), Box::new(Utf8));
+    let mut types: Vec<DataType> =
+        [Null, Boolean, Int64, Float32, Decimal128(20, 4), Utf8, Utf8View, LargeBinary, FixedSizeBinary(3), words]
+            .into_iter()
+            .map(|element| List(item(element)))
+            .collect();
+    types.extend([
+        LargeList(item(Int32)),
+        LargeList(item(Utf8)),
+        FixedSizeList(item(Int16), 3),
+        FixedSizeList(item(Utf8View), 1),
+    ]);
+    types.extend([FixedSizeList(item(Int16), 0), List(item(List(item(Utf8)))), LargeList(item(FixedSizeList(item(Boolean), 2)))]);
+    types
+}
+
 /// Dictionaries of every plain type; of values without a byte arrow's own `take` loses count.
 pub(super) fn dictionaries_of_plain_types() -> Vec<DataType> {
     let of = |value| DataType::Dictionary(Box::new(DataType::Int16), Box::new(value));
@@ -148,9 +168,23 @@ fn values(data_type: &DataType, len: usize, rng: &mut StdRng) -> ArrayRef {
             cast(&LargeBinaryArray::from_iter_values(strings), data_type).unwrap()
         }
         DataType::BinaryView => Arc::new(BinaryViewArray::from_iter_values((0..len).map(|_| bytes(rng)))),
+        DataType::List(element) => lists::<i32>(element, len, rng),
+        DataType::LargeList(element) => lists::<i64>(element, len, rng),
+        DataType::FixedSizeList(element, size) => {
+            let elements = array(element.data_type(), len * *size as usize, Nulls::Some, rng);
+            Arc::new(FixedSizeListArray::try_new_with_length(Arc::clone(element), *size, elements, None, len).unwrap())
+        }
         DataType::FixedSizeBinary(width) => fixed(data_type, len, *width as usize, rng),
         _ => fixed(data_type, len, data_type.primitive_width().unwrap(), rng),
     }
+}
+
+/// Lists of up to a few elements.
+fn lists<O: OffsetSizeTrait>(element: &FieldRef, len: usize, rng: &mut StdRng) -> ArrayRef {
+    let lengths: Vec<usize> = (0..len).map(|_| rng.random_range(0..5)).collect();
+    let total = lengths.iter().sum::<usize>();
+    let elements = array(element.data_type(), total, Nulls::Some, rng);
+    Arc::new(GenericListArray::<O>::new(Arc::clone(element), OffsetBuffer::from_lengths(lengths), elements, None))
 }
 
 fn fixed(data_type: &DataType, len: usize, width: usize, rng: &mut StdRng) -> ArrayRef {

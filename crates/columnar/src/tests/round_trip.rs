@@ -9,14 +9,14 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use futures::executor::block_on;
 use rand::Rng;
 
-use super::data::{Nulls, array, dictionaries_of_plain_types, dictionary_types, generator, pieces, plain_types};
+use super::data::{Nulls, array, dictionaries_of_plain_types, dictionary_types, generator, list_types, pieces, plain_types};
 use super::*;
 use crate::{Error, ones};
 
 const SLICES: [usize; 5] = [0, 1, 7, 8, 33];
 
 fn every_type() -> Vec<DataType> {
-    plain_types().into_iter().chain(dictionary_types()).collect()
+    plain_types().into_iter().chain(dictionary_types()).chain(list_types()).collect()
 }
 
 #[test]
@@ -187,9 +187,13 @@ fn nulls_in_a_non_nullable_column_name_it() {
 #[test]
 fn types_without_a_device_form_are_named() {
     let item = Arc::new(Field::new("item", DataType::Int32, true));
-    let schema = Schema::new(vec![Field::new("a", DataType::Int32, true), Field::new("b", DataType::List(item), true)]);
-    let error = natural_types(&schema).unwrap_err();
-    assert!(matches!(&error, Error::Unsupported { column, .. } if column == "b"), "{error}");
+    let structs = DataType::Struct(vec![Arc::clone(&item)].into());
+    let list = DataType::List(Arc::new(Field::new("item", structs.clone(), true)));
+    for other in [structs, list, DataType::ListView(item)] {
+        let schema = Schema::new(vec![Field::new("a", DataType::Int32, true), Field::new("b", other, true)]);
+        let error = natural_types(&schema).unwrap_err();
+        assert!(matches!(&error, Error::Unsupported { column, .. } if column == "b"), "{error}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod shared;
 mod sort;
 mod stream;
 mod union;
+mod unnest;
 mod upload;
 mod window;
 
@@ -42,6 +43,7 @@ pub use shared::{DeviceReuseExec, DeviceSharedExec};
 pub use sort::DeviceSortExec;
 pub use stream::DeviceStreamExec;
 pub use union::DeviceUnionExec;
+pub use unnest::DeviceUnnestExec;
 pub use upload::DeviceUploadExec;
 pub use window::DeviceWindowExec;
 
@@ -69,6 +71,7 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<DeviceSortExec>()
         || plan.is::<DeviceStreamExec>()
         || plan.is::<DeviceUnionExec>()
+        || plan.is::<DeviceUnnestExec>()
         || plan.is::<DeviceUploadExec>()
         || plan.is::<DeviceWindowExec>()
 }

@@ -14,7 +14,7 @@ use kernels::codegen::Profile;
 use kernels::expr::Expr as KernelExpr;
 use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options};
 
-use super::pipeline::{Pipeline, column, kernel_error, lowered, over_columns, pipeline};
+use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, over_columns, pipeline};
 use super::{Stage, StageKind};
 use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec};
 
@@ -268,7 +268,8 @@ impl Pipeline {
             Some(outputs) => outputs.clone(),
             None => (0..joined.fields().len()).map(|index| column(&joined, index)).collect(),
         };
-        let outputs = outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered(expr, &joined)?, field.as_ref().clone())));
+        let outputs =
+            outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered_output(expr, &joined)?, field.as_ref().clone())));
         let outputs = outputs.collect::<Result<Vec<_>>>()?;
         let (input, options) = (self.input()?, Options::new(profile));
         let (joins, sides): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();

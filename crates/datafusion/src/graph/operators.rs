@@ -11,11 +11,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::codegen::Profile;
 use kernels::expr::Expr as KernelExpr;
-use kernels::ops::{Conform, GroupBy, Input, Options, Reduce, Sort, SortKey, Window};
+use kernels::ops::{Conform, GroupBy, Input, Options, Reduce, Sort, SortKey, Unnest, UnnestOutput, Window};
 
-use super::pipeline::{Pipeline, column, kernel_error, lowered, pipeline};
-use super::{Stage, StageKind};
-use crate::exec::{DeviceAggregateExec, DeviceExpandExec, DeviceSortExec, DeviceUnionExec, DeviceWindowExec, GroupingSet};
+use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, partitions, pipeline};
+use super::{ListOutput, Stage, StageKind};
+use crate::aggregate::AggregateCall;
+use crate::exec::{
+    DeviceAggregateExec, DeviceExpandExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, GroupingSet,
+};
 use crate::planner::lower_window;
 
 /// Rows that several stages read; `again`: those who read them again.
@@ -64,6 +67,31 @@ pub(super) fn real_type() -> ColumnType {
 pub(super) fn grouping_id_type(most: u8) -> ColumnType {
     let bounds = Some((0, i128::from(most)));
     ColumnType { data_type: DataType::UInt8, nullable: false, layout: Layout::Fixed(Carrier::U8), bounds }
+}
+
+/// The elements of the input's lists, a row for each.
+pub(super) fn unnested(
+    unnest: &DeviceUnnestExec,
+    input: Stage,
+    plan: &Arc<dyn ExecutionPlan>,
+    profile: Profile,
+) -> Result<Stage> {
+    let schema = plan.schema();
+    let outputs = (0..input.types.len()).zip(schema.fields()).map(|(column, field)| {
+        let output = if unnest.lists().contains(&column) { UnnestOutput::Elements(column) } else { UnnestOutput::Row(column) };
+        (output, field.as_ref().clone())
+    });
+    let outputs = outputs.collect();
+    let op = Unnest::try_new(Arc::clone(&input.schema), input.types.clone(), outputs, unnest.keeps(), Options::new(profile));
+    let op = op.map_err(kernel_error)?;
+    Ok(Stage {
+        types: op.output_types().to_vec(),
+        schema,
+        partitions: partitions(plan),
+        kind: StageKind::Unnest { input: Arc::new(input), op: Box::new(op) },
+        operator: plan.name().to_string(),
+        metrics: unnest.metrics.clone(),
+    })
 }
 
 /// The rows of several stages.
@@ -138,7 +166,7 @@ impl Pipeline {
         let mut outputs = Vec::new();
         for (index, field) in schema.fields().iter().enumerate() {
             let expr = below.over_source(&column(&schema, index))?;
-            outputs.push((lowered(&expr, &source_schema)?, field.as_ref().clone()));
+            outputs.push((lowered_output(&expr, &source_schema)?, field.as_ref().clone()));
             checks.push(expr);
         }
         let op = Sort::try_new(below.input()?, keys, outputs, sort.fetch_rows(), Options::new(profile)).map_err(kernel_error)?;
@@ -172,25 +200,39 @@ impl Pipeline {
             keys.push((lowered(&key, &source_schema)?, field.as_ref().clone()));
             checks.push(key);
         }
-        let mut aggregates = Vec::new();
+        let (mut aggregates, mut lists) = (Vec::new(), Vec::new());
         for (call, field) in spec.calls.iter().zip(schema.fields().iter().skip(keys.len())) {
             let exprs: Vec<_> = call.exprs().map(|_| next()).collect::<Result<_>>()?;
             let lowered = call.with_exprs(&exprs).lower(&source_schema);
             let lowered = lowered.map_err(|reason| internal_datafusion_err!("{}: {reason}", call.function.name()))?;
-            aggregates.push((lowered, Field::clone(field)));
+            let mut field = Field::clone(field);
+            if let Some(input) = AggregateCall::list(&lowered) {
+                lists.push(ListOutput { output: keys.len() + aggregates.len(), input });
+                field = field.with_data_type(lowered.data_type.clone());
+            }
+            aggregates.push((lowered, field));
             checks.extend(exprs);
         }
         let input = below.input()?;
         let options = Options::new(profile);
         let source = Arc::new(below.source);
+        let with_elements = |mut types: Vec<ColumnType>| {
+            for list in &lists {
+                if let (Some(ty), Some(from)) = (types.get_mut(list.output), source.types.get(list.input)) {
+                    let data_type = schema.field(list.output).data_type().clone();
+                    *ty = ColumnType { data_type, nullable: ty.nullable, layout: from.layout.clone(), bounds: None };
+                }
+            }
+            types
+        };
         let (kind, types) = if keys.is_empty() {
             let op = Reduce::try_new(input, aggregates, options).map_err(kernel_error)?;
-            let types = op.output_types().to_vec();
-            (StageKind::Reduce { input: source, op, checks }, types)
+            let types = with_elements(op.output_types().to_vec());
+            (StageKind::Reduce { input: source, op, checks, lists }, types)
         } else {
             let op = GroupBy::try_new(input, keys, aggregates, options).map_err(kernel_error)?;
-            let types = op.output_types().to_vec();
-            (StageKind::GroupBy { input: source, op, checks }, types)
+            let types = with_elements(op.output_types().to_vec());
+            (StageKind::GroupBy { input: source, op, checks, lists }, types)
         };
         let operator = aggregate.name().to_string();
         Ok(Stage { kind, schema, types, partitions: 1, operator, metrics: aggregate.metrics.clone() })

@@ -17,14 +17,15 @@ use kernels::codegen::Profile;
 use kernels::ops::{Decode, Input, Join, Options, Select};
 
 use super::join::{Side, filtered, joined};
-use super::operators::{expanded, shared_rows, unioned, windowed};
+use super::operators::{expanded, shared_rows, unioned, unnested, windowed};
 use super::{Stage, StageKind};
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec,
     DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec, DeviceUnionExec,
-    DeviceUploadExec, DeviceWindowExec,
+    DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec,
 };
-use crate::expr::{computes_text, lower as lower_expr, lower_output};
+use crate::expr::{lower as lower_expr, lower_output, must_be_column};
+use crate::list_of_rows::ListOfRows;
 use crate::planner::reads_files;
 use crate::texts::Texts;
 
@@ -62,15 +63,19 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Resul
         let outputs: Vec<_> = projection.expressions().iter().map(|output| Arc::clone(&output.expr)).collect();
         let below = pipeline(child(plan)?, profile)?;
         let (mut below, outputs, schema) = below.with_texts(&child(plan)?.schema(), &outputs, true, profile)?;
-        let writes_text = outputs.iter().any(|output| computes_text(output, &schema));
-        if writes_text {
-            below = below.without_joins(schema, profile)?;
+        let writes = outputs.iter().any(|output| must_be_column(output, &schema));
+        if writes {
+            below = below.without_joins(Arc::clone(&schema), profile)?;
+        }
+        // The rows of a list lie in a column.
+        if outputs.iter().any(ListOfRows::is_call) && below.computes() {
+            below = Pipeline::of(below.materialise(schema, profile)?);
         }
         let outputs = outputs.iter().map(|output| below.over_source(output));
         below.outputs = Some(outputs.collect::<Result<_>>()?);
         below.top = Some((plan.name().to_string(), projection.metrics.clone()));
-        // New text is a column before anything takes it.
-        return if writes_text { Ok(Pipeline::of(below.materialise(plan.schema(), profile)?)) } else { Ok(below) };
+        // New text is a column before anything takes it, and so are new lists.
+        return if writes { Ok(Pipeline::of(below.materialise(plan.schema(), profile)?)) } else { Ok(below) };
     }
     if let Some(filter) = plan.downcast_ref::<DeviceDynamicFilterExec>() {
         return filtered(filter, profile);
@@ -146,6 +151,9 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Resul
         below.sort(sort, schema, profile)?
     } else if let Some(expand) = plan.downcast_ref::<DeviceExpandExec>() {
         expanded(expand, profile)?
+    } else if let Some(unnest) = plan.downcast_ref::<DeviceUnnestExec>() {
+        let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
+        unnested(unnest, input, plan, profile)?
     } else if let Some(union) = plan.downcast_ref::<DeviceUnionExec>() {
         unioned(union, profile)?
     } else if let Some(window) = plan.downcast_ref::<DeviceWindowExec>() {

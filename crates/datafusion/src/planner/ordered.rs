@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Aggregates that ask for rows at some places of an order: `first_value`, `last_value`, `nth_value`, `median`,
-//! `percentile_cont`, `string_agg`.
+//! `percentile_cont`, `string_agg`, `array_agg`.
 //!
 //! Window functions number the rows of each group in that order and count them. What is left is an aggregation of the rows at
 //! the right places, which a filter picks.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{Operator, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition};
@@ -21,6 +21,7 @@ use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
 
 use crate::aggregate::{AggregateCall, is_ordered};
 use crate::expr::may_fail;
+use crate::list_of_rows::ListOfRows;
 use crate::text_of_rows::TextOfRows;
 
 type Expr = Arc<dyn PhysicalExpr>;
@@ -38,6 +39,11 @@ pub(crate) fn all_name_their_order(raw: &AggregateExec) -> bool {
     raw.aggr_expr().iter().all(named)
 }
 
+/// Whether a function makes lists.
+fn collects(function: &AggregateFunctionExpr) -> bool {
+    function.fun().name() == "array_agg"
+}
+
 /// Whether a function asks for places in the order of its argument.
 fn is_of_values(name: &str) -> bool {
     matches!(name, "median" | "percentile_cont")
@@ -50,7 +56,7 @@ pub(crate) fn ordered_calls(
     input: Arc<dyn ExecutionPlan>,
     place: &dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
 ) -> Result<(Vec<AggregateCall>, Arc<dyn ExecutionPlan>)> {
-    let mut numbered = Numbered { plan: input, place, keys: Vec::new(), known: Vec::new() };
+    let mut numbered = Numbered { plan: input, place, keys: Vec::new(), known: Vec::new(), input_place: None };
     let functions = || raw.aggr_expr().iter().zip(raw.filter_expr());
     let from = raw.input().schema();
     // What may fail is computed for the rows alone that the filter leaves.
@@ -87,6 +93,13 @@ pub(crate) fn ordered_calls(
             None => key,
         });
     }
+    let places = functions().filter(|(function, _)| is_ordered(function)).count();
+    // What comes as it comes must tell so, once something else has another order.
+    let as_it_comes =
+        |function: &Arc<AggregateFunctionExpr>| collects(function) && function.order_bys().is_empty() && !function.is_distinct();
+    if places > 1 && functions().any(|(function, _)| as_it_comes(function)) {
+        numbered.input_place = Some(numbered.input_place()?);
+    }
     let mut calls = Vec::new();
     for (function, filter) in functions() {
         calls.push(match is_ordered(function) {
@@ -111,6 +124,8 @@ struct Numbered<'a> {
     /// Keys of the groups.
     keys: Vec<Expr>,
     known: Vec<Places>,
+    /// The number of each row in the input's order, where somebody asks for it.
+    input_place: Option<Expr>,
 }
 
 /// Numbers of the rows that a condition holds for, in an order.
@@ -167,28 +182,33 @@ impl Numbered<'_> {
         };
         let name = function.fun().name();
         let by_itself = |key: &PhysicalSortExpr| key.expr.eq(&value);
-        if name == "string_agg" && function.is_distinct() && !(order.len() < 2 && order.iter().all(by_itself)) {
-            return plan_err!("string_agg of distinct texts in the order of something else has no device form");
+        let (of_values, joins, collects) = (is_of_values(name), name == "string_agg", collects(function));
+        if (joins || collects) && function.is_distinct() && !(order.len() < 2 && order.iter().all(by_itself)) {
+            return plan_err!("{name} of distinct values in the order of something else has no device form");
         }
-        let of_values = is_of_values(name);
-        let joins = name == "string_agg";
         let mut condition = filter;
         if of_values || joins || function.ignore_nulls() || name == "any_value" {
             condition = both(condition, Arc::new(IsNotNullExpr::new(Arc::clone(&value))));
         }
-        if (of_values || joins) && function.is_distinct() {
+        if (of_values || joins || collects) && function.is_distinct() {
             let each = self.places(condition.clone(), vec![], Some(&value))?;
             condition = both(condition, binary(each.place, Operator::Eq, lit(1i64)));
         }
         let order = if of_values { vec![PhysicalSortExpr::new_default(Arc::clone(&value)).asc()] } else { order };
         let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
         // Turned round, so that aggregates of one query agree on an order: nth_value counts from the other end, and string_agg turns
-        // its texts back, but for distinct ones.
-        let order = match joins && function.is_reversed() && !function.is_distinct() {
+        // its texts back, and array_agg its values, but for distinct ones.
+        let order = match (joins || collects) && function.is_reversed() && !function.is_distinct() {
             true => order.iter().map(PhysicalSortExpr::reverse).collect(),
             false => order,
         };
-        if joins {
+        let order = match &self.input_place {
+            Some(place) if collects && order.is_empty() && !function.is_distinct() => {
+                vec![PhysicalSortExpr::new_default(Arc::clone(place)).asc()]
+            }
+            _ => order,
+        };
+        if joins || collects {
             // The rows must come in this order now.
             let last = self.known.pop().filter(|last| last.condition == condition && last.order == order);
             self.known = last.into_iter().collect();
@@ -202,6 +222,10 @@ impl Numbered<'_> {
                 };
                 let delimiter = delimiter.try_as_str().flatten().unwrap_or_default().to_string();
                 arguments[0] = self.joined(value, delimiter, &place, &rows)?;
+                binary(place, Operator::Eq, lit(1i64))
+            }
+            "array_agg" => {
+                arguments[0] = self.collected(value, &function.field(), &place, &rows)?;
                 binary(place, Operator::Eq, lit(1i64))
             }
             "first_value" | "any_value" => binary(place, Operator::Eq, lit(1i64)),
@@ -265,6 +289,26 @@ impl Numbered<'_> {
         self.with_column(TextOfRows::call(parts, rows), at)
     }
 
+    /// A column with the list of a group's values, from the first place to the last, in the row of the first one.
+    fn collected(&mut self, value: Expr, list: &FieldRef, place: &Expr, rows: &Expr) -> Result<Expr> {
+        let first = binary(Arc::clone(place), Operator::Eq, lit(1i64));
+        let rows: Expr = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
+        let value = if value.is::<Column>() { value } else { self.with_column(value, self.plan.schema().fields().len())? };
+        self.with_column(ListOfRows::call(value, rows, list), self.plan.schema().fields().len())
+    }
+
+    /// A column that numbers the rows as they come.
+    fn input_place(&mut self) -> Result<Expr> {
+        let input = Arc::clone(&self.plan);
+        let number = input.schema().fields().len();
+        let name = format!("row_{number}");
+        let function = WindowFunctionDefinition::WindowUDF(datafusion::functions_window::row_number::row_number_udwf());
+        let frame = Arc::new(all_rows());
+        let function = create_window_expr(&function, name.clone(), &[], &[], &[], frame, input.schema(), false, false, None)?;
+        self.plan = (self.place)(Arc::new(WindowAggExec::try_new(vec![function], input, false)?))?;
+        Ok(column(&name, number))
+    }
+
     /// The plan with an expression as its column `at`, where one is already or behind the others.
     fn with_column(&mut self, expr: Expr, at: usize) -> Result<Expr> {
         let name = format!("text_{at}");
@@ -285,13 +329,8 @@ impl Numbered<'_> {
         let input = Arc::clone(&self.plan);
         let partition: Vec<Expr> = self.keys.iter().chain(&condition).chain(of).cloned().collect();
         let number = input.schema().fields().len();
-        let all = WindowFrame::new_bounds(
-            WindowFrameUnits::Rows,
-            WindowFrameBound::Preceding(ScalarValue::UInt64(None)),
-            WindowFrameBound::Following(ScalarValue::UInt64(None)),
-        );
         let window = |function: WindowFunctionDefinition, name: String, arguments: &[Expr]| {
-            let (frame, schema): (_, SchemaRef) = (Arc::new(all.clone()), input.schema());
+            let (frame, schema): (_, SchemaRef) = (Arc::new(all_rows()), input.schema());
             create_window_expr(&function, name, arguments, &partition, &order, frame, schema, false, false, None)
         };
         let row_number = WindowFunctionDefinition::WindowUDF(datafusion::functions_window::row_number::row_number_udwf());
@@ -306,6 +345,15 @@ impl Numbered<'_> {
         }
         Ok(places)
     }
+}
+
+/// The frame of all rows.
+fn all_rows() -> WindowFrame {
+    WindowFrame::new_bounds(
+        WindowFrameUnits::Rows,
+        WindowFrameBound::Preceding(ScalarValue::UInt64(None)),
+        WindowFrameBound::Following(ScalarValue::UInt64(None)),
+    )
 }
 
 fn column(name: &str, index: usize) -> Expr {

@@ -26,6 +26,7 @@ use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
 };
@@ -33,7 +34,8 @@ use kernels::codegen::Profile;
 
 use crate::exec::{
     AggregateSpec, DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec,
-    DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec, GroupingSet, is_device,
+    DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec, GroupingSet,
+    is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::dynamic_filters::with_dynamic_filters;
@@ -42,7 +44,8 @@ use crate::planner::ordered::{all_name_their_order, has_ordered, ordered_calls};
 use crate::planner::placement::origin;
 use crate::planner::sharing::{with_current_subplans, with_shared_subplans};
 use crate::planner::support::{
-    aggregate_form, columns_have_device_form, computes, device_form, host_form, is_limit, is_tiny, is_trivial, island_input,
+    aggregate_form, columns_have_device_form, computes, device_form, host_form, is_constant, is_limit, is_tiny, is_trivial,
+    island_input,
 };
 use crate::planner::top_k::partitioned_top_k;
 use crate::planner::windows::window_exprs;
@@ -204,6 +207,10 @@ impl<'a> Placer<'a> {
         if !DeviceUnionExec::stands_for(plan) || columns_have_device_form(plan).is_err() {
             return Ok(None);
         }
+        // Elements of several inputs need not lie alike.
+        if plan.schema().fields().iter().any(|field| field.data_type().is_list()) {
+            return Ok(None);
+        }
         let children = plan.children();
         let placed = children.iter().map(|child| self.place_subtree(&without_exchanges(child))).collect::<Result<Vec<_>>>()?;
         let moves =
@@ -234,7 +241,8 @@ impl<'a> Placer<'a> {
     /// The device form of a row-wise operator or limit over a placed child, if it pays.
     fn row_wise(&self, plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let inside = is_device(child) || exchange_over_island(child).is_some();
-        if is_trivial(plan) && !inside {
+        let unnests_constants = plan.is::<UnnestExec>() && is_constant(plan);
+        if (is_trivial(plan) || unnests_constants) && !inside {
             return Ok(None);
         }
         let Some(mut input) = self.device_input(Arc::clone(child))? else { return Ok(None) };
@@ -252,7 +260,9 @@ impl<'a> Placer<'a> {
             return Ok(Some(Arc::new(DeviceLimitExec::try_new(Arc::new(LocalLimitExec::new(filter, fetch)))?)));
         }
         let host = with_child(plan, input)?;
-        Ok(if plan.is::<FilterExec>() {
+        Ok(if plan.is::<UnnestExec>() {
+            Some(Arc::new(DeviceUnnestExec::try_new(host)?))
+        } else if plan.is::<FilterExec>() {
             Some(Arc::new(DeviceFilterExec::try_new(host)?))
         } else if plan.is::<ProjectionExec>() {
             Some(Arc::new(DeviceProjectionExec::try_new(host)?))

@@ -21,8 +21,8 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::aggregate::AggregateCall;
 use crate::exec::{
     DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec, DeviceUploadExec, DeviceWindowExec,
-    is_device,
+    DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec,
+    DeviceWindowExec, is_device,
 };
 use crate::planner::dynamic_filters::of_children;
 
@@ -170,6 +170,7 @@ fn same_operator(a: &Plan, b: &Plan) -> bool {
         DeviceLimitExec => |a, b| (a.skip(), a.fetch_rows()) == (b.skip(), b.fetch_rows()),
         DeviceExpandExec => |a, b| a.sets() == b.sets(),
         DeviceUnionExec => |_a, _b| true,
+        DeviceUnnestExec => |a, b| (a.lists(), a.keeps()) == (b.lists(), b.keeps()),
         // They compare as they print: expressions and frames in full.
         DeviceWindowExec => |a, b| format!("{:?}", a.functions()) == format!("{:?}", b.functions()),
         DeviceJoinExec => |a, b| {

@@ -26,7 +26,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use kernels::support::supports_group_keys;
 
 use crate::aggregate::AggregateCall;
-use crate::exec::{DeviceIslandExec, GroupingSet, HostExec, is_device};
+use crate::exec::{DeviceIslandExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
 use crate::expr::{Reason, lower};
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
@@ -64,7 +64,7 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Whether a subtree is rows of constants: of literals, and of the elements of literal lists.
-fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if plan.is::<PlaceholderRowExec>() {
         return true;
     }
@@ -143,6 +143,11 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         }
         return Ok(());
     }
+    if let Some(unnest) = plan.downcast_ref::<UnnestExec>() {
+        columns_have_device_form(unnest.input())?;
+        columns_have_device_form(plan)?;
+        return DeviceUnnestExec::supports(unnest);
+    }
     if let Some(top) = plan.downcast_ref::<PartitionedTopKExec>() {
         return partitioned_top_k(top, Arc::clone(top.input()), &trial).map(|_| ()).map_err(reason_of);
     }
@@ -153,7 +158,6 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         return Err("its expressions were merged into the file scan".to_string());
     }
     Err(match plan.name() {
-        "UnnestExec" => "UNNEST has no device form yet".to_string(),
         "RecursiveQueryExec" => "recursive queries have no device form yet".to_string(),
         "InterleaveExec" => "UNION of partitioned inputs has no device form yet".to_string(),
         name => format!("{name} has no device form"),

@@ -27,9 +27,20 @@ impl RowWriter<'_> {
             let rows = self.eval(rows)?;
             return self.text_of_rows(*column, &rows);
         }
+        match (function, arguments) {
+            (Function::ListOfRows, [Expr::Column(column), rows]) => {
+                let rows = self.eval(rows)?;
+                return self.list_of_rows(*column, &rows, data_type);
+            }
+            (Function::ListWord, [Expr::Column(column)]) => return self.list_word(*column),
+            _ => {}
+        }
         let concatenates = matches!(function, Function::Concat { .. });
         let eval = |argument| if concatenates { self.result(argument) } else { self.eval(argument) };
         let values = arguments.iter().map(eval).collect::<Result<Vec<_>>>()?;
+        if values.iter().any(|value| value.ctype == CType::List) {
+            return refuse_call(function, &values);
+        }
         match (function, &values[..]) {
             (Function::Nanvl, [left, right]) => return self.nanvl(left, right, data_type),
             (Function::Concat { skips_nulls: true }, _) => return self.concatenated(function, &values, data_type),

@@ -109,6 +109,29 @@ impl RowWriter<'_> {
         Ok(Value { data_type, ctype: CType::Str, code, valid: None, bounds: None })
     }
 
+    /// Whether a column has lists.
+    pub(super) fn is_list(&self, column: usize) -> bool {
+        self.types.get(column).is_some_and(|ty| matches!(ty.layout, Layout::List(_)))
+    }
+
+    /// The list of so many rows of a column, from the current one on.
+    pub(super) fn list_of_rows(&mut self, column: usize, rows: &Value, data_type: &DataType) -> Result<Value> {
+        if column >= self.types.len() || self.place(column).is_some() || !rows.ctype.is_integer() {
+            return unsupported("a list of several rows of such a column has no device form".to_string());
+        }
+        let word = format!("(u64)({}) | (u64){} << 32", self.row_of(column), rows.code);
+        let code = self.local(CType::List, &word);
+        Ok(Value { data_type: data_type.clone(), ctype: CType::List, code, valid: None, bounds: None })
+    }
+
+    /// The word of a list as a number.
+    pub(super) fn list_word(&mut self, column: usize) -> Result<Value> {
+        if !self.is_list(column) {
+            return Err(Error::Internal(format!("column {column} has no lists")));
+        }
+        Ok(Value { data_type: DataType::UInt64, ctype: CType::U64, bounds: None, ..self.column(column)? })
+    }
+
     fn dictionary(
         &mut self,
         column: usize,
@@ -185,6 +208,7 @@ impl RowWriter<'_> {
                 self.params.need(Section::View);
                 format!("view_str({views}, {heap}, {bases}, {place})")
             }
+            Layout::List(_) => format!("{}[{place}]", pointer(0, "u64")),
             Layout::Null | Layout::Dictionary { .. } => {
                 return Err(Error::Internal("a load of a layout without values".into()));
             }
@@ -196,6 +220,7 @@ impl RowWriter<'_> {
             Layout::Null | Layout::Bits => CType::Bool,
             Layout::Fixed(carrier) => CType::of_carrier(*carrier),
             Layout::Bytes(_) | Layout::Offsets32 | Layout::Offsets64 | Layout::Views => CType::Str,
+            Layout::List(_) => CType::List,
             Layout::Dictionary { values, .. } => return self.stored_type(values),
         };
         self.params.need_type(ctype);

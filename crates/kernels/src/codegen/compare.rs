@@ -183,7 +183,8 @@ impl RowWriter<'_> {
     }
 
     pub(super) fn is_null(&mut self, operand: &Expr) -> Result<Value> {
-        let value = self.eval(operand)?;
+        let is_list = matches!(operand, Expr::Column(column) if self.is_list(*column));
+        let value = if is_list { self.result(operand)? } else { self.eval(operand)? };
         let code = match &value.valid {
             None => "0".into(),
             Some(_) if value.is_null() => "1".into(),

@@ -98,12 +98,15 @@ impl<'a> RowWriter<'a> {
             (Value { ctype: CType::Text, .. }, Expr::Call { function, .. }) => {
                 unsupported(format!("text of {} within another operation has no device form", function.name()))
             }
+            (Value { ctype: CType::List, data_type, .. }, _) => {
+                unsupported(format!("{data_type} as a key or within another operation has no device form"))
+            }
             (value, _) => Ok(value),
         }
     }
 
-    /// As [`eval`](Self::eval), for who writes the value to a column: it may be text that the row computes, which no
-    /// operation takes.
+    /// As [`eval`](Self::eval), for who writes the value to a column: it may be a list, or text that the row computes, which no
+    /// other operation takes.
     pub fn result(&mut self, expr: &Expr) -> Result<Value> {
         if let Some((_, value)) = self.scopes.iter().rev().flat_map(|scope| &scope.known).find(|(known, _)| known == expr) {
             return Ok(value.clone());

@@ -2,7 +2,7 @@
 //! Values of a row, as C sees them.
 
 use arrow::datatypes::DataType;
-use columnar::Carrier;
+use columnar::{Carrier, ColumnType};
 
 /// Type of a value in C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,6 +23,8 @@ pub enum CType {
     F64,
     /// Pointer to bytes in global memory, and length.
     Str,
+    /// Where a list's elements begin, and how many they are: a word of its column.
+    List,
     /// Text that a row computes: a call that appends it to what `@` says, at `#`; see [`Value::measured`].
     Text,
 }
@@ -56,6 +58,9 @@ impl CType {
             | DataType::BinaryView
             | DataType::FixedSizeBinary(_) => CType::Str,
             DataType::Dictionary(_, value) if !matches!(**value, DataType::Dictionary(_, _)) => return CType::native(value),
+            DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(_, _) => {
+                ColumnType::of(data_type, true).map(|_| CType::List)?
+            }
             _ => return None,
         })
     }
@@ -88,7 +93,7 @@ impl CType {
             CType::I128 => "i128",
             CType::U16 => "u16",
             CType::U32 => "u32",
-            CType::U64 => "u64",
+            CType::U64 | CType::List => "u64",
             CType::F32 => "f32",
             CType::F64 => "f64",
             CType::Str => "str",
@@ -110,7 +115,7 @@ impl CType {
             CType::Bool | CType::I8 | CType::U8 => 1,
             CType::I16 | CType::U16 => 2,
             CType::I32 | CType::U32 | CType::F32 => 4,
-            CType::I64 | CType::U64 | CType::F64 => 8,
+            CType::I64 | CType::U64 | CType::F64 | CType::List => 8,
             CType::I128 => 16,
             CType::Str | CType::Text => 0,
         }
@@ -118,7 +123,7 @@ impl CType {
 
     /// Integers, without Booleans.
     pub const fn is_integer(self) -> bool {
-        !matches!(self, CType::Bool | CType::F32 | CType::F64 | CType::Str | CType::Text)
+        !matches!(self, CType::Bool | CType::F32 | CType::F64 | CType::Str | CType::List | CType::Text)
     }
 
     /// Floats.

@@ -682,8 +682,8 @@ impl Rows for Written {
 }
 
 fn natural(data_type: &DataType) -> Result<Layout> {
-    let ty = ColumnType::of(data_type, true);
-    ty.map(|ty| ty.layout).ok_or_else(|| Error::Unsupported(format!("type {data_type} has no device form")))
+    let ty = ColumnType::of(data_type, true).filter(|ty| !matches!(ty.layout, Layout::List(_)));
+    ty.map(|ty| ty.layout).ok_or_else(|| Error::Unsupported(format!("type {data_type} has no form as a device array")))
 }
 
 /// The heap of a column's strings, which lies in its dictionary where it has one.
@@ -699,7 +699,7 @@ fn heap(column: &DeviceColumn) -> Option<&Buffer> {
 fn empty(queue: &Queue, ty: &Arc<ColumnType>) -> Result<DeviceColumn> {
     let buffers = match &ty.layout {
         Layout::Null => vec![],
-        Layout::Bits | Layout::Fixed(_) | Layout::Bytes(_) | Layout::Dictionary { .. } => vec![queue.alloc(0)?],
+        Layout::Bits | Layout::Fixed(_) | Layout::Bytes(_) | Layout::Dictionary { .. } | Layout::List(_) => vec![queue.alloc(0)?],
         Layout::Offsets32 => vec![queue.zeroed(size_of::<i32>())?, queue.alloc(0)?],
         Layout::Offsets64 => vec![queue.zeroed(size_of::<i64>())?, queue.alloc(0)?],
         Layout::Views => vec![queue.alloc(0)?, queue.alloc(0)?, queue.zeroed(size_of::<u64>())?],

@@ -3,15 +3,17 @@
 //!
 //! Values of fixed width are copied. Strings behind offsets get offsets of 64 bits over one heap, to which the bytes that rows
 //! use are copied; where those lie is read first, once for all columns. Views keep their heaps whole, each heap once however
-//! many batches share it. Dictionaries become one: batches of a resident table have longer and longer ones of the same
+//! many batches share it, and lists their elements. Dictionaries become one: batches of a resident table have longer and longer ones of the same
 //! beginning, and others are renumbered on the host (see [`dictionary`](super::dictionary)).
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::forms::BITS_FROM;
 use super::primitives::{LoadedPrimitives, Primitives};
@@ -25,16 +27,19 @@ const JOIN_BITS: usize = 0;
 const JOIN_OFFSETS32: usize = 1;
 const JOIN_OFFSETS64: usize = 2;
 const JOIN_VIEWS: usize = 3;
-const JOIN_BASES: usize = 4;
+const JOIN_WORDS: usize = 4;
 
 /// Width of a word of bits, and its bytes.
 const WORD_BITS: usize = 32;
 const WORD_BYTES: usize = 4;
 
+/// Most elements that words of lists can point at.
+const MOST_ELEMENTS: usize = u32::MAX as usize;
+
 /// Makes one batch of many, rows in their order.
 ///
-/// Columns of 32-bit offsets come out with 64-bit ones, since together their strings may be longer than 32 bits address; all
-/// other layouts stay.
+/// Columns of 32-bit offsets come out with 64-bit ones, since together their strings may be longer than 32 bits address, also
+/// where they are elements of lists; all other layouts stay.
 #[derive(Debug, Clone)]
 pub struct Concat {
     schema: SchemaRef,
@@ -75,13 +80,9 @@ impl Concat {
         if schema.fields().len() != types.len() {
             return Err(Error::Internal(format!("{} types for {} columns", types.len(), schema.fields().len())));
         }
-        let widen = |ty: ColumnType| match ty.layout {
-            Layout::Offsets32 => ColumnType { layout: Layout::Offsets64, ..ty },
-            _ => ty,
-        };
         Ok(Concat {
             schema,
-            types: types.into_iter().map(widen).collect(),
+            types: types.into_iter().map(widened).collect(),
             primitives: Primitives::try_new(&options)?,
             program: Program::try_new("Concat", &options, kernels(&options))?,
             options,
@@ -112,8 +113,8 @@ impl Concat {
     /// there are strings behind offsets, or dictionaries that have to be unified.
     ///
     /// # Errors
-    /// `Unsupported` for more than 2^31 - 1 rows, and for different dictionaries of more values together than their codes can
-    /// number; the device's.
+    /// `Unsupported` for more than 2^31 - 1 rows or 2^32 - 1 elements of lists, and for different dictionaries of more values
+    /// together than their codes can number; the device's.
     pub async fn run(&self, queue: &Queue, mut batches: Vec<DeviceBatch>) -> Result<Option<DeviceBatch>> {
         batches.retain(|batch| batch.num_rows() > 0);
         let rows = batches.iter().map(DeviceBatch::num_rows).sum();
@@ -133,7 +134,6 @@ impl Concat {
             loaded: self.program.load(queue).await?,
             primitives: self.primitives.load(queue).await?,
             options: &self.options,
-            rows,
         };
         let mut columns = Vec::with_capacity(self.types.len());
         for (index, ty) in self.types.iter().enumerate() {
@@ -151,6 +151,21 @@ impl Concat {
     }
 }
 
+/// The layout in which batches become one.
+fn widened(ty: ColumnType) -> ColumnType {
+    let layout = match ty.layout {
+        Layout::Offsets32 => Layout::Offsets64,
+        Layout::List(elements) => Layout::List(Box::new(widened(*elements))),
+        layout => layout,
+    };
+    ColumnType { layout, ..ty }
+}
+
+/// Rows of columns that become one.
+fn rows_of(columns: &[DeviceColumn]) -> usize {
+    columns.iter().map(DeviceColumn::len).sum()
+}
+
 /// A column of each batch.
 struct Pieces {
     columns: Vec<DeviceColumn>,
@@ -164,7 +179,6 @@ struct Joiner<'a> {
     loaded: Loaded<'a>,
     primitives: LoadedPrimitives<'a>,
     options: &'a Options,
-    rows: usize,
 }
 
 impl Joiner<'_> {
@@ -197,7 +211,12 @@ impl Joiner<'_> {
         Ok(())
     }
 
-    async fn column(&self, ty: Arc<ColumnType>, mut pieces: Pieces) -> Result<DeviceColumn> {
+    /// The column of all pieces. The future is an object since lists have columns too.
+    fn column(&self, ty: Arc<ColumnType>, pieces: Pieces) -> BoxFuture<'_, Result<DeviceColumn>> {
+        self.column_of(ty, pieces).boxed()
+    }
+
+    async fn column_of(&self, ty: Arc<ColumnType>, mut pieces: Pieces) -> Result<DeviceColumn> {
         if let [column] = pieces.columns.as_slice()
             && column.ty().layout == ty.layout
         {
@@ -206,7 +225,7 @@ impl Joiner<'_> {
         let nullable = ty.nullable && ty.layout != Layout::Null;
         let validity = if nullable { Some((self.validity(&pieces.columns)?, 0)) } else { None };
         let null_count = pieces.columns.iter().map(DeviceColumn::null_count).sum();
-        let mut dictionary = None;
+        let mut values = None;
         let buffers = match &ty.layout {
             Layout::Null => vec![],
             Layout::Bits => vec![self.values_of_bits(&pieces.columns)?],
@@ -217,13 +236,18 @@ impl Joiner<'_> {
             Layout::Dictionary { codes, .. } => {
                 let most = most_values(*codes, ty.bounds);
                 for column in &mut pieces.columns {
-                    let agreed = dictionary::agree(self.queue, &self.primitives, &mut dictionary, column, most).await?;
+                    let agreed = dictionary::agree(self.queue, &self.primitives, &mut values, column, most).await?;
                     *column = agreed.unwrap_or_else(|| column.clone());
                 }
                 vec![self.fixed(&pieces.columns, codes.width())?]
             }
+            Layout::List(elements) => {
+                let (words, elements) = self.lists(elements, &pieces.columns).await?;
+                values = Some(Arc::new(elements));
+                vec![words]
+            }
         };
-        Ok(DeviceColumn::try_new(ty, self.rows, buffers, validity, null_count, dictionary)?)
+        Ok(DeviceColumn::try_new(ty, rows_of(&pieces.columns), buffers, validity, null_count, values)?)
     }
 
     fn validity(&self, columns: &[DeviceColumn]) -> Result<Buffer> {
@@ -238,7 +262,8 @@ impl Joiner<'_> {
 
     /// Bitmaps, each from a bit on and of a length, one after the other.
     fn bits(&self, pieces: Vec<(&Buffer, usize, usize)>) -> Result<Buffer> {
-        let to = self.queue.alloc(self.rows.div_ceil(WORD_BITS) * WORD_BYTES)?;
+        let rows: usize = pieces.iter().map(|(_, _, n)| n).sum();
+        let to = self.queue.alloc(rows.div_ceil(WORD_BITS) * WORD_BYTES)?;
         let mut at = 0;
         for (bits, first, n) in pieces {
             let (lead, skipped) = (at % WORD_BITS, at / WORD_BITS);
@@ -259,7 +284,7 @@ impl Joiner<'_> {
     }
 
     fn fixed(&self, columns: &[DeviceColumn], width: usize) -> Result<Buffer> {
-        let to = self.queue.alloc(self.rows * width)?;
+        let to = self.queue.alloc(rows_of(columns) * width)?;
         let mut at = 0;
         for column in columns {
             let [from] = column.buffers() else { return Err(missing(column)) };
@@ -271,7 +296,7 @@ impl Joiner<'_> {
 
     /// Offsets and heap. A single piece keeps its heap.
     fn strings(&self, pieces: &Pieces) -> Result<Vec<Buffer>> {
-        let to = self.queue.alloc((self.rows + 1) * size_of::<i64>())?;
+        let to = self.queue.alloc((rows_of(&pieces.columns) + 1) * size_of::<i64>())?;
         if let [column] = pieces.columns.as_slice() {
             self.offsets(column, &to, 0, 0)?;
             let [_, heap] = column.buffers() else { return Err(missing(column)) };
@@ -309,7 +334,7 @@ impl Joiner<'_> {
     fn views(&self, columns: &[DeviceColumn]) -> Result<Vec<Buffer>> {
         let mut heaps: Vec<Heap<'_>> = vec![];
         let (mut bytes, mut bases) = (0, 0);
-        let to = self.queue.alloc(self.rows * size_of::<u128>())?;
+        let to = self.queue.alloc(rows_of(columns) * size_of::<u128>())?;
         let mut at = 0;
         for column in columns {
             let [views, heap, own] = column.buffers() else { return Err(missing(column)) };
@@ -339,17 +364,60 @@ impl Joiner<'_> {
             self.queue.copy(heap, 0, &joined, at, heap.len())?;
             let n = bases.len() / size_of::<u64>();
             if n > 0 {
-                let named = vec![
-                    ("from", Arg::Buffer(bases)),
-                    ("to", Arg::Buffer(&places)),
-                    ("at", Arg::U64(first as u64)),
-                    ("shift", Arg::U64(at as u64)),
-                    ("n", Arg::U64(n as u64)),
-                ];
-                self.loaded.launch(self.queue, JOIN_BASES, spread(self.queue, self.options, n), named)?;
+                self.words((bases, 0, n), &places, first, at)?;
             }
         }
         Ok(vec![to, joined, places])
+    }
+
+    /// Words of lists, and the elements that they point at: those of each column once, however many share them.
+    async fn lists(&self, ty: &ColumnType, columns: &[DeviceColumn]) -> Result<(Buffer, DeviceColumn)> {
+        let mut kept: Vec<(&Arc<DeviceColumn>, usize)> = vec![];
+        let mut total = 0;
+        let to = self.queue.alloc(rows_of(columns) * size_of::<u64>())?;
+        let mut at = 0;
+        for column in columns {
+            let ([words], Some(elements)) = (column.buffers(), column.elements()) else { return Err(missing(column)) };
+            let known = kept.iter().find(|(known, _)| Arc::ptr_eq(known, elements));
+            let first = known.map_or(total, |(_, first)| *first);
+            if known.is_none() {
+                kept.push((elements, total));
+                total += elements.len();
+            }
+            if total > MOST_ELEMENTS {
+                return Err(Error::Unsupported(format!(
+                    "Concat: lists of {total} elements in one batch, the limit is {MOST_ELEMENTS}"
+                )));
+            }
+            self.words((words, column.offset(), column.len()), &to, at, first)?;
+            at += column.len();
+        }
+        let ty = Arc::new(ty.clone());
+        let pieces: Vec<_> = kept.into_iter().map(|(elements, _)| elements).filter(|elements| !elements.is_empty()).collect();
+        if pieces.is_empty() {
+            let field = Field::new("elements", ty.data_type.clone(), ty.nullable);
+            let one = DeviceBatch::blank(self.queue, &Arc::new(Schema::new(vec![field])), &[(*ty).clone()])?;
+            let none = one.columns().first().map(|elements| elements.slice(0, 0));
+            return Ok((to, none.ok_or_else(|| Error::Internal("a batch without its column".into()))?));
+        }
+        let pieces = Pieces { columns: pieces.into_iter().map(|elements| (**elements).clone()).collect(), used: vec![] };
+        let mut columns = [(ty, pieces)];
+        self.find_used(&mut columns).await?;
+        let [(ty, pieces)] = columns;
+        Ok((to, self.column(ty, pieces).await?))
+    }
+
+    /// Writes `n` words from one on, each moved by `shift`, from element `at` on.
+    fn words(&self, (from, offset, n): (&Buffer, usize, usize), to: &Buffer, at: usize, shift: usize) -> Result<()> {
+        let named = vec![
+            ("from", Arg::Buffer(from)),
+            ("offset", Arg::U64(offset as u64)),
+            ("to", Arg::Buffer(to)),
+            ("at", Arg::U64(at as u64)),
+            ("shift", Arg::U64(shift as u64)),
+            ("n", Arg::U64(n as u64)),
+        ];
+        self.loaded.launch(self.queue, JOIN_WORDS, spread(self.queue, self.options, n), named)
     }
 }
 
@@ -398,13 +466,14 @@ fn kernels(options: &Options) -> Vec<Kernel> {
     };
     let views =
         [("from", "const G u32 *RESTRICT"), ("offset", "u64"), ("to", "G u32 *RESTRICT"), ("at", "u64"), ("shift", "u32")];
-    let bases = [("from", "const G u64 *RESTRICT"), ("to", "G u64 *RESTRICT"), ("at", "u64"), ("shift", "u64")];
+    let words =
+        [("from", "const G u64 *RESTRICT"), ("offset", "u64"), ("to", "G u64 *RESTRICT"), ("at", "u64"), ("shift", "u64")];
     vec![
         join_bits,
         offsets("join_offsets32", "const G i32 *RESTRICT"),
         offsets("join_offsets64", "const G i64 *RESTRICT"),
         kernel("join_views", &views, "row", "n", VIEWS),
-        kernel("join_bases", &bases, "row", "n", "    to[row + at] = from[row] + shift;\n"),
+        kernel("join_words", &words, "row", "n", "    to[row + at] = from[row + offset] + shift;\n"),
     ]
 }
 

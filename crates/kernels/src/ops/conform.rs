@@ -184,5 +184,6 @@ fn stored(ty: &ColumnType) -> CType {
         Layout::Fixed(carrier) => CType::of_carrier(*carrier),
         Layout::Dictionary { codes, .. } => CType::of_carrier(*codes),
         Layout::Bytes(_) | Layout::Offsets32 | Layout::Offsets64 | Layout::Views => CType::Str,
+        Layout::List(_) => CType::List,
     }
 }

@@ -70,6 +70,10 @@ impl Decode {
         let mut types = columnar::natural_types(&schema)?;
         let (mut columns, mut fields, mut coded) = (vec![], vec![], vec![]);
         for (index, (ty, field)) in types.iter_mut().zip(schema.fields()).enumerate() {
+            if matches!(ty.layout, Layout::List(_)) {
+                let (name, data_type) = (field.name().clone(), field.data_type().clone());
+                return Err(columnar::Error::Unsupported { column: name, data_type }.into());
+            }
             let DataType::Dictionary(_, value) = &ty.data_type else { continue };
             let Layout::Dictionary { values, .. } = &ty.layout else { continue };
             // A dictionary may hold NULLs, and what the schema says of the rows need not be so.

@@ -3,7 +3,7 @@
 //!
 //! [`Select`] filters and projects, [`Reduce`] aggregates a whole input, [`GroupBy`] aggregates by
 //! keys, [`Sort`] orders, [`JoinChain`] and [`Mark`] join, [`Window`] looks at the rows around each; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`]
-//! replaces codes by values, [`Concat`] makes one batch of many, [`Take`] gathers rows. The objects are pure: they hold kernel
+//! replaces codes by values, [`Concat`] makes one batch of many, [`Take`] gathers rows, [`Unnest`] makes rows of lists. The objects are pure: they hold kernel
 //! texts and no device handle, so a plan can hold them; only joins that are about to run hold their tables.
 //! State objects ([`ReduceState`], [`GroupByState`], [`SortState`], [`WindowState`]) hold what lies on the device between batches.
 //! Nothing here knows DataFusion.
@@ -27,6 +27,7 @@ mod select;
 mod sort;
 mod source;
 mod take;
+mod unnest;
 mod window;
 
 use arrow::datatypes::SchemaRef;
@@ -42,6 +43,7 @@ pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
 pub use sort::{Sort, SortKey, SortState};
 pub use take::Take;
+pub use unnest::{Keeps, Unnest, UnnestOutput};
 pub use window::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction, WindowState};
 
 use crate::codegen::Profile;

@@ -212,6 +212,8 @@ pub(super) fn carrier(ctype: CType) -> Result<Carrier> {
         CType::U64 => Carrier::U64,
         CType::F32 => Carrier::F32,
         CType::F64 => Carrier::F64,
-        CType::Bool | CType::Str | CType::Text => return Err(Error::Internal(format!("{} has no carrier", ctype.name()))),
+        CType::Bool | CType::Str | CType::List | CType::Text => {
+            return Err(Error::Internal(format!("{} has no carrier", ctype.name())));
+        }
     })
 }

@@ -4,7 +4,7 @@
 //! Without a filter one kernel writes the results, and plain columns are passed on without a copy.
 //! With one, see [`compact`](super::compact): only survivors load what the filter does not need.
 //! Strings write lengths, which are scanned to offsets, and then bytes; dictionary columns pass codes
-//! on, and view columns their views over the same heap.
+//! on, view columns their views over the same heap, and lists their words over the same elements.
 
 use std::sync::Arc;
 
@@ -19,8 +19,9 @@ use super::program::{Kernel, Program};
 use super::project::{Projection, Rows};
 use super::source::Source;
 use super::{Input, Options};
-use crate::codegen::{Params, RowWriter, Value};
+use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::Expr;
+use crate::function::Function;
 use crate::{Error, Result};
 
 /// Filter and projection.
@@ -47,7 +48,7 @@ pub(super) enum Column {
     Written {
         output: Output,
         expr: Expr,
-        /// Source of the dictionary, or of heap and bases of views.
+        /// Source of the dictionary, of heap and bases of views, or of the elements of lists.
         shares: Option<usize>,
     },
 }
@@ -215,10 +216,27 @@ pub(super) fn plan(
     }
     let mut params = Params::new();
     let value = source.writer(options.profile, &mut params).result(&expr)?;
+    if let Some((column, layout)) = lists(source, &expr).filter(|_| value.ctype == CType::List) {
+        let ty = ColumnType { data_type: field.data_type().clone(), nullable: value.valid.is_some(), layout, bounds: None };
+        return Ok(Column::Written { output: Output::new(ty, CType::List, &name), expr, shares: Some(column) });
+    }
     Ok(Column::Written { output: Output::of(&value, field.data_type(), &name)?, expr, shares: None })
 }
 
-/// A gathered column that shares the dictionary, or heap and bases, of its origin.
+/// The column that has the elements of lists, or is these elements, and the layout of the lists.
+fn lists(source: &Source, expr: &Expr) -> Option<(usize, Layout)> {
+    let layout = |column: &usize| source.types.get(*column).map(|ty| ty.layout.clone());
+    match expr {
+        Expr::Column(column) => Some((*column, layout(column)?)),
+        Expr::Call { function: Function::ListOfRows, arguments, .. } => match arguments.as_slice() {
+            [Expr::Column(column), ..] => Some((*column, Layout::List(Box::new(source.types.get(*column)?.clone())))),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A gathered column that shares the dictionary, heap and bases, or the elements, of its origin, or has the origin's rows as elements.
 pub(super) fn share(
     queue: &Queue,
     primitives: &LoadedPrimitives<'_>,
@@ -229,5 +247,10 @@ pub(super) fn share(
 ) -> Result<DeviceColumn> {
     let shared: &[Buffer] = if ty.layout == Layout::Views { &origin.buffers()[1..] } else { &[] };
     let all = buffers.values.into_iter().chain(shared.iter().cloned()).collect();
-    primitives.column(queue, &Arc::new(ty.clone()), rows, all, buffers.valid.as_ref(), origin.dictionary().cloned())
+    let values = match &ty.layout {
+        Layout::List(elements) if **elements == **origin.ty() => Some(Arc::new(origin.clone())),
+        Layout::List(_) => origin.elements().cloned(),
+        _ => origin.dictionary().cloned(),
+    };
+    primitives.column(queue, &Arc::new(ty.clone()), rows, all, buffers.valid.as_ref(), values)
 }

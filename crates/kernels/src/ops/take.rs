@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows of a batch by their numbers: what sorts, joins and windows end with.
 //!
-//! One kernel writes the columns of a row. Dictionary columns pass codes on, and view columns their views over the same heap;
-//! other strings write lengths, which are scanned to offsets, and then bytes.
+//! One kernel writes the columns of a row. Dictionary columns pass codes on, view columns their views over the same heap, and
+//! lists their words over the same elements; other strings write lengths, which are scanned to offsets, and then bytes.
 
 use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, Layout};
@@ -36,7 +36,7 @@ pub struct Take {
 struct Column {
     output: Output,
     expr: Expr,
-    /// Whether dictionary, or heap and bases of views, are the batch's.
+    /// Whether dictionary, heap and bases of views, or elements of lists, are the batch's.
     shares: bool,
 }
 
@@ -161,10 +161,10 @@ impl Column {
             Layout::Views if views == Views::Shared => Some(source.views(index)?),
             _ => None,
         };
-        let shares = alias.is_some();
+        let shares = alias.is_some() || matches!(ty.layout, Layout::List(_));
         let expr = alias.unwrap_or(Expr::Column(index));
         let mut params = Params::new();
-        let value = source.writer(options.profile, &mut params).eval(&expr)?;
+        let value = source.writer(options.profile, &mut params).result(&expr)?;
         let name = index.to_string();
         let output = match shares {
             true => Output::new(ty, value.ctype, &name),
@@ -182,7 +182,7 @@ impl Rows for Take {
 
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         let column = self.columns.get(output).ok_or_else(|| Error::Internal(format!("no column {output}")))?;
-        writer.eval(&column.expr)
+        writer.result(&column.expr)
     }
 }
 

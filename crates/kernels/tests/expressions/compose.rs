@@ -4,7 +4,7 @@
 use arrow::datatypes::DataType;
 use kernels::expr::{CompareOp, Expr, LiteralValue};
 use kernels::function::Function;
-use kernels::support::{can_fail, computes_text, supports, supports_output};
+use kernels::support::{can_fail, must_be_column, supports, supports_output};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -153,9 +153,9 @@ fn new_text_is_an_output_and_no_operand() {
     let schema = rows.schema();
     let upper = call(Function::Upper, vec![Expr::Column(0)], &DataType::Utf8);
     assert!(supports_output(&upper, &schema).is_ok());
-    assert!(computes_text(&upper, &schema) && !computes_text(&Expr::Column(0), &schema));
+    assert!(must_be_column(&upper, &schema) && !must_be_column(&Expr::Column(0), &schema));
     let repeat = call(Function::Repeat, vec![Expr::Column(0), int(3)], &DataType::Utf8);
-    assert!(computes_text(&repeat, &schema) && can_fail(&repeat, &schema) && !can_fail(&upper, &schema));
+    assert!(must_be_column(&repeat, &schema) && can_fail(&repeat, &schema) && !can_fail(&upper, &schema));
     let reason = "text of upper within another operation has no device form";
     assert_eq!(supports(&upper, &schema).unwrap_err(), reason);
     let compared = Expr::Compare { op: CompareOp::Eq, left: upper.clone().into(), right: Expr::Column(0).into() };

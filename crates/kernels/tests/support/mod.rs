@@ -241,6 +241,46 @@ pub fn table(first: usize, n: usize) -> RecordBatch {
     ])
 }
 
+/// The columns of [`table`] and lists of many types, some of them NULL, empty, or with garbage below a NULL.
+pub fn table_with_lists(first: usize, n: usize) -> RecordBatch {
+    use arrow::array::{Array, FixedSizeListArray, GenericListArray, OffsetSizeTrait};
+    use arrow::buffer::{NullBuffer, OffsetBuffer};
+    let plain = table(first, n);
+    let length = |row: usize| match random(first + row, 40) % 40 {
+        0 => 33,
+        length => length as usize % 4,
+    };
+    let total: usize = (0..n).map(length).sum();
+    let elements = table(first * 7, total);
+    let nulls = |salt: u64| NullBuffer::from_iter((0..n).map(|row| !random(first + row, salt).is_multiple_of(6)));
+    fn lists<O: OffsetSizeTrait>(elements: &ArrayRef, lengths: &[usize], nulls: Option<NullBuffer>) -> ArrayRef {
+        let field = Arc::new(Field::new("item", elements.data_type().clone(), true));
+        let offsets = OffsetBuffer::<O>::from_lengths(lengths.iter().copied());
+        Arc::new(GenericListArray::<O>::new(field, offsets, Arc::clone(elements), nulls))
+    }
+    let lengths: Vec<usize> = (0..n).map(length).collect();
+    let of = |name: &str, salt: u64| lists::<i32>(elements.column_by_name(name).unwrap(), &lengths, Some(nulls(salt)));
+    let texts = of("text", 41);
+    let nested = lists::<i64>(&texts, &vec![1; n], Some(nulls(42)));
+    let pairs = Arc::new(Field::new("item", DataType::Int64, true));
+    let pairs = FixedSizeListArray::new(pairs, 2, table(first, 2 * n).column_by_name("i64").unwrap().clone(), Some(nulls(43)));
+    let lists = [
+        ("numbers", of("i64", 44), true),
+        ("flags", of("flag", 45), true),
+        ("views", of("view", 46), true),
+        ("words", of("word", 47), true),
+        ("decimals", of("decimal", 48), true),
+        ("nothings", of("nothing", 49), true),
+        ("sure_lists", lists::<i64>(elements.column_by_name("row").unwrap(), &lengths, None), false),
+        ("texts", texts, true),
+        ("nested", nested, true),
+        ("pairs", Arc::new(pairs) as ArrayRef, true),
+    ];
+    let columns = plain.schema_ref().fields().iter().zip(plain.columns());
+    let columns = columns.map(|(field, column)| (field.name().as_str(), Arc::clone(column), field.is_nullable()));
+    batch(columns.chain(lists).collect())
+}
+
 /// The rows of `whole` in batches of `sizes`, uploaded one by one; every other one is a slice of a longer batch.
 pub fn pieces(queue: &Queue, whole: &RecordBatch, sizes: &[usize], types: &[ColumnType]) -> Vec<DeviceBatch> {
     let mut at = 0;

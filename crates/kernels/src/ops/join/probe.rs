@@ -616,7 +616,7 @@ impl Rows for Probe {
 
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         match &self.columns[output] {
-            Column::Written { expr, .. } => writer.eval(expr),
+            Column::Written { expr, .. } => writer.result(expr),
             Column::Pass(_) => Err(Error::Internal("a column that is passed on is not written".into())),
         }
     }

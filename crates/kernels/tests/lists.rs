@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Columns of lists through filters, sorts and windows, and lists of rows, in both profiles.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
+use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, UInt64Type};
+use columnar::natural_types;
+use futures::executor::block_on;
+use kernels::expr::Expr;
+use kernels::function::Function;
+use kernels::ops::{Frame, Input, Sort, SortKey, Window, WindowCall, WindowFunction};
+use kernels::support::{must_be_column, supports, supports_output};
+use support::*;
+
+fn everything(batch: &RecordBatch) -> Vec<(Expr, Field)> {
+    batch.schema().fields().iter().enumerate().map(|(index, field)| (col(index), (**field).clone())).collect()
+}
+
+fn index(batch: &RecordBatch, name: &str) -> usize {
+    batch.schema().index_of(name).unwrap()
+}
+
+#[test]
+fn lists_survive_a_filter() {
+    for n in SIZES {
+        let whole = table_with_lists(0, n + 40);
+        let batch = whole.slice(33, n);
+        let flag = index(&batch, "flag");
+        let flags = batch.column(flag).as_boolean();
+        let mask: BooleanArray = (0..n).map(|row| Some(flags.is_valid(row) && flags.value(row))).collect();
+        let expected = rows(&filter_record_batch(&batch, &mask).unwrap());
+        for options in profiles() {
+            let actual = select(&batch, Some(col(flag)), &everything(&batch), &options);
+            assert_eq!(rows(&actual), expected, "{n} rows, {:?}", options.profile);
+        }
+    }
+}
+
+#[test]
+fn whether_a_list_is_null_is_a_filter_too() {
+    let batch = table_with_lists(0, 1000);
+    let list = index(&batch, "views");
+    let known = Expr::Not(Box::new(Expr::IsNull(Box::new(col(list)))));
+    let mask: BooleanArray = (0..1000).map(|row| Some(batch.column(list).is_valid(row))).collect();
+    for options in profiles() {
+        let actual = select(&batch, Some(known.clone()), &everything(&batch), &options);
+        assert_eq!(rows(&actual), rows(&filter_record_batch(&batch, &mask).unwrap()), "{:?}", options.profile);
+    }
+}
+
+#[test]
+fn lists_are_sorted_along() {
+    let queue = queue();
+    for (n, sizes) in [(0, vec![0]), (1, vec![1]), (700, vec![31, 257, 0, 412]), (SIZES[4], vec![SIZES[4]])] {
+        let whole = table_with_lists(0, n);
+        let key = index(&whole, "i32");
+        let keys = whole.column(key).as_primitive::<Int32Type>();
+        let mut order: Vec<u32> = (0..n as u32).collect();
+        order.sort_by_key(|row| keys.is_valid(*row as usize).then(|| keys.value(*row as usize)));
+        let types = natural_types(&whole.schema()).unwrap();
+        let batches = pieces(&queue, &whole, &sizes, &types);
+        for (options, fetch) in profiles().flat_map(|options| [(options.clone(), None), (options, Some(20))]) {
+            let order: UInt32Array = order.iter().copied().take(fetch.unwrap_or(n)).collect();
+            let expected = rows(&take_record_batch(&whole, &order).unwrap());
+            let input = Input { schema: whole.schema(), types: types.clone(), filter: None };
+            let by = vec![SortKey { expr: col(key), descending: false, nulls_first: true }];
+            let sort = Sort::try_new(input, by, everything(&whole), fetch, options.clone()).unwrap();
+            let sorted = block_on(async {
+                let mut state = sort.start();
+                for batch in &batches {
+                    sort.push(&queue, &mut state, batch).await.unwrap();
+                }
+                sort.finish(&queue, state).await.unwrap()
+            });
+            let sorted: Vec<_> = sorted.iter().map(|batch| down(&queue, batch)).collect();
+            assert_eq!(rows(&concat_batches(&whole.schema(), &sorted).unwrap()), expected, "{n} rows, {:?}", options.profile);
+        }
+    }
+}
+
+#[test]
+fn windows_pass_lists_on() {
+    let queue = queue();
+    let whole = table_with_lists(0, 600);
+    let types = natural_types(&whole.schema()).unwrap();
+    for options in profiles() {
+        let input = Input { schema: whole.schema(), types: types.clone(), filter: None };
+        let number = WindowCall { function: WindowFunction::RowNumber, frame: Frame::RUNNING };
+        let functions = vec![(number, Field::new("number", DataType::UInt64, false))];
+        let window = Window::try_new(input, vec![], vec![], everything(&whole), functions, options.clone()).unwrap();
+        let numbered = block_on(async {
+            let mut state = window.start();
+            for batch in pieces(&queue, &whole, &[31, 257, 312], &types) {
+                window.push(&queue, &mut state, &batch).await.unwrap();
+            }
+            window.finish(&queue, state).await.unwrap()
+        });
+        let numbered = down(&queue, &numbered[0]);
+        let last = whole.num_columns();
+        assert_eq!(rows(&numbered.project(&(0..last).collect::<Vec<_>>()).unwrap()), rows(&whole));
+        assert_eq!(numbered.column(last).as_primitive::<UInt64Type>().value(599), 600);
+    }
+}
+
+/// Each row the list of up to three rows from itself on, of every column, over survivors and over all rows.
+#[test]
+fn lists_of_rows() {
+    for n in SIZES {
+        let source = table_with_lists(0, n);
+        let counts: Int64Array = (0..n).map(|row| random(row, 50) as i64 & 3).map(Some).collect();
+        let counts: Int64Array = counts.iter().enumerate().map(|(row, count)| count.map(|c| c.min((n - row) as i64))).collect();
+        let columns = source.schema_ref().fields().iter().zip(source.columns());
+        let columns = columns.map(|(field, column)| (field.name().as_str(), Arc::clone(column), field.is_nullable()));
+        let batch = batch(columns.chain([("count", Arc::new(counts.clone()) as ArrayRef, true)]).collect());
+        let (flag, count) = (index(&batch, "flag"), index(&batch, "count"));
+        let kept = ["i64", "flag", "text", "view", "word", "nothing", "numbers", "nested"];
+        let outputs: Vec<(Expr, Field)> = kept
+            .iter()
+            .map(|name| {
+                let item = Arc::new(Field::new("item", batch.column(index(&batch, name)).data_type().clone(), true));
+                let data_type = DataType::List(item);
+                let arguments = vec![col(index(&batch, name)), col(count)];
+                (
+                    Expr::Call { function: Function::ListOfRows, arguments, data_type: data_type.clone() },
+                    Field::new(*name, data_type, true),
+                )
+            })
+            .collect();
+        for filter in [None, Some(col(flag))] {
+            let flags = batch.column(flag).as_boolean();
+            let rows_kept: Vec<usize> =
+                (0..n).filter(|row| filter.is_none() || flags.is_valid(*row) && flags.value(*row)).collect();
+            for options in profiles() {
+                let actual = select(&batch, filter.clone(), &outputs, &options);
+                assert_eq!(actual.num_rows(), rows_kept.len());
+                for (at, row) in rows_kept.iter().enumerate().step_by(1 + n / 300) {
+                    for (column, name) in actual.columns().iter().zip(kept) {
+                        let expected = batch.column(index(&batch, name)).slice(*row, counts.value(*row) as usize);
+                        assert_eq!(&column.as_list::<i32>().value(at), &expected, "{name} of row {row}, {:?}", options.profile);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn words_of_lists_are_numbers() {
+    let batch = table_with_lists(0, 300);
+    let list = index(&batch, "numbers");
+    let word = Expr::Call { function: Function::ListWord, arguments: vec![col(list)], data_type: DataType::UInt64 };
+    let lists = batch.column(list).as_list::<i32>();
+    for options in profiles() {
+        let words = select(&batch, None, &[(word.clone(), Field::new("word", DataType::UInt64, true))], &options);
+        let words = words.column(0).as_primitive::<UInt64Type>();
+        for row in 0..300 {
+            assert_eq!(words.is_valid(row), lists.is_valid(row));
+            if words.is_valid(row) {
+                let elements = lists.value(row);
+                assert_eq!(words.value(row) >> 32, elements.as_primitive::<Int64Type>().len() as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn lists_are_outputs_and_nothing_else() {
+    let schema = table_with_lists(0, 1).schema();
+    let list = schema.index_of("numbers").unwrap();
+    assert!(supports_output(&col(list), &schema).is_ok() && !must_be_column(&col(list), &schema));
+    let reason = supports(&col(list), &schema).unwrap_err();
+    assert!(reason.contains("List(Int64) as a key or within another operation"), "{reason}");
+    for expr in [Expr::Coalesce(vec![col(list), col(list)]), compare(kernels::expr::CompareOp::Eq, col(list), col(list))] {
+        assert!(supports_output(&expr, &schema).is_err(), "{expr:?}");
+    }
+    let data_type = schema.field(list).data_type().clone();
+    let all = Expr::Call { function: Function::ListOfRows, arguments: vec![col(0), col(0)], data_type };
+    assert!(must_be_column(&all, &schema));
+}
