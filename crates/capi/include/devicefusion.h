@@ -16,7 +16,8 @@
 // - An Arrow struct that goes in is moved: the function marks it as released, also where it fails. One that comes out is
 //   written on success only, over whatever was there; its consumer calls `release`. A pointer to a place for a result must
 //   not be NULL, except where that is said to be allowed.
-// - Nothing happens before a context is made: no thread starts, no driver is opened, and no file is read or written.
+// - Nothing happens before a context is made: no thread starts, no file is read or written, and no driver is opened, but by
+//   devicefusion_list_devices.
 
 #ifndef DEVICEFUSION_H
 #define DEVICEFUSION_H

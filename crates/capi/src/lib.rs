@@ -13,6 +13,7 @@
 
 mod arrow_stream;
 mod boundary;
+mod cancel;
 pub mod config;
 pub mod context;
 mod error;

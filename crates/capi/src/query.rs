@@ -25,10 +25,11 @@ use parking_lot::Mutex;
 
 use crate::arrow_stream::{on_host, taken};
 use crate::boundary::{code, give_text, text, wanted, with_context, with_query};
+use crate::cancel::{Canceller, unless};
 use crate::context::{Context, devicefusion_context};
 use crate::error::{Failure, Result};
 use crate::handle::Registry;
-use crate::rows::{Canceller, HostRows, unless};
+use crate::rows::HostRows;
 
 /// A statement of SQL that has been planned, with values for its parameters. It belongs to its context, and can be run any
 /// number of times.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rows of a query in host memory, for C to pull.
 
-use std::future::pending;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{RecordBatch, RecordBatchReader};
@@ -10,51 +9,12 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
-use parking_lot::Mutex;
-use tokio::sync::watch;
 
 use crate::DEVICEFUSION_OUT_OF_MEMORY;
 use crate::boundary::caught;
+use crate::cancel::unless;
 use crate::context::Context;
 use crate::error::{Failure, Result};
-
-/// Stops what is at work when it is asked to, and nothing that comes later.
-pub(crate) struct Canceller(Mutex<watch::Sender<bool>>);
-
-impl Canceller {
-    pub fn new() -> Self {
-        Self(Mutex::new(watch::Sender::new(false)))
-    }
-
-    /// Ready once this is cancelled; never if it is dropped before that.
-    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut cancelled = self.0.lock().subscribe();
-        async move {
-            if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-                pending::<()>().await;
-            }
-        }
-    }
-
-    pub fn cancel(&self) {
-        let current = std::mem::replace(&mut *self.0.lock(), watch::Sender::new(false));
-        current.send_replace(true);
-    }
-}
-
-/// What a query says that was cancelled.
-pub(crate) fn was_cancelled() -> Failure {
-    Failure::other("the query was cancelled")
-}
-
-/// Runs `work` until it is done or the query is cancelled.
-pub(crate) async fn unless<T>(cancelled: impl Future<Output = ()>, work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::select! {
-        biased;
-        () = cancelled => Err(was_cancelled()),
-        done = work => done,
-    }
-}
 
 /// Pulls batches of a query, on whatever thread C calls.
 pub(crate) struct HostRows<C> {
