@@ -12,7 +12,7 @@ mod function;
 mod scalar;
 mod table;
 
-use datafusion::common::{Result, plan_datafusion_err};
+use datafusion::common::{Result, internal_err, plan_datafusion_err};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::{RegisterFunction, SessionContext};
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, Volatility};
@@ -78,7 +78,9 @@ fn register(ctx: &SessionContext, function: RegisterFunction) -> Result<()> {
         RegisterFunction::Scalar(function) => _ = state.register_udf(function)?,
         RegisterFunction::Aggregate(function) => _ = state.register_udaf(function)?,
         RegisterFunction::Table(name, function) => state.register_udtf(&name, function),
-        _ => {}
+        RegisterFunction::Window(_) | RegisterFunction::HigherOrder(_) => {
+            return internal_err!("no entry point is a window function or one of a higher order");
+        }
     }
     Ok(())
 }
