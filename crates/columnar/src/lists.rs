@@ -156,7 +156,7 @@ mod tests {
     fn rows_in_order_need_no_indices() {
         let lists = spans(&[2..4, 0..0, 4..5, 5..9]);
         let parts = lists.parts(0);
-        assert_eq!((parts.as_slice(), lists.end(), lists.total()), (&[2..9][..], 9, 7));
+        assert_eq!((parts.as_slice(), lists.end(), lists.total()), (std::slice::from_ref(&(2..9)), 9, 7));
         assert!(lists.indices(&parts).is_none());
         assert_eq!(lists.offsets::<i32>().typed_data::<i32>(), [0, 2, 2, 3, 7]);
     }

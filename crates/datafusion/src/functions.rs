@@ -20,8 +20,13 @@ const DAY_NANOS: i64 = 86_400_000_000_000;
 /// Whether a function is DataFusion's own of that name: other libraries have others under the same names.
 pub(crate) fn is_own(function: &ScalarUDF) -> bool {
     static OWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
+        let nested = datafusion::functions_nested::all_default_nested_functions();
         let functions = datafusion::functions::all_default_functions();
-        functions.iter().map(|function| (function.name().to_string(), type_of(function.inner().as_ref()))).collect()
+        functions
+            .iter()
+            .chain(&nested)
+            .map(|function| (function.name().to_string(), type_of(function.inner().as_ref())))
+            .collect()
     });
     OWN.get(function.name()) == Some(&type_of(function.inner().as_ref()))
 }
@@ -59,6 +64,12 @@ pub(crate) struct Found<'a> {
 pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types: &[DataType]) -> Result<Found<'a>, Reason> {
     let found = |function, arguments| Ok(Found { function, arguments, numbers: vec![] });
     let function = match name {
+        "array_length" | "cardinality" if let [DataType::List(element) | DataType::LargeList(element)] = types => {
+            if name == "cardinality" && element.data_type().is_nested() {
+                return Err("cardinality of lists of lists has no device form".to_string());
+            }
+            Function::ListLength
+        }
         "substr" => Function::Substring,
         "left" => Function::Left,
         "right" => Function::Right,

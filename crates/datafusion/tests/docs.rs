@@ -539,12 +539,15 @@ async fn functions() -> String {
         "s SIMILAR TO 'a+'",
         "regexp_like(s, 'a+')",
         "d + INTERVAL '1' DAY",
+        "array_length(l)",
+        "cardinality(l)",
+        "array_element(l, 1)",
         "make_array(a, b)",
     ];
     let ctx = session();
     ctx.sql(
         "CREATE TABLE t AS SELECT value AS a, value + 1 AS b, CAST(value AS DOUBLE) AS x, CAST(value AS VARCHAR) AS s, \
-         DATE '2020-01-01' AS d, value % 2 = 0 AS flag FROM generate_series(1, 9)",
+         DATE '2020-01-01' AS d, value % 2 = 0 AS flag, array_agg(value) AS l FROM generate_series(1, 9) GROUP BY value",
     )
     .await
     .unwrap()
@@ -553,8 +556,8 @@ async fn functions() -> String {
     .unwrap();
     let mut text = String::from(
         "\n## Functions\n\n\
-         DataFusion rewrites some functions to expressions of the table above. A sample, over integers `a` and `b`, a float `x`, a string `s` and a\n\
-         date `d`:\n\n| call | where it runs |\n|---|---|\n",
+         DataFusion rewrites some functions to expressions of the table above. A sample, over integers `a` and `b`, a float `x`, a string `s`, a\n\
+         date `d` and a list `l`:\n\n| call | where it runs |\n|---|---|\n",
     );
     for call in CALLS {
         let place = match runs(ctx.sql(&format!("SELECT {call} FROM t WHERE flag")).await).await {

@@ -121,6 +121,8 @@ pub enum Function {
     TextOfRows,
     /// `list_of_rows(column, rows)`: the list of the column's values in so many rows from the current one on. The rows are there.
     ListOfRows,
+    /// `array_length(list)`, and `cardinality` of a list whose elements are none: the number of its elements.
+    ListLength,
     /// `list_word(column)`: where a list's elements begin and how many they are, as a number that only the same column's batch
     /// gives a meaning.
     ListWord,
@@ -183,6 +185,7 @@ impl Function {
             Function::Least => "least",
             Function::TextOfRows => "text_of_rows",
             Function::ListOfRows => "list_of_rows",
+            Function::ListLength => "array_length",
             Function::ListWord => "list_word",
         }
     }

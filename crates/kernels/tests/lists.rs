@@ -7,7 +7,7 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, UInt64Type};
 use columnar::natural_types;
@@ -164,6 +164,28 @@ fn words_of_lists_are_numbers() {
             if words.is_valid(row) {
                 let elements = lists.value(row);
                 assert_eq!(words.value(row) >> 32, elements.as_primitive::<Int64Type>().len() as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn lengths_of_lists() {
+    for n in SIZES {
+        let batch = table_with_lists(0, n);
+        for name in ["numbers", "sure_lists", "nested", "pairs"] {
+            let list = index(&batch, name);
+            let length = Expr::Call { function: Function::ListLength, arguments: vec![col(list)], data_type: DataType::UInt64 };
+            let column = batch.column(list);
+            let length_of = |row: usize| match column.data_type() {
+                DataType::List(_) => column.as_list::<i32>().value_length(row) as u64,
+                DataType::LargeList(_) => column.as_list::<i64>().value_length(row) as u64,
+                _ => 2,
+            };
+            let expected: UInt64Array = (0..n).map(|row| column.is_valid(row).then(|| length_of(row))).collect();
+            for options in profiles() {
+                let lengths = select(&batch, None, &[(length.clone(), Field::new("n", DataType::UInt64, true))], &options);
+                assert_eq!(lengths.column(0).as_primitive::<UInt64Type>(), &expected, "{name}, {:?}", options.profile);
             }
         }
     }

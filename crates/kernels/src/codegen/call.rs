@@ -33,6 +33,11 @@ impl RowWriter<'_> {
                 return self.list_of_rows(*column, &rows, data_type);
             }
             (Function::ListWord, [Expr::Column(column)]) => return self.list_word(*column),
+            (Function::ListLength, [Expr::Column(column)]) => {
+                let word = self.list_word(*column)?;
+                let code = self.local(CType::U64, &format!("{} >> 32", word.code));
+                return Ok(Value { code, ..word });
+            }
             _ => {}
         }
         let concatenates = matches!(function, Function::Concat { .. });
