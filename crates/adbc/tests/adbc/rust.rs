@@ -204,7 +204,7 @@ fn cancelling_ends_a_query_from_another_thread() -> Result<()> {
         });
         let start = Instant::now();
         let ended = statement.execute().and_then(|rows| rows.map(|batch| Ok(batch?)).collect::<Result<Vec<_>>>());
-        let error = ended.err().expect("the query takes minutes");
+        let error = ended.expect_err("the query takes minutes");
         assert!(error.message.contains("cancelled"), "{error}");
         assert!(start.elapsed() < Duration::from_secs(60));
         canceller.join().unwrap()?;
