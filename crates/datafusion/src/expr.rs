@@ -15,7 +15,7 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_type};
-use kernels::function::Function;
+use kernels::function::{Function, InexactFunction};
 
 use crate::functions;
 use crate::list_of_rows::ListOfRows;
@@ -288,6 +288,19 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             let operands = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
             Ok(Expr::Coalesce(operands))
         }
+        // In the type of the number, to the base 10 where none is given.
+        ("log", [base @ .., number]) => {
+            let data_type = type_of(number, schema)?;
+            if !data_type.is_floating() {
+                return Err(format!("log of {data_type} has no device form"));
+            }
+            let base = match base {
+                [base] => cast(translate(base, schema)?, &type_of(base, schema)?, &data_type, true)?,
+                _ => Expr::Literal(Literal { data_type: data_type.clone(), value: LiteralValue::Float(10.0) }),
+            };
+            let (logarithm, arguments) = (Function::Inexact(InexactFunction::Log), vec![base, translate(number, schema)?]);
+            allowed(Expr::Call { function: logarithm, arguments, data_type }, function, schema)
+        }
         // A type is known before any row.
         ("arrow_typeof", [argument]) => {
             let name = type_of(argument, schema)?.to_string();
@@ -321,17 +334,26 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
                 return Ok(expr);
             }
             let found = functions::find(name, arguments, &types)?;
-            if matches!(found.function, Function::Inexact(_)) && options_of(function.config_options()).exact_functions {
-                return Err(format!(
-                    "the last digits of the function {name} differ between the host and devices, which SET device.exact_functions = 'false' allows"
-                ));
-            }
             let arguments = found.arguments.iter().map(|argument| translate(argument, schema));
             let numbers = found.numbers.into_iter().map(|number| Ok(functions::number(number)));
             let arguments = arguments.chain(numbers).collect::<Result<_, Reason>>()?;
-            Ok(Expr::Call { function: found.function, arguments, data_type })
+            let call = Expr::Call { function: found.function, arguments, data_type };
+            if matches!(found.function, Function::Inexact(_)) { allowed(call, function, schema) } else { Ok(call) }
         }
     }
+}
+
+/// A call whose last digits differ between the host and devices, where the session allows that.
+fn allowed(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
+    if !options_of(function.config_options()).exact_functions {
+        return Ok(call);
+    }
+    // First what no setting changes.
+    kernels::support::supports(&call, schema)?;
+    let name = function.fun().name();
+    Err(format!(
+        "the last digits of the function {name} differ between the host and devices, which SET device.exact_functions = 'false' allows"
+    ))
 }
 
 /// A constant as a kernel literal.

@@ -127,8 +127,6 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
             return found(Function::DateTrunc(granularity), moment);
         }
         "date_bin" => return date_bin(arguments, types),
-        // To the base 10.
-        "log" if arguments.len() == 1 => Function::Inexact(InexactFunction::Log10),
         _ if let Some(function) = InexactFunction::parse(name) => Function::Inexact(function),
         _ => return Err(format!("the function {name} has no device form")),
     };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A table whose rows lie in device memory.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -9,7 +10,7 @@ use arrow_device::ImportedArray;
 use async_trait::async_trait;
 use columnar::{Resident, exchange};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Result, Statistics, not_impl_err, plan_datafusion_err};
+use datafusion::common::{Constraints, Result, Statistics, not_impl_err, plan_datafusion_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::dml::InsertOp;
@@ -47,6 +48,9 @@ use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder, TableState};
 pub struct DeviceTable {
     schema: SchemaRef,
     state: Arc<TableState>,
+    constraints: Constraints,
+    /// By the columns' names.
+    defaults: HashMap<String, Expr>,
 }
 
 impl DeviceTable {
@@ -159,7 +163,16 @@ impl DeviceTable {
     }
 
     fn of(snapshot: Snapshot) -> Self {
-        DeviceTable { schema: Arc::clone(snapshot.schema()), state: Arc::new(TableState::new(snapshot)) }
+        let (constraints, defaults) = Default::default();
+        DeviceTable { schema: Arc::clone(snapshot.schema()), state: Arc::new(TableState::new(snapshot)), constraints, defaults }
+    }
+
+    /// With the constraints and the columns' defaults of a table of the same columns.
+    pub(crate) fn declared_as(mut self, table: &dyn TableProvider) -> Self {
+        self.constraints = table.constraints().cloned().unwrap_or_default();
+        let default = |name: &String| Some((name.clone(), table.get_column_default(name)?.clone()));
+        self.defaults = self.schema.fields().iter().filter_map(|field| default(field.name())).collect();
+        self
     }
 }
 
@@ -181,6 +194,14 @@ pub(crate) fn needed(device: std::result::Result<Context, Problem>) -> Result<Co
 impl TableProvider for DeviceTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        Some(&self.constraints)
+    }
+
+    fn get_column_default(&self, column: &str) -> Option<&Expr> {
+        self.defaults.get(column)
     }
 
     fn table_type(&self) -> TableType {

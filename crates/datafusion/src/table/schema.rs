@@ -84,7 +84,7 @@ impl SchemaProvider for DeviceSchema {
                 // The trait's method is not async. What is waited for is the device's own thread, not this runtime.
                 let context = self.context()?;
                 let table = DeviceTable::try_new(&context, host.schema(), batches);
-                Arc::new(futures::executor::block_on(table)?.watched_by(&self.runtime))
+                Arc::new(futures::executor::block_on(table)?.declared_as(host).watched_by(&self.runtime))
             }
             None if table.is::<DeviceTable>() => table,
             None => {

@@ -216,7 +216,11 @@ impl Key {
     /// The value that is kept for group `group`, as C.
     pub fn stored(&self, params: &mut Params, group: &str) -> Value {
         let [values, valid, heap] = self.store.names();
-        let valid = self.nullable.then(|| format!("{}[{group}]", params.named(valid, "const G u8 *RESTRICT")));
+        let valid = match self.store.is_null() {
+            // Nothing is kept of what is always NULL.
+            true => Some("0".to_string()),
+            false => self.nullable.then(|| format!("{}[{group}]", params.named(valid, "const G u8 *RESTRICT"))),
+        };
         let code = match &self.store.ty.layout {
             Layout::Null => self.ctype.zero().into(),
             Layout::Bytes(width) => {
