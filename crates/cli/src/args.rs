@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(short = 'm', long, value_parser = bytes)]
     pub memory_limit: Option<usize>,
 
-    /// Execute the statements of file(s), then exit; goes on after one that fails
+    /// Execute the statements of file(s), then exit; goes on with the next line after one that fails
     #[arg(short = 'f', long, num_args = 1.., value_parser = file)]
     pub file: Vec<String>,
 

@@ -7,7 +7,7 @@ use futures::channel::oneshot;
 use crate::buffer::Guardian;
 use crate::driver::{Foreign, Memory, RawEvent};
 use crate::exit::AtWork;
-use crate::queue::QUEUE_GONE;
+use crate::lane::QUEUE_GONE;
 use crate::{Buffer, Error, Queue, Result};
 
 impl Queue {

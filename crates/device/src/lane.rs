@@ -19,9 +19,11 @@ use crate::driver::{Driver, RawEvent, RawQueue, Timer};
 use crate::exit::AtWork;
 use crate::loss::Loss;
 use crate::meter::{KernelTotals, Meters};
-use crate::queue::QUEUE_GONE;
 use crate::timeline::Timeline;
 use crate::{Error, Result};
+
+/// The error where the thread of a queue is gone.
+pub(crate) const QUEUE_GONE: Error = Error::Interrupted("the thread of a queue");
 
 /// Launches whose timers may wait for their completion to be seen.
 const MAX_TIMERS: usize = 4096;

@@ -12,7 +12,7 @@ use futures::channel::oneshot;
 use crate::buffer::HostView;
 use crate::context::Context;
 use crate::driver::{Driver, Grid, RawArg, RawEvent};
-use crate::lane::{Lane, Mark};
+use crate::lane::{Lane, Mark, QUEUE_GONE};
 use crate::meter::{Meter, Meters};
 use crate::pinned::{PIECE, Piece};
 use crate::pool::{Reservation, SharedClaim};
@@ -157,9 +157,6 @@ impl Event {
         async move { receiver.await.map_err(|_| QUEUE_GONE)? }
     }
 }
-
-/// The error where the thread of a queue is gone.
-pub(crate) const QUEUE_GONE: Error = Error::Interrupted("the thread of a queue");
 
 impl Queue {
     pub(crate) fn new(context: Context, lane: Arc<Lane>) -> Self {

@@ -112,7 +112,7 @@ pub(super) fn filtered(filter: &DeviceDynamicFilterExec, profile: Profile) -> Re
     let schema = filter.input().schema();
     let mut below = pipeline(filter.input(), profile)?;
     if below.joins.len() >= BuildSide::MOST || below.tested_columns() > BuildSide::MOST_TESTED {
-        below = Pipeline::of(below.materialise(Arc::clone(&schema), profile)?);
+        below = Pipeline::of(below.materialise(Arc::clone(&schema), profile)?.gathered(profile)?);
     }
     let source = below.schema();
     let keys = filter.keys().iter().map(|key| {
@@ -142,7 +142,7 @@ pub(super) fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline
     let conditions = spec.filter.as_ref().map_or(0, |filter| filter.column_indices().len());
     let tests = below.tested_columns();
     if computes || tests > 0 && tests + conditions > BuildSide::MOST_TESTED {
-        below = Pipeline::of(below.materialise(Arc::clone(&right_schema), profile)?);
+        below = Pipeline::of(below.materialise(Arc::clone(&right_schema), profile)?.gathered(profile)?);
     }
     let stage = Arc::new(pipeline(join.left(), profile)?.materialise(Arc::clone(&left_schema), profile)?);
     let options = Options::new(profile);
@@ -258,10 +258,24 @@ pub(super) fn join_kind(join_type: JoinType) -> JoinKind {
     }
 }
 
+impl Stage {
+    /// Where it is a join, gathers its small batches for those who launch much for each one. Not where the host would have to look
+    /// at what is gathered, as at dictionaries, or where short offsets would become long ones.
+    pub(super) fn gathered(mut self, profile: Profile) -> Result<Stage> {
+        let of_dictionaries = self.types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. }));
+        if let StageKind::Join(joins) = &mut self.kind
+            && !of_dictionaries
+        {
+            let concat = Concat::try_new(Arc::clone(&self.schema), self.types.clone(), Options::new(profile));
+            joins.gathers = Some(concat.map_err(kernel_error)?).filter(|concat| concat.output_types() == self.types);
+        }
+        Ok(self)
+    }
+}
+
 impl Pipeline {
-    /// As [`materialise`](Self::materialise) where there are joins, whose batches are gathered for those who launch much for
-    /// each one.
-    pub(super) fn materialise_joins(self, schema: SchemaRef, gathered: bool, profile: Profile) -> Result<Stage> {
+    /// As [`materialise`](Self::materialise) where there are joins.
+    pub(super) fn materialise_joins(self, schema: SchemaRef, profile: Profile) -> Result<Stage> {
         let joined = self.schema();
         let fields = schema.fields().iter();
         let outputs = match &self.outputs {
@@ -276,12 +290,6 @@ impl Pipeline {
         let chain = JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
         let (operator, metrics) = self.top.unwrap_or_default();
         let types = chain.output_types().to_vec();
-        let mut gathers = None;
-        if gathered && !types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. })) {
-            let concat = Concat::try_new(Arc::clone(&schema), types.clone(), options.clone()).map_err(kernel_error)?;
-            // Short offsets would become long ones.
-            gathers = Some(concat).filter(|concat| concat.output_types() == types);
-        }
         let probe = Arc::new(self.source);
         Ok(Stage {
             schema,
@@ -289,7 +297,7 @@ impl Pipeline {
             partitions: 1,
             operator,
             metrics,
-            kind: StageKind::Join(Box::new(Joins { probe, sides, joins, input, outputs, options, chain, gathers })),
+            kind: StageKind::Join(Box::new(Joins { probe, sides, joins, input, outputs, options, chain, gathers: None })),
         })
     }
 }

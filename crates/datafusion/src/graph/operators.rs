@@ -43,7 +43,7 @@ pub(super) fn shared_rows(
 /// Rows that come once for each set of keys.
 pub(super) fn expanded(expand: &DeviceExpandExec, profile: Profile) -> Result<Stage> {
     let below = expand.input().schema();
-    let input = pipeline(expand.input(), profile)?.materialise(Arc::clone(&below), profile)?;
+    let input = pipeline(expand.input(), profile)?.materialise(Arc::clone(&below), profile)?.gathered(profile)?;
     let first = below.fields().len() - expand.sets().first().map_or(0, |set| set.masked.len());
     let most = expand.sets().iter().map(|set| set.id).max().unwrap_or(0);
     let real = expand.sets().iter().any(GroupingSet::is_total);

@@ -207,7 +207,11 @@ impl Pipeline {
 
     /// The pipeline, ended before what cannot go through joins itself; its rows have the columns of `schema`.
     pub(super) fn without_joins(self, schema: SchemaRef, profile: Profile) -> Result<Pipeline> {
-        if self.joins.is_empty() { Ok(self) } else { Ok(Pipeline::of(self.materialise_joins(schema, true, profile)?)) }
+        if self.joins.is_empty() {
+            Ok(self)
+        } else {
+            Ok(Pipeline::of(self.materialise_joins(schema, profile)?.gathered(profile)?))
+        }
     }
 
     /// The pipeline with the texts within expressions over its output, of `schema`, as columns behind the others; these
@@ -269,7 +273,7 @@ impl Pipeline {
     /// Ends the pipeline with batches of `schema`.
     pub(super) fn materialise(self, schema: SchemaRef, profile: Profile) -> Result<Stage> {
         if !self.joins.is_empty() {
-            return self.materialise_joins(schema, false, profile);
+            return self.materialise_joins(schema, profile);
         }
         let columns = match &self.outputs {
             None => Some((0..self.source.types.len()).collect::<Vec<_>>()),

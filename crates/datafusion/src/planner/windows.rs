@@ -161,7 +161,7 @@ fn frame(frame: &WindowFrame, key: Option<&DataType>) -> Result<Frame, Reason> {
     let offset = |value: &ScalarValue| match value {
         value if frame.units == WindowFrameUnits::Range => key
             .and_then(|key| range_offset(value, key))
-            .ok_or_else(|| format!("RANGE with an offset of {value} has no device form")),
+            .ok_or_else(|| format!("RANGE with an offset of type {} has no device form", value.data_type())),
         ScalarValue::UInt64(Some(offset)) => Ok(*offset),
         other => Err(format!("a frame of {other} rows has no device form")),
     };

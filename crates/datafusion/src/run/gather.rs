@@ -12,7 +12,7 @@ use super::{DeviceBatchStream, op_error};
 /// Batches that wait for others. More would keep more of what their rows refer to, such as heaps of strings.
 const MOST_PENDING: usize = 16;
 
-/// Gathers batches up to `rows` rows, in their order; those that have half as many are passed on as they are.
+/// Gathers batches, in their order, until they have half of `rows` rows. A first one that has as many is passed on as it is.
 pub(super) fn gather(input: DeviceBatchStream, concat: Concat, rows: usize, queue: Queue, operator: String) -> DeviceBatchStream {
     let enough = rows.div_ceil(2);
     stream::try_unfold((input, concat, queue, operator), move |(mut input, concat, queue, operator)| async move {

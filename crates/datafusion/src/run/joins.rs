@@ -23,18 +23,19 @@ use crate::graph::{BuildSide, Joins, Marks, ScanFilter, Side, Stage, StageKind};
 pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
-        let (gathers, (chain, removed)) = (joins.gathers.clone(), chain(&stage, joins, &run, &queue).await?);
+        let gathers = joins.gathers.clone();
+        let (chain, removed) = chain(&stage, joins, &run, &queue).await?;
         // Where a build side has no rows, the probe side need not be read.
         let probing = if chain.is_empty() { stream::empty().boxed() } else { merge(&joins.probe, &run)? };
         let state = Probing { state: Some(chain.start()), chain, input: probing, removed };
-        let (metered, operator) = (queue.clone(), stage.operator.clone());
+        let (gathering, operator) = (queue.clone(), stage.operator.clone());
         let batches = stream::try_unfold((state, stage, queue), |(mut probing, stage, queue)| async move {
             let batches = probing.next(&stage, &queue).await?;
             Ok::<_, DataFusionError>(batches.map(|batches| (stream::iter(batches.into_iter().map(Ok)), (probing, stage, queue))))
         });
         let batches = batches.try_flatten().boxed();
         Ok(match gathers {
-            Some(concat) => gather(batches, concat, run.batch_rows, metered, operator),
+            Some(concat) => gather(batches, concat, run.batch_rows, gathering, operator),
             None => batches,
         })
     })

@@ -63,7 +63,7 @@ impl AggregateCall {
         let mut accumulators = Accumulators::default();
         accumulators.plan(aggregate, source, 0, Use { atomic: false, grouped: false })?;
         if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
-            return Err(Error::Unsupported(format!("{:?} of strings in a window has no device form", aggregate.function)));
+            return Err(Error::Unsupported("min and max of strings in a window have no device form".into()));
         }
         let write = Write { accumulators, types: &source.types, options };
         let first = kernels.len();
