@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the C library adds to a short query over resident rows: `cargo run --release --workspace --example overhead`.
+//! What the C library adds to a short query over resident rows: `cargo build --release --workspace --example overhead`, then
+//! `target/release/examples/overhead`.
 //!
 //! Medians of interleaved runs, in microseconds: through Rust's interface and through C's, planned once and planned each time.
 
