@@ -13,28 +13,28 @@ use arrow::datatypes::Schema;
 use datafusion::common::TableReference;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
-use tokio::runtime::Runtime;
 
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, Cancelled};
 use crate::error::{error, not_implemented, of_datafusion};
 use crate::objects;
 use crate::statement::DeviceFusionStatement;
+use crate::threads::Threads;
 
 /// Rows that a caller pulls.
 pub(crate) type Rows = Box<dyn RecordBatchReader + Send + 'static>;
 
 /// A session of a database.
 pub struct DeviceFusionConnection {
-    runtime: Arc<Runtime>,
+    threads: Arc<Threads>,
     session: SessionContext,
     cancel: Cancel,
 }
 
 impl DeviceFusionConnection {
-    pub(crate) fn new(runtime: Arc<Runtime>, database: &SessionContext) -> DeviceFusionConnection {
+    pub(crate) fn new(threads: Arc<Threads>, database: &SessionContext) -> DeviceFusionConnection {
         // The catalogs and the device are shared, the settings copied.
         let state = SessionStateBuilder::new_from_existing(database.state()).build();
-        DeviceFusionConnection { runtime, session: SessionContext::new_with_state(state), cancel: Cancel::default() }
+        DeviceFusionConnection { threads, session: SessionContext::new_with_state(state), cancel: Cancel::default() }
     }
 
     fn settings(&self) -> Settings<'_> {
@@ -120,7 +120,7 @@ impl Connection for DeviceFusionConnection {
     type StatementType = DeviceFusionStatement;
 
     fn new_statement(&mut self) -> Result<DeviceFusionStatement> {
-        Ok(DeviceFusionStatement::new(Arc::clone(&self.runtime), self.session.clone(), self.cancel.clone()))
+        Ok(DeviceFusionStatement::new(Arc::clone(&self.threads), self.session.clone(), self.cancel.clone()))
     }
 
     fn get_cancel_handle(&self) -> Box<dyn CancelHandle> {
@@ -141,7 +141,7 @@ impl Connection for DeviceFusionConnection {
         column: Option<&str>,
     ) -> Result<Rows> {
         let wanted = objects::Wanted { depth, catalog, schema, table, table_types, column };
-        self.runtime.block_on(objects::objects(&self.session, &wanted))
+        self.threads.wait(&mut Cancelled::by(&[&self.cancel]), objects::objects(&self.session, &wanted))?
     }
 
     fn get_table_schema(&self, catalog: Option<&str>, schema: Option<&str>, table: &str) -> Result<Schema> {
@@ -151,7 +151,7 @@ impl Connection for DeviceFusionConnection {
             (None, None) => TableReference::bare(table),
             (Some(_), None) => return Err(error(Status::InvalidArguments, "a catalog's table without its schema")),
         };
-        let provider = self.runtime.block_on(self.session.table_provider(name.clone()));
+        let provider = self.threads.wait(&mut Cancelled::by(&[&self.cancel]), self.session.table_provider(name.clone()))?;
         let provider = provider.map_err(|_| error(Status::NotFound, format!("there is no table {name}")))?;
         Ok(provider.schema().as_ref().clone())
     }

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use adbc_core::error::{Result, Status};
+use adbc_core::error::Result;
 use adbc_core::options::{OptionConnection, OptionDatabase, OptionValue};
 use adbc_core::{Database, Driver, Optionable};
 use datafusion::prelude::SessionContext;
-use tokio::runtime::Runtime;
 
 use crate::connection::{DeviceFusionConnection, Settings};
-use crate::error::{error, of_datafusion};
+use crate::error::of_datafusion;
+use crate::threads::Threads;
 
 /// Makes databases.
 #[derive(Debug, Default)]
@@ -36,15 +36,14 @@ impl Driver for DeviceFusionDriver {
 
 /// A catalog in memory and a device, which the first query opens.
 pub struct DeviceFusionDatabase {
-    runtime: Arc<Runtime>,
+    threads: Arc<Threads>,
     session: SessionContext,
 }
 
 impl DeviceFusionDatabase {
     fn new() -> Result<DeviceFusionDatabase> {
-        let runtime = Runtime::new().map_err(|failure| error(Status::IO, format!("no threads: {failure}")))?;
         let session = devicefusion::session().map_err(of_datafusion)?;
-        Ok(DeviceFusionDatabase { runtime: Arc::new(runtime), session })
+        Ok(DeviceFusionDatabase { threads: Arc::new(Threads::start()?), session })
     }
 
     fn settings(&self) -> Settings<'_> {
@@ -84,7 +83,7 @@ impl Database for DeviceFusionDatabase {
     type ConnectionType = DeviceFusionConnection;
 
     fn new_connection(&self) -> Result<DeviceFusionConnection> {
-        Ok(DeviceFusionConnection::new(Arc::clone(&self.runtime), &self.session))
+        Ok(DeviceFusionConnection::new(Arc::clone(&self.threads), &self.session))
     }
 
     fn new_connection_with_opts(

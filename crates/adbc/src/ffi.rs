@@ -12,7 +12,11 @@ use crate::DeviceFusionDriver;
 use crate::error::error;
 
 /// Fills in ADBC's table of functions, version 1.1.0: what a driver manager calls, under the name that its option
-/// `entrypoint` gives.
+/// `entrypoint` gives. Returns `ADBC_STATUS_OK`.
+///
+/// # Errors
+/// `ADBC_STATUS_NOT_IMPLEMENTED` for another version, `ADBC_STATUS_INVALID_ARGUMENT` without a driver to fill in; `failure` then
+/// has the words.
 ///
 /// # Safety
 /// `driver` is NULL or points to an `AdbcDriver` of version 1.1.0; `failure` is NULL or points to an `AdbcError` that

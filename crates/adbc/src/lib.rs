@@ -28,6 +28,7 @@ mod ingest;
 mod objects;
 mod reader;
 mod statement;
+mod threads;
 
 pub use connection::DeviceFusionConnection;
 pub use database::{DeviceFusionDatabase, DeviceFusionDriver};

@@ -1,50 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Streams of DataFusion, read by whoever is no task of a runtime.
+//! The rows of plans, read by whoever is no task of a runtime.
 
 use std::sync::Arc;
 
 use adbc_core::error::{Error, Result};
 use arrow::array::{RecordBatch, RecordBatchReader};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::context::SessionContext;
+use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
-use tokio::runtime::Runtime;
 
 use crate::cancel::Cancelled;
 use crate::error::of_datafusion;
+use crate::threads::Threads;
 
-/// The batches of one stream after another, all of one schema. Each call of `next` waits for one.
+/// The batches of one plan after another, all of one schema. A plan begins when the one before it has ended; each call of `next`
+/// waits for a batch.
 pub(crate) struct Reader {
-    runtime: Arc<Runtime>,
+    threads: Arc<Threads>,
+    session: SessionContext,
     schema: SchemaRef,
-    streams: std::vec::IntoIter<SendableRecordBatchStream>,
+    plans: std::vec::IntoIter<LogicalPlan>,
     stream: Option<SendableRecordBatchStream>,
     cancelled: Cancelled,
 }
 
 impl Reader {
-    /// `cancelled` ends it with an error.
-    pub fn new(
-        runtime: Arc<Runtime>,
-        schema: SchemaRef,
-        streams: Vec<SendableRecordBatchStream>,
+    /// Begins the first plan. Without plans there are no rows, of `schema`; `cancelled` ends all with an error.
+    ///
+    /// # Errors
+    /// What the first plan fails with when it begins.
+    pub fn begin(
+        threads: Arc<Threads>,
+        session: SessionContext,
+        schema: &Schema,
+        plans: Vec<LogicalPlan>,
         cancelled: Cancelled,
-    ) -> Reader {
-        Reader { runtime, schema, streams: streams.into_iter(), stream: None, cancelled }
+    ) -> Result<Reader> {
+        let (schema, plans) = (Arc::new(schema.clone()), plans.into_iter());
+        let mut reader = Reader { threads, session, schema, plans, stream: None, cancelled };
+        reader.begin_next()?;
+        if let Some(stream) = &reader.stream {
+            reader.schema = stream.schema();
+        }
+        Ok(reader)
     }
 
-    fn advance(&mut self) -> Result<Option<RecordBatch>> {
-        loop {
-            if self.stream.is_none() {
-                self.stream = self.streams.next();
-            }
-            let Some(stream) = &mut self.stream else { return Ok(None) };
-            match self.runtime.block_on(self.cancelled.or(stream.next()))? {
+    fn begin_next(&mut self) -> Result<()> {
+        let Some(plan) = self.plans.next() else { return Ok(()) };
+        let begun = async { self.session.execute_logical_plan(plan).await?.execute_stream().await };
+        self.stream = Some(self.threads.wait(&mut self.cancelled, begun)?.map_err(of_datafusion)?);
+        Ok(())
+    }
+
+    /// The next batch; `None` after the last one.
+    pub fn advance(&mut self) -> Result<Option<RecordBatch>> {
+        while let Some(stream) = &mut self.stream {
+            match self.threads.wait(&mut self.cancelled, stream.next())? {
                 Some(batch) => return batch.map(Some).map_err(of_datafusion),
-                None => self.stream = None,
+                None => {
+                    self.stream = None;
+                    self.begin_next()?;
+                }
             }
         }
+        Ok(None)
     }
 }
 
@@ -56,7 +78,6 @@ impl Iterator for Reader {
         if batch.is_err() {
             // Nothing comes behind an error.
             self.stream = None;
-            self.streams = Vec::new().into_iter();
         }
         // A stream of C has room for words alone.
         batch.map_err(|error: Error| ArrowError::ExternalError(error.message.into())).transpose()

@@ -9,21 +9,19 @@ use adbc_core::{CancelHandle, Optionable, PartitionedResult, Statement};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchReader};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::common::{ParamValues, ScalarValue};
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
-use futures::TryStreamExt;
-use tokio::runtime::Runtime;
 
 use crate::cancel::{Cancel, Cancelled};
 use crate::connection::Rows;
 use crate::error::{error, not_implemented, of_datafusion};
 use crate::ingest::Ingest;
 use crate::reader::Reader;
+use crate::threads::Threads;
 
 /// A query, a command, or rows to ingest.
 pub struct DeviceFusionStatement {
-    runtime: Arc<Runtime>,
+    threads: Arc<Threads>,
     session: SessionContext,
     connection: Cancel,
     own: Cancel,
@@ -36,9 +34,9 @@ pub struct DeviceFusionStatement {
 }
 
 impl DeviceFusionStatement {
-    pub(crate) fn new(runtime: Arc<Runtime>, session: SessionContext, connection: Cancel) -> DeviceFusionStatement {
+    pub(crate) fn new(threads: Arc<Threads>, session: SessionContext, connection: Cancel) -> DeviceFusionStatement {
         DeviceFusionStatement {
-            runtime,
+            threads,
             session,
             connection,
             own: Cancel::default(),
@@ -61,7 +59,7 @@ impl DeviceFusionStatement {
         }
         let Some(sql) = &self.sql else { return Err(error(Status::InvalidState, "the statement has no query")) };
         let planned = async { self.session.state().create_logical_plan(sql).await };
-        self.runtime.block_on(cancelled.or(planned))?.map_err(of_datafusion)
+        self.threads.wait(cancelled, planned)?.map_err(of_datafusion)
     }
 
     /// The values of each bound row.
@@ -82,7 +80,7 @@ impl DeviceFusionStatement {
     }
 
     /// Runs the query once for each row of parameters, once where there are none.
-    fn run(&mut self) -> Result<(SchemaRef, Vec<SendableRecordBatchStream>, Cancelled)> {
+    fn run(&mut self) -> Result<Reader> {
         let mut cancelled = self.cancelled();
         let plan = self.plan(&mut cancelled)?;
         let parameters = self.parameters(&plan)?;
@@ -94,13 +92,7 @@ impl DeviceFusionStatement {
                 parameters.into_iter().map(with).collect::<Result<_>>()?
             }
         };
-        let mut streams = Vec::with_capacity(plans.len());
-        for plan in plans {
-            let started = async { self.session.execute_logical_plan(plan).await?.execute_stream().await };
-            streams.push(self.runtime.block_on(cancelled.or(started))?.map_err(of_datafusion)?);
-        }
-        let schema = streams.first().map_or_else(|| Arc::new(plan.schema().as_arrow().clone()), |stream| stream.schema());
-        Ok((schema, streams, cancelled))
+        Reader::begin(Arc::clone(&self.threads), self.session.clone(), plan.schema().as_arrow(), plans, cancelled)
     }
 }
 
@@ -145,10 +137,10 @@ impl Statement for DeviceFusionStatement {
     fn execute(&mut self) -> Result<Rows> {
         if self.ingest.is_wanted() {
             self.execute_update()?;
-            return Ok(Box::new(Reader::new(Arc::clone(&self.runtime), Arc::new(Schema::empty()), Vec::new(), self.cancelled())));
+            let none = Reader::begin(Arc::clone(&self.threads), self.session.clone(), &Schema::empty(), vec![], self.cancelled());
+            return Ok(Box::new(none?));
         }
-        let (schema, streams, cancelled) = self.run()?;
-        Ok(Box::new(Reader::new(Arc::clone(&self.runtime), schema, streams, cancelled)))
+        Ok(Box::new(self.run()?))
     }
 
     fn execute_update(&mut self) -> Result<Option<i64>> {
@@ -159,18 +151,17 @@ impl Statement for DeviceFusionStatement {
             };
             let batches = std::mem::take(&mut self.bound);
             let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
-            self.runtime.block_on(cancelled.or(self.ingest.run(&self.session, schema, batches)))??;
+            self.threads.wait(&mut cancelled, self.ingest.run(&self.session, schema, batches))??;
             return Ok(Some(rows as i64));
         }
-        let (schema, streams, mut cancelled) = self.run()?;
+        let mut reader = self.run()?;
+        let schema = reader.schema();
         let is_count =
             matches!(schema.fields().as_ref(), [field] if field.name() == "count" && *field.data_type() == DataType::UInt64);
         let mut count = 0;
-        for mut stream in streams {
-            while let Some(batch) = self.runtime.block_on(cancelled.or(stream.try_next()))?.map_err(of_datafusion)? {
-                if let Some(counts) = batch.columns().first().and_then(|column| total(column)).filter(|_| is_count) {
-                    count += counts;
-                }
+        while let Some(batch) = reader.advance()? {
+            if let Some(counts) = batch.columns().first().and_then(|column| total(column)).filter(|_| is_count) {
+                count += counts;
             }
         }
         Ok(is_count.then_some(count))

@@ -11,7 +11,7 @@ use kernels::expr::{Aggregate, AggregateFunction, Expr};
 use kernels::function::Function;
 
 use crate::expr::{Reason, lower, lower_output};
-use crate::functions::is_own_aggregate;
+use crate::own::is_own_aggregate;
 
 /// An aggregate function over the columns of an input.
 #[derive(Debug, Clone)]

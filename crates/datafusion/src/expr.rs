@@ -19,6 +19,7 @@ use kernels::function::{Function, InexactFunction};
 
 use crate::functions;
 use crate::list_of_rows::ListOfRows;
+use crate::own::is_own;
 use crate::runtime::options_of;
 use crate::text_of_rows::TextOfRows;
 
@@ -272,7 +273,7 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
         let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
         return Ok(Expr::Call { function: Function::ListOfRows, arguments, data_type: function.return_type().clone() });
     }
-    if !functions::is_own(function.fun()) {
+    if !is_own(function.fun()) {
         let reason = crate::futhark::scalar_reason(function.fun());
         return Err(reason.unwrap_or_else(|| format!("the function {} has no device form", function.fun().name())));
     }

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DataFusion's scalar functions, by their names, as those of the kernels; which functions of any kind are DataFusion's own.
+//! DataFusion's scalar functions, by their names, as those of the kernels.
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
 use kernels::expr::{Expr, Literal, LiteralValue, value_type};
@@ -16,42 +13,6 @@ use kernels::function::{DatePart, Function, Granularity, InexactFunction};
 use crate::expr::Reason;
 
 const DAY_NANOS: i64 = 86_400_000_000_000;
-
-/// Whether a function is DataFusion's own of that name: other libraries have others under the same names.
-pub(crate) fn is_own(function: &ScalarUDF) -> bool {
-    static OWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
-        let nested = datafusion::functions_nested::all_default_nested_functions();
-        let functions = datafusion::functions::all_default_functions();
-        functions
-            .iter()
-            .chain(&nested)
-            .map(|function| (function.name().to_string(), type_of(function.inner().as_ref())))
-            .collect()
-    });
-    OWN.get(function.name()) == Some(&type_of(function.inner().as_ref()))
-}
-
-/// The same of aggregates.
-pub(crate) fn is_own_aggregate(function: &AggregateUDF) -> bool {
-    static OWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
-        let functions = datafusion::functions_aggregate::all_default_aggregate_functions();
-        functions.iter().map(|function| (function.name().to_string(), type_of(function.inner().as_ref()))).collect()
-    });
-    OWN.get(function.name()) == Some(&type_of(function.inner().as_ref()))
-}
-
-/// The same of window functions.
-pub(crate) fn is_own_window(function: &WindowUDF) -> bool {
-    static OWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
-        let functions = datafusion::functions_window::all_default_window_functions();
-        functions.iter().map(|function| (function.name().to_string(), type_of(function.inner().as_ref()))).collect()
-    });
-    OWN.get(function.name()) == Some(&type_of(function.inner().as_ref()))
-}
-
-fn type_of(value: &dyn Any) -> TypeId {
-    value.type_id()
-}
 
 /// A function of the kernels, and those of the arguments that it takes, with numbers behind them.
 pub(crate) struct Found<'a> {

@@ -25,6 +25,7 @@ mod graph;
 mod list_of_rows;
 mod metrics;
 mod options;
+mod own;
 mod parameters;
 mod planner;
 mod run;

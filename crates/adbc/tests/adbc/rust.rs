@@ -214,6 +214,18 @@ fn cancelling_ends_a_query_from_another_thread() -> Result<()> {
     Ok(())
 }
 
+/// What would wait on a thread that runs tasks is an error there, and everything can be dropped on it.
+#[test]
+fn threads_of_a_runtime_are_not_made_to_wait() {
+    let mut connection = connection();
+    let mut statement = connection.new_statement().unwrap();
+    statement.set_sql_query("SELECT 1").unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(async move {
+        assert_eq!(statement.execute().err().unwrap().status, Status::InvalidState);
+        drop((statement, connection));
+    });
+}
+
 #[test]
 fn catalogs_are_listed_by_pattern_and_depth() -> Result<()> {
     let mut connection = connection();

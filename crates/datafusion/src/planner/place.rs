@@ -45,7 +45,7 @@ use crate::planner::placement::origin;
 use crate::planner::sharing::{with_current_subplans, with_shared_subplans};
 use crate::planner::support::{
     aggregate_form, columns_have_device_form, computes, device_form, host_form, is_constant, is_limit, is_tiny, is_trivial,
-    island_input,
+    is_union_of_lists, island_input,
 };
 use crate::planner::top_k::partitioned_top_k;
 use crate::planner::windows::window_exprs;
@@ -204,11 +204,7 @@ impl<'a> Placer<'a> {
 
     /// The device form of a union of which an input is on the device, and no other one is worth staying on the host.
     fn union(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if !DeviceUnionExec::stands_for(plan) || columns_have_device_form(plan).is_err() {
-            return Ok(None);
-        }
-        // Elements of several inputs need not lie alike.
-        if plan.schema().fields().iter().any(|field| field.data_type().is_list()) {
+        if !DeviceUnionExec::stands_for(plan) || columns_have_device_form(plan).is_err() || is_union_of_lists(plan) {
             return Ok(None);
         }
         let children = plan.children();

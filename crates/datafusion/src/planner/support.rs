@@ -22,6 +22,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::unnest::UnnestExec;
 use kernels::support::supports_group_keys;
 
@@ -55,12 +56,21 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if scan_computes(plan) {
         return true;
     }
+    // Where rows of the device go through the host, somebody should know.
+    if is_union_of_lists(plan) {
+        return subtree_computes(plan);
+    }
     if plan.children().is_empty() || is_device(plan) || MOVES.contains(&plan.name()) || passes_columns(plan) || is_constant(plan)
     {
         return false;
     }
     // A limit right above rows that nothing computes is part of their scan.
     !is_limit(plan) || subtree_computes(plan)
+}
+
+/// Whether an operator puts lists of several inputs together, whose elements need not lie alike.
+pub(crate) fn is_union_of_lists(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<UnionExec>() && plan.schema().fields().iter().any(|field| field.data_type().is_list())
 }
 
 /// Whether a subtree is rows of constants: of literals, and of the elements of literal lists.
@@ -158,6 +168,7 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         return Err("its expressions were merged into the file scan".to_string());
     }
     Err(match plan.name() {
+        "UnionExec" if is_union_of_lists(plan) => "UNION of lists has no device form yet".to_string(),
         "RecursiveQueryExec" => "recursive queries have no device form yet".to_string(),
         "InterleaveExec" => "UNION of partitioned inputs has no device form yet".to_string(),
         name => format!("{name} has no device form"),

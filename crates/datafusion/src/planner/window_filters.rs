@@ -10,7 +10,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Case, Expr, LogicalPlan, WindowFunctionDefinition};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use crate::functions::is_own_aggregate;
+use crate::own::is_own_aggregate;
 use crate::runtime::{DeviceRuntime, options_of};
 
 /// Makes the filter of an aggregate that passes over NULLs part of its argument: `sum(x) FILTER (WHERE p) OVER w` is

@@ -16,7 +16,7 @@ use kernels::support::supports_window;
 
 use crate::aggregate::AggregateCall;
 use crate::expr::{Reason, lower, scalar};
-use crate::functions::is_own_window;
+use crate::own::is_own_window;
 use crate::planner::support::columns_have_device_form;
 
 /// The functions of a window operator, all of one partitioning and order.

@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 
 use super::forms::BITS_FROM;
 use super::primitives::{LoadedPrimitives, Primitives};
-use super::program::{Kernel, Loaded, Program, for_rows, spread, word};
+use super::program::{Kernel, Loaded, Program, described_by_its_fields, for_rows, spread, word};
 use super::{Options, check_rows, dictionary};
 use crate::codegen::{CType, Params};
 use crate::prelude::Section;
@@ -89,25 +89,7 @@ impl Concat {
         })
     }
 
-    /// Names and types of the result.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    /// Types and layouts of the result, however many batches there are.
-    pub fn output_types(&self) -> &[ColumnType] {
-        &self.types
-    }
-
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.program.kernel_text()
-    }
-
-    /// The programs as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
-        vec![self.primitives.text().into(), self.program.text().into()]
-    }
+    described_by_its_fields!();
 
     /// The rows of all batches in one; `None` where there are no rows. A single batch with rows is not copied. Waits where
     /// there are strings behind offsets, or dictionaries that have to be unified.

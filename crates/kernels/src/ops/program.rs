@@ -184,3 +184,29 @@ pub(super) fn word(bytes: &[u8], index: usize) -> Result<u64> {
     let part = bytes.get(index * 8..index * 8 + 8).and_then(|part| part.try_into().ok());
     part.map(u64::from_le_bytes).ok_or_else(|| Error::Internal("a control buffer was read short".into()))
 }
+
+/// What an operator says of itself, whose fields `schema`, `types`, `primitives` and `program` hold it.
+macro_rules! described_by_its_fields {
+    () => {
+        /// Names and types of the result.
+        pub fn schema(&self) -> &arrow::datatypes::SchemaRef {
+            &self.schema
+        }
+
+        /// Types and layouts of the result, the same for every batch.
+        pub fn output_types(&self) -> &[columnar::ColumnType] {
+            &self.types
+        }
+
+        /// Names and texts of the kernels.
+        pub fn kernel_text(&self) -> Vec<(String, String)> {
+            self.program.kernel_text()
+        }
+
+        /// The programs as they are compiled.
+        pub fn programs(&self) -> Vec<String> {
+            vec![self.primitives.text().into(), self.program.text().into()]
+        }
+    };
+}
+pub(crate) use described_by_its_fields;

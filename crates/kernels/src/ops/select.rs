@@ -15,7 +15,7 @@ use device::{Buffer, Queue};
 use super::compact::{Survivors, mask_body};
 use super::output::{Buffers, Output};
 use super::primitives::{LoadedPrimitives, Primitives};
-use super::program::{Kernel, Program};
+use super::program::{Kernel, Program, described_by_its_fields};
 use super::project::{Projection, Rows};
 use super::source::Source;
 use super::{Input, Options};
@@ -82,25 +82,7 @@ impl Select {
         Ok(select)
     }
 
-    /// Names and types of the result.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    /// Types and layouts of the result, the same for every batch.
-    pub fn output_types(&self) -> &[ColumnType] {
-        &self.types
-    }
-
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.program.kernel_text()
-    }
-
-    /// The programs as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
-        vec![self.primitives.text().into(), self.program.text().into()]
-    }
+    described_by_its_fields!();
 
     /// Filters and projects a batch.
     ///

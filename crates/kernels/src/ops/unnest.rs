@@ -11,7 +11,7 @@ use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
 use super::primitives::{LoadedPrimitives, Primitives};
-use super::program::{Kernel, Loaded, Program, for_rows, spread, word};
+use super::program::{Kernel, Loaded, Program, described_by_its_fields, for_rows, spread, word};
 use super::project::{Projection, Rows};
 use super::select::{Column, plan, share};
 use super::source::Source;
@@ -153,25 +153,7 @@ impl Unnest {
         Ok(unnest)
     }
 
-    /// Names and types of the result.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    /// Types and layouts of the result, the same for every batch.
-    pub fn output_types(&self) -> &[ColumnType] {
-        &self.types
-    }
-
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.program.kernel_text()
-    }
-
-    /// The programs as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
-        vec![self.primitives.text().into(), self.program.text().into()]
-    }
+    described_by_its_fields!();
 
     /// The next results of the batches in `pending`, of which the last one comes first; `None` when there are none left. A batch
     /// with many results is taken apart, unless it has one row. Waits for the number of results.

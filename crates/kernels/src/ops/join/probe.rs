@@ -19,7 +19,7 @@ use crate::codegen::{Params, Place, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::compact::{Survivors, add_tallies, declare_tallies, mask_body, tallied_mask_body, write_body};
 use crate::ops::primitives::{LoadedPrimitives, Primitives};
-use crate::ops::program::{Kernel, Loaded, Program, check_row, for_rows, spread, word};
+use crate::ops::program::{Kernel, Loaded, Program, check_row, described_by_its_fields, for_rows, spread, word};
 use crate::ops::project::{Projection, Rows};
 use crate::ops::select::{Column, plan, share};
 use crate::ops::source::Source;
@@ -160,25 +160,7 @@ impl Probe {
         Ok(probe)
     }
 
-    /// Names and types of the result.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    /// Types and layouts of the result, the same for every batch.
-    pub fn output_types(&self) -> &[ColumnType] {
-        &self.types
-    }
-
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.program.kernel_text()
-    }
-
-    /// The programs as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
-        vec![self.primitives.text().into(), self.program.text().into()]
-    }
+    described_by_its_fields!();
 
     /// Nothing probed yet.
     pub fn start(&self) -> ProbeState {

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which functions are DataFusion's own: other libraries have others under the same names.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
+
+/// Types of functions by their names.
+type Types = LazyLock<HashMap<String, TypeId>>;
+
+/// Whether a scalar function is DataFusion's own of its name.
+pub(crate) fn is_own(function: &ScalarUDF) -> bool {
+    static OWN: Types = LazyLock::new(|| {
+        let nested = datafusion::functions_nested::all_default_nested_functions();
+        let functions = datafusion::functions::all_default_functions();
+        functions.iter().chain(&nested).map(|function| entry(function.name(), function.inner().as_ref())).collect()
+    });
+    has(&OWN, function.name(), function.inner().as_ref())
+}
+
+/// The same of aggregates.
+pub(crate) fn is_own_aggregate(function: &AggregateUDF) -> bool {
+    static OWN: Types = LazyLock::new(|| {
+        let functions = datafusion::functions_aggregate::all_default_aggregate_functions();
+        functions.iter().map(|function| entry(function.name(), function.inner().as_ref())).collect()
+    });
+    has(&OWN, function.name(), function.inner().as_ref())
+}
+
+/// The same of window functions.
+pub(crate) fn is_own_window(function: &WindowUDF) -> bool {
+    static OWN: Types = LazyLock::new(|| {
+        let functions = datafusion::functions_window::all_default_window_functions();
+        functions.iter().map(|function| entry(function.name(), function.inner().as_ref())).collect()
+    });
+    has(&OWN, function.name(), function.inner().as_ref())
+}
+
+fn entry(name: &str, function: &dyn Any) -> (String, TypeId) {
+    (name.to_string(), function.type_id())
+}
+
+fn has(own: &Types, name: &str, function: &dyn Any) -> bool {
+    own.get(name) == Some(&function.type_id())
+}
