@@ -7,6 +7,8 @@ use std::time::Duration;
 use datafusion::catalog::TableProvider;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::MemTable;
+use datafusion::logical_expr::{LogicalPlan, SortExpr};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use devicefusion::{DeviceTable, PlacementKind};
 
@@ -70,9 +72,9 @@ impl Case {
             return Outcome::Differs(format!("a table cannot be made: {}", harness::text(&error)));
         }
         let sql = self.sql();
-        let expected = match plan(&sides.plain, &sql).await {
+        let (keys, expected) = match plan(&sides.plain, &sql).await {
             Err(error) => return Outcome::Invalid(harness::text(&error)),
-            Ok(plan) => tokio::spawn(harness::answer_of(plan, sides.plain.task_ctx())).await,
+            Ok((keys, plan)) => (keys, tokio::spawn(harness::answer_of(plan, sides.plain.task_ctx())).await),
         };
         let fault = |error: &DataFusionError| FAULTS.iter().any(|fault| harness::text(error).contains(fault));
         let Some(expected) = expected.ok().filter(|expected| !expected.as_ref().is_err_and(fault)) else {
@@ -81,7 +83,7 @@ impl Case {
         let device = sides.device.clone();
         let task = tokio::spawn(async move {
             let plan = match plan(&device, &sql).await {
-                Ok(plan) => plan,
+                Ok((_, plan)) => plan,
                 Err(error) => return Err((true, error)),
             };
             harness::answer_of(plan, device.task_ctx()).await.map_err(|error| (false, error))
@@ -100,12 +102,12 @@ impl Case {
             (Err(_), Err(_)) => Outcome::NoAnswer,
             (Err((_, error)), Ok(_)) => Outcome::Differs(format!("fails: {}", harness::text(&error))),
             (Ok(_), Err(error)) => Outcome::Differs(format!("does not fail with: {}", harness::text(&error))),
-            (Ok(actual), Ok(expected)) => self.compare(&actual, &expected),
+            (Ok(actual), Ok(expected)) => self.compare(&actual, &expected, keys.as_deref()),
         }
     }
 
-    fn compare(&self, actual: &Answer, expected: &Answer) -> Outcome {
-        let allowance = self.query.allowance(expected);
+    fn compare(&self, actual: &Answer, expected: &Answer, keys: Option<&[String]>) -> Outcome {
+        let allowance = self.query.allowance(expected, keys);
         if let Some(difference) = difference(actual, expected, &allowance) {
             return Outcome::Differs(difference);
         }
@@ -259,6 +261,21 @@ impl Case {
     }
 }
 
-async fn plan(ctx: &SessionContext, sql: &str) -> Result<Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
-    ctx.sql(sql).await?.create_physical_plan().await
+/// A query's plan, and the keys by which it sorts.
+async fn plan(ctx: &SessionContext, sql: &str) -> Result<(Option<Vec<String>>, Arc<dyn ExecutionPlan>)> {
+    let query = ctx.sql(sql).await?;
+    let keys = sort_keys(&query.clone().into_optimized_plan()?);
+    Ok((keys, query.create_physical_plan().await?))
+}
+
+/// The columns that the sort at the top of an optimized plan sorts by, if it has one and sorts by columns only.
+fn sort_keys(plan: &LogicalPlan) -> Option<Vec<String>> {
+    match plan {
+        LogicalPlan::Limit(limit) => sort_keys(&limit.input),
+        LogicalPlan::Sort(sort) => {
+            let column = |key: &SortExpr| key.expr.try_as_col().map(|column| column.name.clone());
+            sort.expr.iter().map(column).collect()
+        }
+        _ => None,
+    }
 }

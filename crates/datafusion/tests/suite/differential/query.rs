@@ -43,8 +43,9 @@ impl Query {
         }
     }
 
-    /// What a comparison of its answers may overlook.
-    pub fn allowance(&self, answer: &Answer) -> Allowance {
+    /// What a comparison of its answers may overlook. DataFusion drops keys from `ORDER BY` behind one that it takes for
+    /// unique, and is wrong about that where a join has repeated a group's key: `kept` are those by which it sorts.
+    pub fn allowance(&self, answer: &Answer, kept: Option<&[String]>) -> Allowance {
         match self {
             Query::OneTable(query) => Allowance {
                 order: if query.keeps_order() { Order::Kept } else { Order::Any },
@@ -53,7 +54,10 @@ impl Query {
                 approximate: query.approximate(),
             },
             Query::Relational(query) => {
-                let keys = query.order.iter().filter_map(|key| answer.schema.index_of(&key.column).ok()).collect();
+                let keys = (query.order.iter().map(|key| &key.column))
+                    .filter(|key| kept.is_none_or(|kept| kept.contains(key)))
+                    .filter_map(|key| answer.schema.index_of(key).ok())
+                    .collect();
                 Allowance {
                     order: Order::Keys { columns: keys, limited: query.limit.is_some() },
                     zeros_are_equal: query.groups_floats,
