@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinSide, JoinType, NullEquality};
-use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_plan::joins::{
-    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec, SymmetricHashJoinExec,
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec, SymmetricHashJoinExec,
 };
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use kernels::support::supports_join;
@@ -22,6 +25,7 @@ pub(crate) fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<NestedLoopJoinExec>()
         || plan.is::<CrossJoinExec>()
         || plan.is::<SortMergeJoinExec>()
+        || plan.is::<PiecewiseMergeJoinExec>()
         || plan.is::<SymmetricHashJoinExec>()
 }
 
@@ -34,6 +38,16 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
         equivalences.clear_orderings();
     }
     let nulls_equal = |equality| equality == NullEquality::NullEqualsNull;
+    let pairs = JoinSpec {
+        join_type: JoinType::Inner,
+        on: vec![],
+        null_equals_null: false,
+        null_aware: false,
+        filter: None,
+        projection: None,
+        schema,
+        equivalences,
+    };
     let spec = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         if join.null_aware && (join.join_type(), join.on().len()) != (&JoinType::LeftAnti, 1) {
             return Err("NOT IN of several columns has no device form yet".to_string());
@@ -45,43 +59,27 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             null_aware: join.null_aware,
             filter: join.filter().cloned(),
             projection: join.projection.as_ref().map(|projection| projection.to_vec()),
-            schema,
-            equivalences,
+            ..pairs
         }
     } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
         JoinSpec {
             join_type: *join.join_type(),
-            on: vec![],
-            null_equals_null: false,
-            null_aware: false,
             filter: join.filter().cloned(),
             projection: join.projection().as_ref().map(|projection| projection.to_vec()),
-            schema,
-            equivalences,
+            ..pairs
         }
     } else if plan.is::<CrossJoinExec>() {
-        let join_type = JoinType::Inner;
-        JoinSpec {
-            join_type,
-            on: vec![],
-            null_equals_null: false,
-            null_aware: false,
-            filter: None,
-            projection: None,
-            schema,
-            equivalences,
-        }
+        pairs
     } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
         JoinSpec {
             join_type: join.join_type(),
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
-            null_aware: false,
             filter: join.filter().clone(),
-            projection: None,
-            schema,
-            equivalences,
+            ..pairs
         }
+    } else if let Some(join) = plan.downcast_ref::<PiecewiseMergeJoinExec>() {
+        JoinSpec { join_type: join.join_type(), filter: Some(range_filter(join)?), ..pairs }
     } else if let Some(join) = plan.downcast_ref::<SymmetricHashJoinExec>() {
         if plan.boundedness().is_unbounded() {
             return Err("joins of streams without end have no device form".to_string());
@@ -90,11 +88,8 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             join_type: *join.join_type(),
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
-            null_aware: false,
             filter: join.filter().cloned(),
-            projection: None,
-            schema,
-            equivalences,
+            ..pairs
         }
     } else {
         return Err(format!("{} has no device form", plan.name()));
@@ -115,6 +110,26 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
     supports_join(keys.iter().map(|(expr, schema)| (expr, schema.as_ref())))?;
     columns_have_device_form(plan)?;
     Ok(spec)
+}
+
+/// The comparison by which a join of ranges finds its pairs.
+fn range_filter(join: &PiecewiseMergeJoinExec) -> Result<JoinFilter, Reason> {
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    let mut of_side = |expr: &Arc<dyn PhysicalExpr>, plan: &Arc<dyn ExecutionPlan>, side| {
+        let schema = plan.schema();
+        let renumbered = Arc::clone(expr).transform_up(|node| {
+            let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+            let index = column.index();
+            fields.push(schema.field(index).clone());
+            columns.push(ColumnIndex { index, side });
+            Ok(Transformed::yes(Arc::new(Column::new(column.name(), columns.len() - 1))))
+        });
+        renumbered.map(|expr| expr.data).map_err(|error| error.to_string())
+    };
+    let left = of_side(&join.on.0, join.buffered(), JoinSide::Left)?;
+    let right = of_side(&join.on.1, join.streamed(), JoinSide::Right)?;
+    let comparison = Arc::new(BinaryExpr::new(left, join.operator, right));
+    Ok(JoinFilter::new(comparison, columns, Arc::new(Schema::new(fields))))
 }
 
 /// The columns of a join filter, as the two sides have them.

@@ -17,7 +17,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::SortMergeJoinExec;
+use datafusion::physical_plan::joins::{PiecewiseMergeJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
@@ -156,7 +156,7 @@ impl<'a> Placer<'a> {
         }
         let children = plan.children();
         let (Ok(mut spec), [left, right]) = (join_form(plan), children.as_slice()) else { return Ok(None) };
-        let sorted = plan.is::<SortMergeJoinExec>();
+        let sorted = plan.is::<SortMergeJoinExec>() || plan.is::<PiecewiseMergeJoinExec>();
         let place = |side: &Arc<dyn ExecutionPlan>| {
             let side = without_exchanges(side);
             match side.downcast_ref::<SortExec>() {

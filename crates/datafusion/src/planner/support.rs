@@ -180,8 +180,9 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
     let raw = match aggregate.mode() {
         AggregateMode::Single | AggregateMode::SinglePartitioned => aggregate,
         AggregateMode::Final | AggregateMode::FinalPartitioned => partial_below(aggregate)?,
-        AggregateMode::Partial => return Err("a partial aggregate stays with its final one".to_string()),
-        AggregateMode::PartialReduce => return Err("a reduction of partial aggregates has no device form".to_string()),
+        AggregateMode::Partial | AggregateMode::PartialReduce => {
+            return Err("a partial aggregate stays with its final one".to_string());
+        }
     };
     raw_form(raw)?;
     for field in aggregate.schema().fields() {
@@ -246,6 +247,7 @@ fn reason_of(error: DataFusionError) -> Reason {
 pub(crate) fn host_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     match plan.downcast_ref::<AggregateExec>() {
         Some(partial) if partial.mode() == &AggregateMode::Partial => raw_form(partial),
+        Some(reduction) if reduction.mode() == &AggregateMode::PartialReduce => raw_form(partial_below(reduction)?),
         _ => device_form(plan),
     }
 }
@@ -261,10 +263,14 @@ fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     loop {
         plan = plan.downcast_ref::<HostExec>().map_or(plan, HostExec::inner);
         if let Some(partial) = plan.downcast_ref::<AggregateExec>() {
-            return match partial.mode() {
-                AggregateMode::Partial => Ok(partial),
-                mode => Err(format!("its input is an aggregate in mode {mode:?}")),
-            };
+            match partial.mode() {
+                AggregateMode::Partial => return Ok(partial),
+                AggregateMode::PartialReduce => {
+                    plan = partial.input();
+                    continue;
+                }
+                mode => return Err(format!("its input is an aggregate in mode {mode:?}")),
+            }
         }
         let moves = plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.name() == "CooperativeExec";
         match plan.children().as_slice() {

@@ -13,5 +13,6 @@ mod explain;
 mod faults;
 mod harness;
 mod observe;
+mod reductions;
 mod reuse;
 mod streams;
