@@ -11,7 +11,8 @@ use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
 use device::Queue;
 
-use super::probe::{Pairs, Probe, ProbeState, Probed, conjuncts, position};
+use super::lookup::{conjuncts, position};
+use super::probe::{Pairs, Probe, ProbeState, Probed};
 use super::{Join, JoinKind, JoinTable, joined_schema};
 use crate::expr::Expr;
 use crate::ops::{Input, Options, Select};

@@ -8,7 +8,8 @@ use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Queue};
 
 use super::keys;
-use super::probe::{conjuncts, guess, pieces, position};
+use super::lookup::{conjuncts, guess, position};
+use super::probe::pieces;
 use super::search::{Names, Search};
 use super::table::JoinTable;
 use super::{Join, joined_types, mark_field, mark_type};

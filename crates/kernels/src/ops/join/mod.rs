@@ -15,6 +15,7 @@
 
 mod chain;
 mod keys;
+mod lookup;
 mod mark;
 mod probe;
 mod search;

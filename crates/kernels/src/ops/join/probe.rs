@@ -8,12 +8,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use device::{Arg, Buffer, Queue};
 
-use super::search::{NONE, Names, Search};
-use super::table::{Form, JoinTable, Shape};
+use super::lookup::Lookup;
+use super::search::NONE;
+use super::table::JoinTable;
 use super::{Join, JoinKind, joined_schema, joined_types};
 use crate::codegen::{Params, Place, RowWriter, Value};
 use crate::expr::Expr;
@@ -37,12 +38,7 @@ const MOST_MEETINGS: usize = 1 << 31;
 pub struct Probe {
     source: Source,
     probe: (SchemaRef, Vec<ColumnType>),
-    /// Where columns are read while matches are searched for.
-    searching: Vec<Option<Place>>,
-    filters: Vec<(usize, Expr)>,
-    searches: Vec<Search>,
-    names: Vec<Names>,
-    tables: Vec<Arc<JoinTable>>,
+    lookup: Lookup,
     pairs: bool,
     schema: SchemaRef,
     types: Vec<ColumnType>,
@@ -107,31 +103,14 @@ impl Probe {
         let probe = (input.schema.clone(), input.types.clone());
         let (schema, types) = (joined_schema(&input.schema, joins), joined_types(&input.types, joins));
         let pairs = expands(joins, tables);
-        let mut first = probe.1.len();
-        let mut searches = Vec::with_capacity(joins.len());
-        let mut searching: Vec<Option<Place>> = vec![None; first];
-        for (number, join) in joins.iter().enumerate() {
-            let form = match tables.and_then(|tables| tables.get(number)) {
-                Some(table) => table.form(),
-                None => guess(join, &types),
-            };
-            let search = Search::try_new(join, number, first, &types, form, options.profile)?;
-            let place = search.place();
-            searching.extend(join.types.iter().map(|_| Some(place.clone())));
-            if join.kind == JoinKind::RightMark {
-                searching.push(Some(Place { is_mark: true, ..place }));
-            }
-            first = searching.len();
-            searches.push(search);
-        }
-        let mut writing = searching.clone();
+        let lookup = Lookup::try_new(&input, joins, tables, options.profile)?;
+        let mut writing = lookup.places().to_vec();
         if pairs {
-            let found = searches.last().is_some_and(|search| keeps_build(search.kind)).then(|| "fp".to_string());
+            let found = lookup.searches.last().is_some_and(|search| keeps_build(search.kind)).then(|| "fp".to_string());
             for place in &mut writing[..probe.1.len()] {
                 *place = Some(Place { row: "p".into(), found: found.clone(), is_mark: false });
             }
         }
-        let filters = conjuncts(input.filter).into_iter().map(|filter| (position(&filter, &probe.1, joins), filter)).collect();
         let mut source = Source::with_places(Input { schema, types, filter: None }, writing)?;
         let result = Arc::new(Schema::new(outputs.iter().map(|(_, field)| field.clone()).collect::<Vec<_>>()));
         let mut columns = Vec::with_capacity(outputs.len());
@@ -142,14 +121,10 @@ impl Probe {
         let mut probe = Probe {
             primitives: Primitives::try_new(&options)?,
             program: Program::try_new("Probe", &options, vec![])?,
-            names: searches.iter().map(Search::names).collect(),
-            tables: tables.map(<[_]>::to_vec).unwrap_or_default(),
             schema: result,
             source,
             probe,
-            searching,
-            filters,
-            searches,
+            lookup,
             pairs,
             types,
             columns,
@@ -169,14 +144,12 @@ impl Probe {
 
     /// Whether no row of the probe side can give any: nothing needs to be probed.
     pub fn is_empty(&self) -> bool {
-        let needs = |kind| matches!(kind, JoinKind::Inner | JoinKind::Left | JoinKind::RightSemi);
-        self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search.kind) && table.num_rows() == 0)
+        self.lookup.is_empty()
     }
 
     /// A batch in pieces that kernels search in bounded time: without keys every row meets every other.
     pub fn pieces(&self, batch: &DeviceBatch) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
-        let met = self.searches.iter().zip(&self.tables).filter(|(search, _)| search.meets_all());
-        pieces(batch, met.map(|(_, table)| table.num_rows()).max().unwrap_or(0))
+        pieces(batch, self.lookup.meets())
     }
 
     /// Probes a batch that has rows.
@@ -184,9 +157,7 @@ impl Probe {
     /// # Errors
     /// `Row` with the lowest row of which an expression failed.
     pub async fn probe(&self, queue: &Queue, state: &mut ProbeState, batch: &DeviceBatch) -> Result<Probed> {
-        if self.tables.len() != self.searches.len() {
-            return Err(Error::Internal("a probe without its tables".into()));
-        }
+        self.lookup.check_tables()?;
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
         match self.pairs {
@@ -205,12 +176,12 @@ impl Probe {
         let primitives = self.primitives.load(queue).await?;
         let count = (to - from) as usize;
         let (rows, builds) = (queue.alloc(count * 4)?, queue.alloc(count * 4)?);
-        let mut named = self.table_args();
+        let mut named = self.lookup.args();
         named.extend(found_args(&pairs.found));
         named.extend([("n", Arg::U64(pairs.rows as u64)), ("places", Arg::Buffer(&pairs.places))]);
         named.extend([("from", Arg::U64(from)), ("to", Arg::U64(to))]);
         named.extend([("pair_rows", Arg::Buffer(&rows)), ("pair_builds", Arg::Buffer(&builds))]);
-        if let (true, Some(table)) = (self.marks(), self.tables.last()) {
+        if let (true, Some(table)) = (self.marks(), self.lookup.tables.last()) {
             if state.marks.is_none() {
                 state.marks = Some(queue.zeroed(table.batch().num_rows())?);
             }
@@ -227,14 +198,14 @@ impl Probe {
 
     /// Rows that each dynamic filter has removed so far, in their order.
     pub async fn removed(&self, queue: &Queue, state: &ProbeState) -> Result<Vec<u64>> {
-        let Some(tallies) = &state.tallies else { return Ok(vec![0; self.tallies()]) };
-        let counted = queue.read(tallies, 0..self.tallies() * 8).await?;
-        (0..self.tallies()).map(|index| word(&counted, index)).collect()
+        let Some(tallies) = &state.tallies else { return Ok(vec![0; self.lookup.tallies()]) };
+        let counted = queue.read(tallies, 0..self.lookup.tallies() * 8).await?;
+        (0..self.lookup.tallies()).map(|index| word(&counted, index)).collect()
     }
 
     /// What remains once every batch was probed: rows of the build side that nothing matched, of left and full joins.
     pub async fn finish(&self, queue: &Queue, state: ProbeState) -> Result<Vec<DeviceBatch>> {
-        let (Some(search), Some(table)) = (self.searches.last(), self.tables.last()) else { return Ok(vec![]) };
+        let (Some(search), Some(table)) = (self.lookup.searches.last(), self.lookup.tables.last()) else { return Ok(vec![]) };
         if !keeps_build(search.kind) || table.num_rows() == 0 {
             return Ok(vec![]);
         }
@@ -279,7 +250,7 @@ impl Probe {
         let n = batch.num_rows();
         let bound = self.bound(batch)?;
         let found = self.alloc_found(queue, n)?;
-        let mut extra = self.table_args();
+        let mut extra = self.lookup.args();
         extra.extend(found_args(&found));
         let tallies = self.open_tallies(queue, state)?;
         extra.extend(tallies.iter().map(|tallies| ("tallies", Arg::Buffer(tallies))));
@@ -323,7 +294,7 @@ impl Probe {
         queue.fill(&places, 0, 8, 0)?;
         let control = queue.filled(16, 0xff)?;
         let tallies = self.open_tallies(queue, state)?;
-        let mut named = self.table_args();
+        let mut named = self.lookup.args();
         named.extend(found_args(&found));
         named.extend([("n", Arg::U64(n as u64)), ("places", Arg::Buffer(&places))]);
         named.extend(tallies.iter().map(|tallies| ("tallies", Arg::Buffer(tallies))));
@@ -377,49 +348,29 @@ impl Probe {
 
     /// The columns of all sides, aliases included.
     fn bound(&self, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
-        let mut columns = batch.columns().to_vec();
-        for (search, table) in self.searches.iter().zip(&self.tables) {
-            // A dynamic filter's table has columns that are no business of the chain.
-            columns.extend(table.batch().columns().iter().take(search.columns.len()).cloned());
-            if search.kind == JoinKind::RightMark {
-                // Nobody reads it: its value is that of the search.
-                let ty = ColumnType { data_type: DataType::Null, nullable: true, layout: Layout::Null, bounds: None };
-                columns.push(DeviceColumn::try_new(Arc::new(ty), 0, vec![], None, None, None)?);
-            }
-        }
-        self.source.bind_columns(&columns)
-    }
-
-    fn table_args(&self) -> Vec<(&str, Arg<'_>)> {
-        let each = self.searches.iter().zip(&self.names).zip(&self.tables);
-        each.flat_map(|((search, names), table)| search.args(names, table)).collect()
+        self.source.bind_columns(&self.lookup.columns(batch)?)
     }
 
     /// Number of joins whose matches are noted, one for each row: all but one that multiplies rows.
     fn noted(&self) -> usize {
-        self.searches.len() - usize::from(self.pairs)
+        self.lookup.searches.len() - usize::from(self.pairs)
     }
 
     fn alloc_found(&self, queue: &Queue, n: usize) -> Result<Vec<(String, Buffer)>> {
-        let noted = self.searches[..self.noted()].iter().filter(|search| search.is_noted());
+        let noted = self.lookup.searches[..self.noted()].iter().filter(|search| search.is_noted());
         noted.map(|search| Ok((format!("found{}", search.number), queue.alloc(n * 4)?))).collect()
-    }
-
-    /// Number of dynamic filters.
-    fn tallies(&self) -> usize {
-        self.searches.iter().filter(|search| search.tallied).count()
     }
 
     /// Where the rows that dynamic filters remove are counted, over all batches.
     fn open_tallies(&self, queue: &Queue, state: &mut ProbeState) -> Result<Option<Buffer>> {
-        if self.tallies() > 0 && state.tallies.is_none() {
-            state.tallies = Some(queue.zeroed(self.tallies() * 8)?);
+        if self.lookup.tallies() > 0 && state.tallies.is_none() {
+            state.tallies = Some(queue.zeroed(self.lookup.tallies() * 8)?);
         }
         Ok(state.tallies.clone())
     }
 
     fn marks(&self) -> bool {
-        self.searches.last().is_some_and(|search| keeps_build(search.kind))
+        self.lookup.searches.last().is_some_and(|search| keeps_build(search.kind))
     }
 
     fn generate(&mut self) -> Result<()> {
@@ -439,48 +390,15 @@ impl Probe {
 
     /// Appends filters and searches of the current row, up to the join that multiplies: `kept` tells whether it stays.
     fn search(&self, writer: &mut RowWriter<'_>) -> Result<()> {
-        writer.push("i32 kept = 1;");
-        let mut tally = 0;
-        for number in 0..=self.searches.len() {
-            for (_, filter) in self.filters.iter().filter(|(position, _)| *position == number) {
-                writer.guarded("kept", |writer| {
-                    let condition = writer.eval(filter)?.is_true();
-                    writer.push(&format!("kept = {condition};"));
-                    Ok(())
-                })?;
-            }
-            if number == self.noted() {
-                break;
-            }
-            let search = &self.searches[number];
-            writer.push(&format!("u32 m{number} = {NONE};"));
-            writer.guarded("kept", |writer| {
-                search.matches(writer, (&self.source.types, &self.searching), "row", &mut |writer, candidate| {
-                    writer.push(&format!("m{number} = {candidate};\n{}", search.stop()));
-                    Ok(())
-                })
-            })?;
-            writer.push(&search.found(&format!("m{number}")));
-            if search.tallied {
-                writer.push(&format!("tally{tally} += kept & !f{number};"));
-                tally += 1;
-            }
-            match search.kind {
-                JoinKind::Inner | JoinKind::RightSemi => writer.push(&format!("kept &= f{number};")),
-                JoinKind::RightAnti => writer.push(&format!("kept &= !f{number};")),
-                _ => {}
-            }
-            if search.is_noted() {
-                let found = writer.params().named(&format!("found{number}"), "G u32 *RESTRICT");
-                writer.push(&format!("if (kept) {found}[row] = b{number};"));
-            }
-        }
-        Ok(())
+        self.lookup.write(writer, &self.source.types, self.noted(), |writer, number| {
+            let found = writer.params().named(&format!("found{number}"), "G u32 *RESTRICT");
+            writer.push(&format!("if (kept) {found}[row] = b{number};"));
+        })
     }
 
     fn searching_writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a> {
         params.need(Section::Base);
-        RowWriter::new(&self.source.types, self.options.profile, params).with_places(&self.searching)
+        RowWriter::new(&self.source.types, self.options.profile, params).with_places(self.lookup.places())
     }
 
     fn mask_kernel(&self) -> Result<Kernel> {
@@ -488,7 +406,7 @@ impl Probe {
         let mut writer = self.searching_writer(&mut params);
         self.search(&mut writer)?;
         let statements = writer.statements();
-        let body = tallied_mask_body(&mut params, &self.options, &statements, "kept", self.tallies());
+        let body = tallied_mask_body(&mut params, &self.options, &statements, "kept", self.lookup.tallies());
         Ok(Kernel::new("probe_mask", params, body))
     }
 
@@ -497,10 +415,10 @@ impl Probe {
         let (n, places) = (params.named("n", "u64"), params.named("places", "G i64 *RESTRICT"));
         let mut writer = self.searching_writer(&mut params);
         self.search(&mut writer)?;
-        let Some(last) = self.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
+        let Some(last) = self.lookup.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
         writer.push("i64 matches = 0;");
         writer.guarded("kept", |writer| {
-            last.count(writer, (&self.source.types, &self.searching), "row", "matches")?;
+            last.count(writer, (&self.source.types, self.lookup.places()), "row", "matches")?;
             if last.kind.keeps_probe() {
                 writer.push("if (matches == 0) matches = 1;");
             }
@@ -508,7 +426,7 @@ impl Probe {
         })?;
         writer.push(&format!("{places}[row + 1] = matches;"));
         let statements = writer.statements();
-        let (declared, added) = (declare_tallies(self.tallies()), add_tallies(&mut params, self.tallies()));
+        let (declared, added) = (declare_tallies(self.lookup.tallies()), add_tallies(&mut params, self.lookup.tallies()));
         let body = format!("{declared}{}{added}", for_rows(self.options.profile, "row", &n, &statements));
         Ok(Kernel::new("probe_count", params, body))
     }
@@ -521,11 +439,11 @@ impl Probe {
         let builds = params.named("pair_builds", "G u32 *RESTRICT");
         let marks = self.marks().then(|| params.named("marks", "G u8 *"));
         let mut writer = self.searching_writer(&mut params);
-        let Some(last) = self.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
+        let Some(last) = self.lookup.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
         writer.push(&format!("u64 first = (u64){places}[row], end = (u64){places}[row + 1], at = first;"));
         writer.guarded(&format!("at < end && at < {to} && end > {from}"), |writer| {
             self.locate_noted(writer, "row");
-            last.matches(writer, (&self.source.types, &self.searching), "row", &mut |writer, candidate| {
+            last.matches(writer, (&self.source.types, self.lookup.places()), "row", &mut |writer, candidate| {
                 writer.guarded(&format!("at >= {from} && at < {to}"), |writer| {
                     writer.push(&format!("{rows}[at - {from}] = (u32)row;\n{builds}[at - {from}] = {candidate};"));
                     if let Some(marks) = &marks {
@@ -571,7 +489,7 @@ impl Probe {
 
     /// Appends what says which rows of the noted joins belong to the probe side's row.
     fn locate_noted(&self, writer: &mut RowWriter<'_>, row: &str) {
-        for search in self.searches[..self.noted()].iter().filter(|search| search.is_noted()) {
+        for search in self.lookup.searches[..self.noted()].iter().filter(|search| search.is_noted()) {
             let number = search.number;
             let found = writer.params().named(&format!("found{number}"), "const G u32 *RESTRICT");
             writer.push(&search.found(&format!("{found}[{row}]")));
@@ -585,7 +503,7 @@ impl Rows for Probe {
     }
 
     fn locate(&self, writer: &mut RowWriter<'_>) {
-        let Some(last) = self.searches.last().filter(|_| self.pairs) else { return self.locate_noted(writer, "row") };
+        let Some(last) = self.lookup.searches.last().filter(|_| self.pairs) else { return self.locate_noted(writer, "row") };
         let rows = writer.params().named("pair_rows", "const G u32 *RESTRICT");
         let builds = writer.params().named("pair_builds", "const G u32 *RESTRICT");
         match keeps_build(last.kind) {
@@ -624,43 +542,4 @@ pub(super) fn pieces(batch: &DeviceBatch, met: usize) -> impl DoubleEndedIterato
     let (rows, all) = ((MOST_MEETINGS / met.max(1)).max(1), batch.num_rows());
     let batch = batch.clone();
     (0..all.div_ceil(rows)).map(move |piece| batch.slice(piece * rows, rows))
-}
-
-/// What tables most often are.
-pub(super) fn guess(join: &Join, types: &[ColumnType]) -> Form {
-    let text = |expr: &Expr| match expr {
-        Expr::Column(index) => {
-            types.get(*index).is_some_and(|ty| crate::codegen::CType::native(&ty.data_type) == Some(crate::codegen::CType::Str))
-        }
-        _ => false,
-    };
-    let shape = match join.keys.as_slice() {
-        [] => Shape::All,
-        keys if keys.iter().any(|(probe, _)| text(probe)) => Shape::Wide,
-        _ => Shape::Number { dense: true },
-    };
-    Form { shape, unique: !join.keys.is_empty() }
-}
-
-/// The conditions all of which a filter asks for.
-pub(super) fn conjuncts(filter: Option<Expr>) -> Vec<Expr> {
-    match filter {
-        Some(Expr::And(operands)) => operands.into_iter().flat_map(|operand| conjuncts(Some(operand))).collect(),
-        other => other.into_iter().collect(),
-    }
-}
-
-/// The number of joins after which an expression's columns are there.
-pub(super) fn position(expr: &Expr, probe: &[ColumnType], joins: &[Join]) -> usize {
-    let mut columns = Vec::new();
-    expr.columns(&mut columns);
-    let Some(last) = columns.into_iter().max() else { return 0 };
-    let mut first = probe.len();
-    for (number, join) in joins.iter().enumerate() {
-        if last < first {
-            return number;
-        }
-        first += join.fields().len();
-    }
-    joins.len()
 }
