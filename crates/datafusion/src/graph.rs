@@ -17,13 +17,13 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::codegen::Profile;
-use kernels::ops::{Conform, Decode, GroupBy, Reduce, Select, Sort, Unnest, Window};
+use kernels::ops::{Conform, Decode, GroupBy, JoinChain, Reduce, Select, Sort, Unnest, Window};
 
 use crate::exchange::Source;
 use crate::exec::GroupingSet;
 use crate::table::Snapshot;
 
-pub(crate) use join::{BuildSide, Joins, Marks, ScanFilter, Side};
+pub(crate) use join::{BuildSide, JoinedAggregate, Joins, Marks, OverJoins, ScanFilter, Side};
 use pipeline::pipeline;
 
 /// A step of an island that produces device batches.
@@ -55,9 +55,21 @@ pub(crate) enum StageKind {
     /// Filter and computed columns.
     Select { input: Arc<Stage>, op: Select, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Ungrouped aggregation.
-    Reduce { input: Arc<Stage>, op: Reduce, checks: Vec<Arc<dyn PhysicalExpr>>, lists: Vec<ListOutput> },
+    Reduce {
+        input: Arc<Stage>,
+        op: Reduce,
+        checks: Vec<Arc<dyn PhysicalExpr>>,
+        lists: Vec<ListOutput>,
+        over_joins: Option<Box<OverJoins>>,
+    },
     /// Grouped aggregation.
-    GroupBy { input: Arc<Stage>, op: GroupBy, checks: Vec<Arc<dyn PhysicalExpr>>, lists: Vec<ListOutput> },
+    GroupBy {
+        input: Arc<Stage>,
+        op: GroupBy,
+        checks: Vec<Arc<dyn PhysicalExpr>>,
+        lists: Vec<ListOutput>,
+        over_joins: Option<Box<OverJoins>>,
+    },
     /// The elements of lists, a row for each.
     Unnest { input: Arc<Stage>, op: Box<Unnest> },
     /// All rows in an order, or the first of them.
@@ -125,6 +137,8 @@ impl Stage {
             | StageKind::Expand { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => input.pipelines(),
+            StageKind::Reduce { input, over_joins: Some(over), .. }
+            | StageKind::GroupBy { input, over_joins: Some(over), .. } => input.pipelines_of_joins(&over.chain) + 1,
             StageKind::Select { input, .. }
             | StageKind::Reduce { input, .. }
             | StageKind::Sort { input, .. }
@@ -135,10 +149,7 @@ impl Stage {
                 let own = |conform: &Conform| usize::from(!conform.kernel_text().is_empty());
                 inputs.iter().map(|(input, conform)| input.pipelines() + own(conform)).sum()
             }
-            StageKind::Join(join) => {
-                let builds = join.builds().map(|build| build.stage.pipelines() + 1);
-                join.probe.pipelines() + join.chain.pipelines() + builds.sum::<usize>()
-            }
+            StageKind::Join(join) => self.pipelines_of_joins(&join.chain),
             StageKind::Mark(mark) => mark.probe.pipelines() + mark.build.stage.pipelines() + 2,
         }
     }
@@ -155,6 +166,10 @@ impl Stage {
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => (input, Vec::new()),
             StageKind::Select { input, op, .. } => (input, op.kernel_text()),
+            StageKind::Reduce { input, over_joins: Some(over), .. }
+            | StageKind::GroupBy { input, over_joins: Some(over), .. } => {
+                return [input.kernel_texts_of_joins(&over.chain), over.kernel_texts.clone()].concat();
+            }
             StageKind::Reduce { input, op, .. } => (input, op.kernel_text()),
             StageKind::GroupBy { input, op, .. } => (input, op.kernel_text()),
             StageKind::Sort { input, op, .. } => (input, op.kernel_text()),
@@ -164,12 +179,7 @@ impl Stage {
                 let of = |(input, conform): &(Arc<Stage>, Conform)| [input.kernel_texts(), conform.kernel_text()].concat();
                 return inputs.iter().flat_map(of).collect();
             }
-            StageKind::Join(join) => {
-                let mut texts: Vec<_> = join.builds().flat_map(BuildSide::kernel_texts).collect();
-                texts.extend(join.probe.kernel_texts());
-                texts.extend(join.chain.kernel_text());
-                return texts;
-            }
+            StageKind::Join(join) => return self.kernel_texts_of_joins(&join.chain),
             StageKind::Mark(mark) => {
                 let mut texts = mark.build.kernel_texts();
                 texts.extend(mark.probe.kernel_texts());
@@ -179,6 +189,23 @@ impl Stage {
         };
         let mut texts = input.kernel_texts();
         texts.extend(own);
+        texts
+    }
+}
+
+impl Stage {
+    /// The same where rows of joins go through a chain.
+    fn pipelines_of_joins(&self, chain: &JoinChain) -> usize {
+        let StageKind::Join(join) = &self.kind else { return self.pipelines() };
+        let builds = join.builds().map(|build| build.stage.pipelines() + 1);
+        join.probe.pipelines() + chain.pipelines() + builds.sum::<usize>()
+    }
+
+    fn kernel_texts_of_joins(&self, chain: &JoinChain) -> Vec<(String, String)> {
+        let StageKind::Join(join) = &self.kind else { return self.kernel_texts() };
+        let mut texts: Vec<_> = join.builds().flat_map(BuildSide::kernel_texts).collect();
+        texts.extend(join.probe.kernel_texts());
+        texts.extend(chain.kernel_text());
         texts
     }
 }

@@ -299,6 +299,9 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             limit(merge(input, run)?, *skip, *fetch)
         }
         StageKind::Limit { input, skip, fetch } => limit(open(input, partition, run)?, *skip, *fetch),
+        StageKind::Reduce { input, over_joins: Some(_), .. } | StageKind::GroupBy { input, over_joins: Some(_), .. } => {
+            joins::aggregate(Arc::clone(stage), Arc::clone(input), Arc::clone(run), queue)
+        }
         StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } => {
             aggregate(merge(input, run)?, Arc::clone(stage), queue)
         }

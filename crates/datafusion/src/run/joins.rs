@@ -13,104 +13,191 @@ use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{ChainState, Input, JoinChain, JoinTable, Mark};
+use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Mark};
 
 use super::gather::gather;
 use super::{DeviceBatchStream, Run, check_again, explain, merge, op_error};
-use crate::graph::{BuildSide, Joins, Marks, ScanFilter, Side, Stage, StageKind};
+use crate::graph::{BuildSide, JoinedAggregate, Joins, Marks, ScanFilter, Side, Stage, StageKind};
 
 /// Rows that probe the tables of one join after another.
 pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
-        let gathers = joins.gathers.clone();
-        let (chain, removed) = chain(&stage, joins, &run, &queue).await?;
-        // Where a build side has no rows, the probe side need not be read.
-        let probing = if chain.is_empty() { stream::empty().boxed() } else { merge(&joins.probe, &run)? };
-        let state = Probing { state: Some(chain.start()), chain, input: probing, removed };
-        let (gathering, operator) = (queue.clone(), stage.operator.clone());
-        let batches = stream::try_unfold((state, stage, queue), |(mut probing, stage, queue)| async move {
-            let batches = probing.next(&stage, &queue).await?;
-            Ok::<_, DataFusionError>(batches.map(|batches| (stream::iter(batches.into_iter().map(Ok)), (probing, stage, queue))))
-        });
-        let batches = batches.try_flatten().boxed();
-        Ok(match gathers {
-            Some(concat) => gather(batches, concat, run.batch_rows, gathering, operator),
-            None => batches,
-        })
+        let tables = Tables::build(&stage, joins, &run, &queue).await?;
+        written(&stage, joins, &run, queue, &tables)
     })
     .try_flatten()
     .boxed()
 }
 
+/// The rows of joins, with their columns.
+fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tables: &Tables) -> Result<DeviceBatchStream> {
+    let (chain, operator) = (tables.chain(stage, joins)?, stage.operator.clone());
+    let probing = Probing::new(chain.is_empty(), chain, &joins.probe, run)?;
+    let (gathering, removed, stage) = (queue.clone(), tables.removed.clone(), Arc::clone(stage));
+    let state = (Some(probing), removed, stage, queue);
+    let batches = stream::try_unfold(state, |(probing, removed, stage, queue)| async move {
+        let Some(mut probing) = probing else { return Ok::<_, DataFusionError>(None) };
+        if let Some(batch) = probing.next(&stage.operator, &queue).await? {
+            return Ok(Some((stream::iter(vec![Ok(batch)]), (Some(probing), removed, stage, queue))));
+        }
+        let (rest, counted) = probing.finish(&stage.operator, &queue).await?;
+        count(&removed, counted);
+        let rest = rest.into_iter().map(Ok::<_, DataFusionError>).collect::<Vec<_>>();
+        Ok(Some((stream::iter(rest), (None, removed, stage, queue))))
+    });
+    let batches = batches.try_flatten().boxed();
+    Ok(match joins.gathers.clone() {
+        Some(concat) => gather(batches, concat, run.batch_rows, gathering, operator),
+        None => batches,
+    })
+}
+
+/// An aggregation that goes through the last joins below it itself, if the tables allow it.
+pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
+    stream::once(async move {
+        let over = match &stage.kind {
+            StageKind::Reduce { over_joins: Some(over), .. } | StageKind::GroupBy { over_joins: Some(over), .. } => over,
+            _ => return internal_err!("an aggregate stage over joins"),
+        };
+        let StageKind::Join(joins) = &below.kind else { return internal_err!("a join stage") };
+        let of_joins = run.metered(&run.queue, &below.metrics, 0);
+        let joined_rows = MetricBuilder::new(&below.metrics).output_rows(0);
+        let tables = Tables::build(&below, joins, &run, &of_joins).await?;
+        let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
+        let chain = JoinChain::before_sink(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
+        let (chain, joined) = chain.map_err(|error| op_error(&below.operator, error))?;
+        let op = joined.and_then(|joined| Some((over.aggregate(&joined, &joins.options)?, joined)));
+        let Some((op, joined)) = op.filter(|(op, _)| gives(op.output_types(), &stage)) else {
+            let rows =
+                written(&below, joins, &run, of_joins, &tables)?.inspect_ok(move |batch| joined_rows.add(batch.num_rows()));
+            return Ok(super::aggregate(rows.boxed(), Arc::clone(&stage), queue));
+        };
+        let mut probing = Probing::new(chain.is_empty() || joined.is_empty(), chain, &joins.probe, &run)?;
+        let failed = |error| op_error(&stage.operator, error);
+        // Operators have no type in common, but the same steps.
+        macro_rules! finished {
+            ($op:ident) => {{
+                let mut state = $op.start();
+                while let Some(batch) = probing.next(&below.operator, &of_joins).await? {
+                    for piece in joined.pieces(&batch) {
+                        let pushed = $op.push(&queue, &mut state, &piece).await;
+                        pushed.map_err(|error| failed_row(error, &stage.operator))?;
+                    }
+                }
+                let (_, mut counted) = probing.finish(&below.operator, &of_joins).await?;
+                let rows = $op.joined_rows(&queue, &state).await.map_err(failed)?;
+                joined_rows.add(rows.kept as usize);
+                counted.extend(rows.removed);
+                count(&tables.removed, counted);
+                $op.finish(&queue, state).await.map_err(failed)?
+            }};
+        }
+        let batches = match op {
+            JoinedAggregate::Reduce(op) => vec![finished!(op)],
+            JoinedAggregate::GroupBy(op) => finished!(op),
+        };
+        let batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
+        Ok(stream::iter(batches.map(Ok).collect::<Vec<_>>()).boxed())
+    })
+    .try_flatten()
+    .boxed()
+}
+
+/// Adds to each dynamic filter's counter.
+fn count(counters: &[Count], removed: Vec<u64>) {
+    counters.iter().zip(removed).for_each(|(counter, rows)| counter.add(rows as usize));
+}
+
+/// Rows on their way through joins.
 struct Probing {
     input: DeviceBatchStream,
     chain: JoinChain,
-    /// `None` once everything is said.
-    state: Option<ChainState>,
-    /// Where to count the rows that each dynamic filter removes.
-    removed: Vec<Count>,
+    state: ChainState,
 }
 
 impl Probing {
-    async fn next(&mut self, stage: &Stage, queue: &Queue) -> Result<Option<Vec<DeviceBatch>>> {
-        let failed = |error| op_error(&stage.operator, error);
-        while let Some(state) = &mut self.state {
-            if let Some(batch) = self.chain.next(queue, state).await.map_err(failed)? {
-                return Ok(Some(vec![batch]));
+    /// Where no row can stay (`nothing`), the probe side is not read.
+    fn new(nothing: bool, chain: JoinChain, probe: &Arc<Stage>, run: &Arc<Run>) -> Result<Probing> {
+        let input = if nothing { stream::empty().boxed() } else { merge(probe, run)? };
+        Ok(Probing { input, state: chain.start(), chain })
+    }
+
+    /// The next rows.
+    async fn next(&mut self, operator: &str, queue: &Queue) -> Result<Option<DeviceBatch>> {
+        loop {
+            let batch = self.chain.next(queue, &mut self.state).await.map_err(|error| op_error(operator, error))?;
+            if batch.is_some() {
+                return Ok(batch);
             }
-            if let Some(batch) = self.input.next().await {
-                self.chain.push(state, &batch?);
-                continue;
+            match self.input.next().await {
+                Some(batch) => self.chain.push(&mut self.state, &batch?),
+                None => return Ok(None),
             }
-            let removed = self.chain.removed(queue, state).await.map_err(failed)?;
-            self.removed.iter().zip(removed).for_each(|(count, rows)| count.add(rows as usize));
-            let Some(state) = self.state.take() else { return Ok(None) };
-            return Ok(Some(self.chain.finish(queue, state).await.map_err(failed)?));
         }
-        Ok(None)
+    }
+
+    /// What remains of the build sides once every row was probed, and the rows that each dynamic filter has removed.
+    async fn finish(self, operator: &str, queue: &Queue) -> Result<(Vec<DeviceBatch>, Vec<u64>)> {
+        let failed = |error| op_error(operator, error);
+        let removed = self.chain.removed(queue, &self.state).await.map_err(failed)?;
+        Ok((self.chain.finish(queue, self.state).await.map_err(failed)?, removed))
     }
 }
 
-/// The joins with their tables, but for filters that are of no use; counters of the rows that the others remove.
-async fn chain(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<(JoinChain, Vec<Count>)> {
-    let (mut used, mut tables, mut removed) = (Vec::new(), Vec::new(), Vec::new());
-    // The last join first: its table filters what the tables of those before it are built of.
-    for (join, side) in joins.joins.iter().zip(&joins.sides).rev() {
-        match side {
-            Side::Build(side) => tables.push(build(side, &stage.operator, run, queue).await?),
-            Side::Filter { number, metrics } => {
-                let table = run.tables.lock().get(number).and_then(Weak::upgrade);
-                let Some(table) = table.filter(|table| join.can_filter_by(table)) else { continue };
-                tables.push(table);
-                removed.push(MetricBuilder::new(metrics).counter("rows_removed", 0));
-            }
-        }
-        used.push(join.clone());
-    }
-    used.reverse();
-    tables.reverse();
-    removed.reverse();
-    let with_input = |input| {
-        JoinChain::try_new(input, &used, Some(&tables), joins.outputs.clone(), joins.options.clone())
-            .map_err(|error| op_error(&stage.operator, error))
-    };
-    let mut chain = with_input(joins.input.clone())?;
-    if used.is_empty() && !gives(&chain, stage) {
-        // Rows that go through no join are passed on as they lie, which the stages above do not expect of all layouts.
-        let all = Literal { data_type: DataType::Boolean, value: LiteralValue::Bool(true) };
-        chain = with_input(Input { filter: Some(Expr::Literal(all)), ..joins.input.clone() })?;
-    }
-    if !gives(&chain, stage) {
-        return internal_err!("{}: {:?} instead of {:?}", stage.operator, chain.output_types(), stage.types);
-    }
-    Ok((chain, removed))
+/// The joins that are to be gone through, without filters that are of no use, and their tables.
+struct Tables {
+    joins: Vec<Join>,
+    tables: Vec<Arc<JoinTable>>,
+    /// Where to count the rows that each of the other filters removes.
+    removed: Vec<Count>,
 }
 
-/// Whether a chain gives the columns that were planned.
-fn gives(chain: &JoinChain, stage: &Stage) -> bool {
+impl Tables {
+    async fn build(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<Tables> {
+        let (mut used, mut tables, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+        // The last join first: its table filters what the tables of those before it are built of.
+        for (join, side) in joins.joins.iter().zip(&joins.sides).rev() {
+            match side {
+                Side::Build(side) => tables.push(build(side, &stage.operator, run, queue).await?),
+                Side::Filter { number, metrics } => {
+                    let table = run.tables.lock().get(number).and_then(Weak::upgrade);
+                    let Some(table) = table.filter(|table| join.can_filter_by(table)) else { continue };
+                    tables.push(table);
+                    removed.push(MetricBuilder::new(metrics).counter("rows_removed", 0));
+                }
+            }
+            used.push(join.clone());
+        }
+        used.reverse();
+        tables.reverse();
+        removed.reverse();
+        Ok(Tables { joins: used, tables, removed })
+    }
+
+    /// The chain that writes the joined rows.
+    fn chain(&self, stage: &Stage, joins: &Joins) -> Result<JoinChain> {
+        let with_input = |input| {
+            JoinChain::try_new(input, &self.joins, Some(&self.tables), joins.outputs.clone(), joins.options.clone())
+                .map_err(|error| op_error(&stage.operator, error))
+        };
+        let mut chain = with_input(joins.input.clone())?;
+        if self.joins.is_empty() && !gives(chain.output_types(), stage) {
+            // Rows that go through no join are passed on as they lie, which the stages above do not expect of all layouts.
+            let all = Literal { data_type: DataType::Boolean, value: LiteralValue::Bool(true) };
+            chain = with_input(Input { filter: Some(Expr::Literal(all)), ..joins.input.clone() })?;
+        }
+        if !gives(chain.output_types(), stage) {
+            return internal_err!("{}: {:?} instead of {:?}", stage.operator, chain.output_types(), stage.types);
+        }
+        Ok(chain)
+    }
+}
+
+/// Whether columns of these types are those that were planned.
+fn gives(types: &[ColumnType], stage: &Stage) -> bool {
     let form = |ty: &ColumnType| (ty.layout.clone(), ty.nullable, ty.data_type.clone());
-    chain.output_types().iter().map(form).eq(stage.types.iter().map(form))
+    types.iter().map(form).eq(stage.types.iter().map(form))
 }
 
 /// The table of a build side.

@@ -81,13 +81,26 @@ pub(super) fn tallied_mask_body(
     }
 }
 
+/// A body of loops whose statements count things in `tally0` and so on, which are added to the parameter `tallies`.
+pub(super) fn tallied_body(params: &mut Params, profile: Profile, body: &str, tallies: usize) -> String {
+    let declared = declare_tallies(tallies);
+    match profile {
+        _ if tallies == 0 => body.into(),
+        Profile::Cpu => format!("{declared}{body}{}", add_tallies(params, tallies)),
+        Profile::Gpu => {
+            let Shared { declared: shared, cleared, gathered, added } = Shared::new(params, tallies);
+            format!("{shared}{declared}{cleared}  SYNC();\n{body}{gathered}  SYNC();\n{added}")
+        }
+    }
+}
+
 /// Text that declares an item's tallies.
-pub(super) fn declare_tallies(tallies: usize) -> String {
+fn declare_tallies(tallies: usize) -> String {
     (0..tallies).map(|index| format!("  u32 tally{index} = 0;\n")).collect()
 }
 
 /// Text that adds an item's tallies to all items'.
-pub(super) fn add_tallies(params: &mut Params, tallies: usize) -> String {
+fn add_tallies(params: &mut Params, tallies: usize) -> String {
     if tallies == 0 {
         return String::new();
     }
@@ -113,9 +126,11 @@ impl Shared {
         let each = |text: &dyn Fn(usize) -> String| (0..tallies).map(text).collect::<String>();
         Shared {
             declared: format!("  SHARED(u32, tallied, {tallies});\n"),
-            cleared: each(&|index| format!("  if (l == 0) tallied[{index}] = 0;\n")),
+            cleared: each(&|index| format!("  if (LID() == 0) tallied[{index}] = 0;\n")),
             gathered: each(&|index| format!("  if (tally{index}) A_ADD32(&tallied[{index}], tally{index});\n")),
-            added: each(&|index| format!("  if (l == 0 && tallied[{index}]) A_ADD64(&{all}[{index}], (u64)tallied[{index}]);\n")),
+            added: each(&|index| {
+                format!("  if (LID() == 0 && tallied[{index}]) A_ADD64(&{all}[{index}], (u64)tallied[{index}]);\n")
+            }),
         }
     }
 }

@@ -11,7 +11,9 @@ use device::{Arg, Buffer, Grid, Queue};
 use std::sync::Arc;
 
 use super::accumulate::{Accumulators, Kind, Use};
+use super::compact::tallied_body;
 use super::group::{GroupBy, GroupByState};
+use super::join::{Joined, JoinedRows};
 use super::output::Output;
 use super::primitives::Primitives;
 use super::program::{Kernel, Program, check_row, for_rows, group_size, run_of_rows, spread, word};
@@ -48,8 +50,15 @@ pub struct ReduceState {
 
 #[derive(Debug)]
 enum StateForm {
-    Registers { words: Option<Buffer> },
+    Registers(RegistersState),
     Table(Box<GroupByState>),
+}
+
+#[derive(Debug, Default)]
+struct RegistersState {
+    words: Option<Buffer>,
+    /// What the source's joins count.
+    tallies: Option<Buffer>,
 }
 
 #[derive(Debug, Clone)]
@@ -83,6 +92,28 @@ impl Reduce {
         }
         let fields = aggregates.into_iter().map(|(_, field)| field).collect();
         Ok(Reduce { form: Form::Registers(Box::new(Registers::try_new(source, fields, accumulators, options)?)) })
+    }
+
+    /// Aggregates what joins give, `aggregates` being over their output: each row goes through the joins where it is aggregated,
+    /// and is never written.
+    ///
+    /// # Errors
+    /// `Unsupported` too where the joined rows had better be written, since several kernels would look at each.
+    pub fn over_joins(joined: &Joined, aggregates: &[(Aggregate, Field)], options: Options) -> Result<Reduce> {
+        let source = joined.source().clone();
+        let (mut accumulators, mut fields) = (Accumulators::default(), Vec::new());
+        let mut simple = true;
+        for (aggregate, field) in aggregates {
+            accumulators.plan(&joined.aggregate(aggregate)?, &source, 0, Use { atomic: false, grouped: false })?;
+            simple &= !aggregate.distinct;
+            fields.push(field.clone());
+        }
+        simple &= !accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax));
+        let registers = if simple { Some(Registers::try_new(source, fields, accumulators, options)?) } else { None };
+        match registers {
+            Some(registers) if registers.parts.len() == 1 => Ok(Reduce { form: Form::Registers(Box::new(registers)) }),
+            _ => Err(Error::Unsupported("several kernels would look at each joined row".into())),
+        }
     }
 
     /// Names and types of the result.
@@ -120,7 +151,7 @@ impl Reduce {
     /// Nothing aggregated yet.
     pub fn start(&self) -> ReduceState {
         let form = match &self.form {
-            Form::Registers(_) => StateForm::Registers { words: None },
+            Form::Registers(_) => StateForm::Registers(RegistersState::default()),
             Form::Table(table) => StateForm::Table(Box::new(table.start())),
         };
         ReduceState { form }
@@ -132,16 +163,29 @@ impl Reduce {
     /// `Row` with the lowest failing row. The state is useless afterwards.
     pub async fn push(&self, queue: &Queue, state: &mut ReduceState, batch: &DeviceBatch) -> Result<()> {
         match (&self.form, &mut state.form) {
-            (Form::Registers(registers), StateForm::Registers { words }) => registers.push(queue, words, batch).await,
+            (Form::Registers(registers), StateForm::Registers(state)) => registers.push(queue, state, batch).await,
             (Form::Table(table), StateForm::Table(state)) => table.push(queue, state, batch).await,
             _ => Err(Error::Internal("a state of another aggregation".into())),
+        }
+    }
+
+    /// What the joins of an aggregation [over joins](Self::over_joins) have counted so far.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub async fn joined_rows(&self, queue: &Queue, state: &ReduceState) -> Result<JoinedRows> {
+        match (&self.form, &state.form) {
+            (Form::Registers(registers), StateForm::Registers(state)) => {
+                JoinedRows::read(queue, registers.source.tallies(), state.tallies.as_ref()).await
+            }
+            _ => Ok(JoinedRows::default()),
         }
     }
 
     /// The result: one row.
     pub async fn finish(&self, queue: &Queue, state: ReduceState) -> Result<DeviceBatch> {
         match (&self.form, state.form) {
-            (Form::Registers(registers), StateForm::Registers { words }) => registers.finish(queue, words).await,
+            (Form::Registers(registers), StateForm::Registers(state)) => registers.finish(queue, state.words).await,
             (Form::Table(table), StateForm::Table(state)) => {
                 let mut batches = table.finish(queue, *state).await?;
                 batches.pop().ok_or_else(|| Error::Internal("an aggregation without keys gave no row".into()))
@@ -203,30 +247,34 @@ impl Registers {
         Ok(words)
     }
 
-    async fn push(&self, queue: &Queue, state: &mut Option<Buffer>, batch: &DeviceBatch) -> Result<()> {
+    async fn push(&self, queue: &Queue, state: &mut RegistersState, batch: &DeviceBatch) -> Result<()> {
         let n = batch.num_rows();
         if n == 0 {
             return Ok(());
         }
         let bound = self.source.bind(batch)?;
         let loaded = self.program.load(queue).await?;
-        let words = match state.take() {
+        let words = match state.words.take() {
             Some(words) => words,
             None => self.fresh(queue)?,
         };
+        if self.source.tallies() > 0 && state.tallies.is_none() {
+            state.tallies = Some(queue.zeroed(self.source.tallies() * 8)?);
+        }
         let grid = spread(queue, &self.options, n);
         let partials = queue.alloc(grid.groups as usize * self.words() * 8)?;
         let fails = (0..self.parts.len()).any(|part| self.program.can_fail(self.kernel(part)));
         let error = if fails { Some(queue.filled(8, 0xff)?) } else { None };
         for part in 0..self.parts.len() {
-            let named = vec![("n", Arg::U64(n as u64)), ("partials", Arg::Buffer(&partials))];
+            let mut named = vec![("n", Arg::U64(n as u64)), ("partials", Arg::Buffer(&partials))];
+            named.extend(self.source.args(state.tallies.as_ref()));
             loaded.launch_on(queue, self.kernel(part), grid, &bound, error.as_ref(), named)?;
         }
         let one = Grid { groups: 1, group_size: group_size(&self.options) };
         let named =
             vec![("state", Arg::Buffer(&words)), ("partials", Arg::Buffer(&partials)), ("n", Arg::U64(u64::from(grid.groups)))];
         loaded.launch(queue, FOLD, one, named)?;
-        *state = Some(words);
+        state.words = Some(words);
         if let Some(error) = &error {
             check_row(word(&queue.read(error, 0..8).await?, 0)?)?;
         }
@@ -288,12 +336,12 @@ fn reduce_kernel(
             let places = state.places(|word| format!("s{word}"));
             match (state.kind, values) {
                 (Kind::Sum128, [value]) if narrow_sum(profile, value) == Some(Narrow::Whole) => {
-                    writer.push(&format!("b{} += (i64){};", state.first, value.code));
+                    writer.push(&format!("low{} += (i64){};", state.first, value.code));
                     blocks.push((index, Narrow::Whole));
                 }
                 (Kind::Sum128, [value]) if narrow_sum(profile, value) == Some(Narrow::Halves) => {
                     writer.push(&format!(
-                        "b{0} += (i64)((u64)(i64){1} & 0xffffffffu); h{0} += (i64){1} >> 32;",
+                        "low{0} += (i64)((u64)(i64){1} & 0xffffffffu); high{0} += (i64){1} >> 32;",
                         state.first, value.code
                     ));
                     blocks.push((index, Narrow::Halves));
@@ -306,10 +354,6 @@ fn reduce_kernel(
     let mut writer = source.writer(profile, &mut params);
     let mut tests = None;
     let statements = match &source.filter {
-        None => {
-            rows(&mut writer)?;
-            writer.statements()
-        }
         Some(filter) if profile == Profile::Cpu && !becomes_vector_code(source, &own)? => {
             let condition = writer.eval(filter)?.is_true();
             tests = Some((writer.statements(), condition));
@@ -317,9 +361,11 @@ fn reduce_kernel(
             rows(&mut writer)?;
             writer.statements()
         }
-        Some(filter) => {
-            let condition = writer.eval(filter)?.is_true();
-            writer.guarded(&condition, rows)?;
+        _ => {
+            match source.kept(&mut writer)? {
+                None => rows(&mut writer)?,
+                Some(condition) => writer.guarded(&condition, rows)?,
+            }
             writer.statements()
         }
     };
@@ -344,12 +390,12 @@ fn reduce_kernel(
             let state = &own.list[*index];
             let first = state.first;
             let places = state.places(|word| format!("s{word}"));
-            open.push_str(&format!("    i64 b{first} = 0;\n"));
-            let low = [format!("(u64)b{first}"), format!("(u64)(b{first} >> 63)")];
+            open.push_str(&format!("    i64 low{first} = 0;\n"));
+            let low = [format!("(u64)low{first}"), format!("(u64)(low{first} >> 63)")];
             close.push_str(&format!("    {}\n", state.kind.merge(&places, &low)));
             if *narrow == Narrow::Halves {
-                open.push_str(&format!("    i64 h{first} = 0;\n"));
-                let high = [format!("((u64)h{first} << 32)"), format!("(u64)(h{first} >> 32)")];
+                open.push_str(&format!("    i64 high{first} = 0;\n"));
+                let high = [format!("((u64)high{first} << 32)"), format!("(u64)(high{first} >> 32)")];
                 close.push_str(&format!("    {}\n", state.kind.merge(&places, &high)));
             }
         }
@@ -374,6 +420,7 @@ fn reduce_kernel(
         }
     }
     body.push_str("  }\n");
+    let body = tallied_body(&mut params, profile, &body, source.tallies());
     Ok(Kernel::new(format!("reduce{number}"), params, body))
 }
 

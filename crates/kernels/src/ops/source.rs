@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
+use device::{Arg, Buffer};
 
 use super::Input;
+use super::join::Lookup;
 use crate::codegen::{Params, Place, Profile, RowWriter};
 use crate::expr::Expr;
 use crate::{Error, Result};
@@ -22,6 +24,8 @@ pub(super) struct Source {
     aliases: Vec<usize>,
     /// Where columns of a join's other sides are read, aliases included.
     places: Vec<Option<Place>>,
+    /// The joins that find these places, and the filter with them.
+    lookup: Option<Lookup>,
 }
 
 impl Source {
@@ -36,12 +40,45 @@ impl Source {
         if schema.fields().len() != types.len() {
             return Err(Error::Internal(format!("{} types for {} columns", types.len(), schema.fields().len())));
         }
-        Ok(Source { schema, columns: types.len(), types, filter, aliases: vec![], places })
+        Ok(Source { schema, columns: types.len(), types, filter, aliases: vec![], places, lookup: None })
+    }
+
+    /// The columns of all sides of joins that each row goes through where it is read.
+    pub fn with_lookup(schema: SchemaRef, types: Vec<ColumnType>, lookup: Lookup) -> Result<Source> {
+        let source = Self::with_places(Input { schema, types, filter: None }, lookup.places().to_vec())?;
+        Ok(Source { lookup: Some(lookup), ..source })
     }
 
     /// A writer of rows.
     pub fn writer<'a>(&'a self, profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
         RowWriter::new(&self.types, profile, params).with_places(&self.places)
+    }
+
+    /// The joins that rows go through.
+    pub fn lookup(&self) -> Option<&Lookup> {
+        self.lookup.as_ref()
+    }
+
+    /// Appends what decides whether the current row stays: C that tells, `None` where all do. Behind it columns of other sides
+    /// can be read. Rows that are removed, and those that stay, are counted in `tally0` and so on where there are joins.
+    pub fn kept(&self, writer: &mut RowWriter<'_>) -> Result<Option<String>> {
+        let Some(lookup) = &self.lookup else {
+            return self.filter.as_ref().map(|filter| Ok(writer.eval(filter)?.is_true())).transpose();
+        };
+        lookup.write(writer, &self.types, lookup.joins(), |_, _| {})?;
+        writer.push(&format!("tally{} += kept;", lookup.tallies()));
+        Ok(Some("kept".into()))
+    }
+
+    /// What [`kept`](Self::kept) counts: for each dynamic filter the rows that it removes, then the rows that stay.
+    pub fn tallies(&self) -> usize {
+        self.lookup.as_ref().map_or(0, |lookup| lookup.tallies() + 1)
+    }
+
+    /// The arguments of kernels that call [`kept`](Self::kept).
+    pub fn args<'a>(&'a self, tallies: Option<&'a Buffer>) -> Vec<(&'a str, Arg<'a>)> {
+        let tables = self.lookup.iter().flat_map(Lookup::args);
+        tables.chain(tallies.map(|tallies| ("tallies", Arg::Buffer(tallies)))).collect()
     }
 
     /// A column that is passed on as it is, by position.
@@ -71,12 +108,17 @@ impl Source {
         self.places.get(column).and_then(Option::as_ref).is_some_and(|place| place.found.is_some())
     }
 
-    /// A batch of the source with the aliases.
-    pub fn bind(&self, batch: &DeviceBatch) -> Result<DeviceBatch> {
-        if self.aliases.is_empty() {
-            return Ok(batch.clone());
+    /// The columns of a batch of the source, then those of the joins.
+    pub fn columns(&self, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
+        match &self.lookup {
+            None => Ok(batch.columns().to_vec()),
+            Some(lookup) => lookup.columns(batch),
         }
-        Ok(DeviceBatch::try_new(self.schema.clone(), self.bind_columns(batch.columns())?, batch.num_rows())?)
+    }
+
+    /// The same, with the aliases.
+    pub fn bind(&self, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
+        self.bind_columns(&self.columns(batch)?)
     }
 
     /// The columns with the aliases; of a join, each side's columns have the side's length.

@@ -58,6 +58,7 @@ impl Key {
         {
             let codes = source.codes(*column)?;
             let value = evaluate(source, &codes, options)?;
+            let ty = ColumnType { nullable: ty.nullable || source.may_be_absent(*column), ..ty.clone() };
             let store = Output::new(ty.clone(), value.ctype, &index.to_string());
             let key = Key {
                 ctype: value.ctype,

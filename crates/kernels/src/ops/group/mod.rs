@@ -29,6 +29,7 @@ use super::Options;
 use super::accumulate::Accumulators;
 use super::compact::Survivors;
 use super::dictionary;
+use super::join::JoinedRows;
 use super::output::Buffers;
 use super::primitives::{LoadedPrimitives, Primitives};
 use super::program::{Loaded, Program, check_row, group_size, spread, word};
@@ -107,6 +108,8 @@ pub struct GroupByState {
     bests: Vec<BestStore>,
     dictionaries: Vec<Option<Arc<DeviceColumn>>>,
     distincts: Vec<GroupByState>,
+    /// What the source's joins count.
+    tallies: Option<Buffer>,
 }
 
 /// The keys of the groups.
@@ -194,6 +197,14 @@ impl GroupBy {
             Box::pin(inner.push(queue, state, batch)).await?;
         }
         self.push_feed(queue, state, 0, batch).await
+    }
+
+    /// What the joins of an aggregation [over joins](Self::over_joins) have counted so far.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub async fn joined_rows(&self, queue: &Queue, state: &GroupByState) -> Result<JoinedRows> {
+        JoinedRows::read(queue, self.feeds[0].source.tallies(), state.tallies.as_ref()).await
     }
 
     /// The groups, in no particular order. No batch where there are no groups; one row, if there are no
@@ -293,17 +304,20 @@ impl GroupBy {
         let plan = &self.feeds[feed];
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
-        let batch = self.agreed(queue, &primitives, state, feed, batch).await?;
-        let bound = plan.source.bind(&batch)?;
+        let columns = self.agreed(queue, &primitives, state, feed, plan.source.columns(batch)?).await?;
+        let bound = plan.source.bind_columns(&columns)?;
         let ids = match self.mode {
             Mode::Dense { groups } => {
                 state.groups = groups;
                 None
             }
-            _ => Some(self.find(queue, &loaded, &primitives, state, plan, &bound).await?),
+            _ => Some(self.find(queue, &loaded, &primitives, state, plan, &bound, n).await?),
         };
         self.room(queue, &loaded, state, state.groups)?;
-        self.update(queue, &loaded, state, plan, &bound, ids.as_ref()).await?;
+        if plan.source.tallies() > 0 && state.tallies.is_none() {
+            state.tallies = Some(queue.zeroed(plan.source.tallies() * 8)?);
+        }
+        self.update(queue, &loaded, state, plan, &bound, n, ids.as_ref()).await?;
         if feed == 0 {
             self.keep_winners(queue, &loaded, &primitives, state, &bound).await?;
         }
@@ -311,6 +325,7 @@ impl GroupBy {
     }
 
     /// Looks up the batch's rows: an id for each. New groups are numbered, and their keys kept.
+    #[allow(clippy::too_many_arguments)]
     async fn find(
         &self,
         queue: &Queue,
@@ -318,9 +333,9 @@ impl GroupBy {
         primitives: &LoadedPrimitives<'_>,
         state: &mut GroupByState,
         feed: &Feed,
-        bound: &DeviceBatch,
+        bound: &[DeviceColumn],
+        n: usize,
     ) -> Result<Buffer> {
-        let n = bound.num_rows();
         let find = feed.find.ok_or_else(|| Error::Internal("an input without a look-up".into()))?;
         let ids = queue.alloc(n * 4)?;
         loop {
@@ -379,7 +394,7 @@ impl GroupBy {
         primitives: &LoadedPrimitives<'_>,
         state: &mut GroupByState,
         feed: &Feed,
-        bound: &DeviceBatch,
+        bound: &[DeviceColumn],
         first: usize,
     ) -> Result<()> {
         let (Some(store), Some(table)) = (&mut state.keys, &state.table) else {
@@ -449,16 +464,17 @@ impl GroupBy {
     }
 
     /// Updates the states.
+    #[allow(clippy::too_many_arguments)]
     async fn update(
         &self,
         queue: &Queue,
         loaded: &Loaded<'_>,
         state: &GroupByState,
         feed: &Feed,
-        bound: &DeviceBatch,
+        bound: &[DeviceColumn],
+        n: usize,
         ids: Option<&Buffer>,
     ) -> Result<()> {
-        let n = bound.num_rows();
         let Some(states) = &state.states else { return Err(Error::Internal("groups without states".into())) };
         let grid = match self.private {
             true => Grid { groups: states.copies as u32, group_size: group_size(&self.options) },
@@ -473,6 +489,7 @@ impl GroupBy {
                 named.extend(table.args());
             }
             named.extend(self.state_args(state, states));
+            named.extend(feed.source.args(state.tallies.as_ref()));
             loaded.launch_on(queue, *kernel, grid, bound, error.as_ref(), named)?;
         }
         if let Some(error) = &error {
@@ -488,7 +505,7 @@ impl GroupBy {
         loaded: &Loaded<'_>,
         primitives: &LoadedPrimitives<'_>,
         state: &mut GroupByState,
-        bound: &DeviceBatch,
+        bound: &[DeviceColumn],
     ) -> Result<()> {
         let n = state.groups;
         let grid = spread(queue, &self.options, n);
@@ -623,30 +640,26 @@ impl GroupBy {
         args
     }
 
-    /// The batch with codes that agree with those of the batches before it.
+    /// The columns with codes that agree with those of the batches before them.
     async fn agreed(
         &self,
         queue: &Queue,
         primitives: &LoadedPrimitives<'_>,
         state: &mut GroupByState,
         feed: usize,
-        batch: &DeviceBatch,
-    ) -> Result<DeviceBatch> {
-        let mut columns = None;
+        mut columns: Vec<DeviceColumn>,
+    ) -> Result<Vec<DeviceColumn>> {
         for (index, key) in self.keys.iter().enumerate() {
             let Form::Codes(column) = key.form else { continue };
             // Distinct values have the keys first.
             let at = if feed == 0 { column } else { index };
-            let column = batch.columns().get(at).ok_or_else(|| Error::Internal(format!("a batch without column {at}")))?;
+            let column = columns.get_mut(at).ok_or_else(|| Error::Internal(format!("a batch without column {at}")))?;
             let most = key.bounds.map_or(0, |(_, most)| most as usize + 1);
-            if let Some(column) = dictionary::agree(queue, primitives, &mut state.dictionaries[index], column, most).await? {
-                columns.get_or_insert_with(|| batch.columns().to_vec())[at] = column;
+            if let Some(agreed) = dictionary::agree(queue, primitives, &mut state.dictionaries[index], column, most).await? {
+                *column = agreed;
             }
         }
-        match columns {
-            None => Ok(batch.clone()),
-            Some(columns) => Ok(DeviceBatch::try_new(batch.schema().clone(), columns, batch.num_rows())?),
-        }
+        Ok(columns)
     }
 }
 

@@ -16,7 +16,8 @@ use super::{Feed, GroupBy, Kernels, Mode, private};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::{Aggregate, AggregateFunction, Expr, value_type};
 use crate::ops::accumulate::{Accumulators, Ending, Kind, Use};
-use crate::ops::compact::mask_body;
+use crate::ops::compact::{mask_body, tallied_body};
+use crate::ops::join::Joined;
 use crate::ops::output::Output;
 use crate::ops::primitives::Primitives;
 use crate::ops::program::{Kernel, Program, for_rows};
@@ -91,6 +92,32 @@ impl GroupBy {
             return materialised(input, keys, aggregates, distinct, options);
         }
         build(source, input, keys, planned, mode, aggregates, options)
+    }
+
+    /// Aggregates what joins give, `keys` and `aggregates` being over their output: each row goes through the joins where it is
+    /// aggregated, and is never written.
+    ///
+    /// # Errors
+    /// `Unsupported` too where the joined rows had better be written, since several kernels would look at each.
+    pub fn over_joins(
+        joined: &Joined,
+        keys: &[(Expr, Field)],
+        aggregates: &[(Aggregate, Field)],
+        options: Options,
+    ) -> Result<GroupBy> {
+        let mut source = joined.source().clone();
+        let keys = keys.iter().map(|(expr, field)| Ok((joined.over(expr)?, field.clone()))).collect::<Result<Vec<_>>>()?;
+        let aggregates = aggregates.iter().map(|(aggregate, field)| Ok((plain(joined.aggregate(aggregate)?), field.clone())));
+        let aggregates = aggregates.collect::<Result<Vec<_>>>()?;
+        let planned = plan_keys(&mut source, &keys, false, &options)?;
+        let mode = choose(&planned.0, &options);
+        let simple = matches!(mode, Mode::Dense { .. }) && !aggregates.iter().any(|(aggregate, _)| aggregate.distinct);
+        let input = Input { schema: source.schema.clone(), types: source.types.clone(), filter: None };
+        let group = if simple { Some(build(source, input, keys, planned, mode, aggregates, options)?) } else { None };
+        match group {
+            Some(group) if group.bests.is_empty() && group.feeds.iter().all(|feed| feed.updates.len() == 1) => Ok(group),
+            _ => Err(Error::Unsupported("several kernels would look at each joined row".into())),
+        }
     }
 }
 
@@ -353,19 +380,16 @@ impl Draft {
         Ok(planned)
     }
 
-    /// Runs `body` for rows that pass the source's filter.
+    /// Runs `body` for rows that pass the source's filter and joins.
     fn filtered<'a>(
         &self,
         source: &Source,
         writer: &mut RowWriter<'a>,
         body: impl FnOnce(&mut RowWriter<'a>) -> Result<()>,
     ) -> Result<()> {
-        match &source.filter {
+        match source.kept(writer)? {
             None => body(writer),
-            Some(filter) => {
-                let condition = writer.eval(filter)?.is_true();
-                writer.guarded(&condition, body)
-            }
+            Some(condition) => writer.guarded(&condition, body),
         }
     }
 
@@ -631,6 +655,7 @@ impl Draft {
                 )
             }
         };
+        let body = tallied_body(&mut params, profile, &body, planned.source.tallies());
         Ok(Kernel::new(format!("group_update{feed}_{number}"), params, body))
     }
 

@@ -11,8 +11,9 @@ use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
 use device::Queue;
 
+use super::joined::Joined;
 use super::lookup::{conjuncts, position};
-use super::probe::{Pairs, Probe, ProbeState, Probed};
+use super::probe::{Pairs, Probe, ProbeState, Probed, expands};
 use super::{Join, JoinKind, JoinTable, joined_schema};
 use crate::expr::Expr;
 use crate::ops::{Input, Options, Select};
@@ -58,11 +59,39 @@ impl JoinChain {
         outputs: Vec<(Expr, Field)>,
         options: Options,
     ) -> Result<JoinChain> {
-        let mut chain = JoinChain { steps: vec![], last: None, schema: input.schema.clone(), types: vec![] };
-        chain.append(input, joins.to_vec(), tables, outputs, &options)?;
-        Ok(chain)
+        Self::planned(input, joins, tables, outputs, &options, false).map(|(chain, _)| chain)
     }
 
+    /// The chain up to the joins at its end that give a row one match at most, and these, which are left to a sink. `None` where
+    /// there are no such joins, and the chain is a whole one.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    pub fn before_sink(
+        input: Input,
+        joins: &[Join],
+        tables: Option<&[Arc<JoinTable>]>,
+        outputs: Vec<(Expr, Field)>,
+        options: &Options,
+    ) -> Result<(JoinChain, Option<Joined>)> {
+        Self::planned(input, joins, tables, outputs, options, true)
+    }
+
+    fn planned(
+        input: Input,
+        joins: &[Join],
+        tables: Option<&[Arc<JoinTable>]>,
+        outputs: Vec<(Expr, Field)>,
+        options: &Options,
+        sink: bool,
+    ) -> Result<(JoinChain, Option<Joined>)> {
+        let types = input.types.clone();
+        let mut chain = JoinChain { steps: vec![], last: None, schema: input.schema.clone(), types };
+        let joined = chain.append(input, joins.to_vec(), tables, outputs, options, sink)?;
+        Ok((chain, joined))
+    }
+
+    /// Appends the steps; with a `sink`, not those at the end that it can take itself.
     fn append(
         &mut self,
         input: Input,
@@ -70,12 +99,13 @@ impl JoinChain {
         tables: Option<&[Arc<JoinTable>]>,
         outputs: Vec<(Expr, Field)>,
         options: &Options,
-    ) -> Result<()> {
+        sink: bool,
+    ) -> Result<Option<Joined>> {
         if joins.is_empty() {
             let select = Select::try_new(input, outputs, options.clone())?;
             (self.schema, self.types) = (select.schema().clone(), select.output_types().to_vec());
             self.last = Some(select);
-            return Ok(());
+            return Ok(None);
         }
         let multiplies = |index: usize, join: &Join| {
             let unique = tables.and_then(|tables| tables.get(index)).map_or(!join.keys.is_empty(), |table| table.is_unique());
@@ -100,11 +130,15 @@ impl JoinChain {
         }
         let input = Input { filter: all_of(now), ..input };
         let own_tables = tables.map(|tables| &tables[..count]);
+        if rest.is_empty() && later.is_empty() && sink && !expands(&joins, own_tables) {
+            let outputs = outputs.into_iter().map(|(expr, _)| expr).collect();
+            return Joined::try_new(&input, &joins, own_tables, outputs, options.profile).map(Some);
+        }
         if rest.is_empty() && later.is_empty() {
             let probe = Probe::try_new(input, &joins, own_tables, outputs, options.clone())?;
             (self.schema, self.types) = (probe.schema().clone(), probe.output_types().to_vec());
             self.steps.push(probe);
-            return Ok(());
+            return Ok(None);
         }
         let schema = joined_schema(&input.schema, &joins);
         let end = schema.fields().len();
@@ -137,7 +171,8 @@ impl JoinChain {
         let outputs = outputs.iter().map(|(expr, field)| Ok((over(expr)?, field.clone()))).collect::<Result<_>>()?;
         let input = Input { schema: probe.schema().clone(), types: probe.output_types().to_vec(), filter };
         self.steps.push(probe);
-        self.append(input, rest, tables.map(|tables| &tables[count..]), outputs, options)
+        (self.schema, self.types) = (input.schema.clone(), input.types.clone());
+        self.append(input, rest, tables.map(|tables| &tables[count..]), outputs, options, sink)
     }
 
     /// Names and types of the result.

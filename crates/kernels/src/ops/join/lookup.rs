@@ -75,6 +75,11 @@ impl Lookup {
         met.map(|(_, table)| table.num_rows()).max().unwrap_or(0)
     }
 
+    /// Number of joins.
+    pub fn joins(&self) -> usize {
+        self.searches.len()
+    }
+
     /// Number of dynamic filters: each counts the rows that it removes in `tally0` and so on.
     pub fn tallies(&self) -> usize {
         self.searches.iter().filter(|search| search.tallied).count()

@@ -14,6 +14,7 @@
 //! full joins) or [`Mark`] (left semi, anti and mark joins).
 
 mod chain;
+mod joined;
 mod keys;
 mod lookup;
 mod mark;
@@ -25,6 +26,8 @@ use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
 use columnar::ColumnType;
 
 pub use chain::{ChainState, JoinChain};
+pub use joined::{Joined, JoinedRows};
+pub(super) use lookup::Lookup;
 pub use mark::{Mark, MarkState};
 pub use table::{JoinBuild, JoinTable};
 

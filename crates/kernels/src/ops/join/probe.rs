@@ -18,7 +18,7 @@ use super::table::JoinTable;
 use super::{Join, JoinKind, joined_schema, joined_types};
 use crate::codegen::{Params, Place, RowWriter, Value};
 use crate::expr::Expr;
-use crate::ops::compact::{Survivors, add_tallies, declare_tallies, mask_body, tallied_mask_body, write_body};
+use crate::ops::compact::{Survivors, mask_body, tallied_body, tallied_mask_body, write_body};
 use crate::ops::primitives::{LoadedPrimitives, Primitives};
 use crate::ops::program::{Kernel, Loaded, Program, check_row, described_by_its_fields, for_rows, spread, word};
 use crate::ops::project::{Projection, Rows};
@@ -426,8 +426,8 @@ impl Probe {
         })?;
         writer.push(&format!("{places}[row + 1] = matches;"));
         let statements = writer.statements();
-        let (declared, added) = (declare_tallies(self.lookup.tallies()), add_tallies(&mut params, self.lookup.tallies()));
-        let body = format!("{declared}{}{added}", for_rows(self.options.profile, "row", &n, &statements));
+        let rows = for_rows(self.options.profile, "row", &n, &statements);
+        let body = tallied_body(&mut params, self.options.profile, &rows, self.lookup.tallies());
         Ok(Kernel::new("probe_count", params, body))
     }
 
@@ -527,7 +527,7 @@ fn found_args(found: &[(String, Buffer)]) -> impl Iterator<Item = (&str, Arg<'_>
 }
 
 /// Whether the last join gives pairs that must be listed.
-fn expands(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool {
+pub(super) fn expands(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool {
     let Some(last) = joins.last() else { return false };
     let unique = tables.and_then(|tables| tables.get(joins.len() - 1)).map_or(!last.keys.is_empty(), |table| table.is_unique());
     keeps_build(last.kind) || last.kind.pairs() && !unique

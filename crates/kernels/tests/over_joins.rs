@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Aggregations that go through joins themselves, against those of the written joined rows, in both profiles.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Int32Array, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Int8Type};
+use columnar::{ColumnType, DeviceBatch, natural_types};
+use device::Queue;
+use kernels::Error;
+use kernels::expr::AggregateFunction::*;
+use kernels::expr::{Aggregate, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
+use kernels::ops::{GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Options, Reduce};
+use support::*;
+
+/// Rows with a number that is their key, a reference to another side's `of` keys, some of which are not there, and
+/// attributes.
+fn side(n: usize, of: u64, salt: u64) -> RecordBatch {
+    let value = |i: usize, column: u64| random(i, salt * 100 + column);
+    let null = |i: usize, column: u64| random(i, salt * 1000 + column).is_multiple_of(7);
+    let words = ["red", "green", "a colour with a longer name"];
+    let colour = |i: usize| (!null(i, 3)).then(|| words[value(i, 3) as usize % 3]);
+    let prices: Decimal128Array = (0..n).map(|i| (!null(i, 5)).then(|| i128::from(value(i, 5) % 100_000) - 20_000)).collect();
+    let colours: DictionaryArray<Int8Type> = (0..n).map(colour).collect();
+    batch(vec![
+        ("key", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
+        (
+            "other",
+            Arc::new((0..n).map(|i| (!null(i, 1)).then(|| (value(i, 1) % of.max(1)) as i64)).collect::<Int64Array>()),
+            true,
+        ),
+        (
+            "amount",
+            Arc::new((0..n).map(|i| (!null(i, 2)).then(|| (value(i, 2) % 1000) as i32 - 300)).collect::<Int32Array>()),
+            true,
+        ),
+        ("colour", Arc::new(colours), true),
+        ("flag", Arc::new((0..n).map(|i| (!null(i, 4)).then(|| value(i, 4) % 2 == 0)).collect::<BooleanArray>()), true),
+        ("price", Arc::new(prices.with_precision_and_scale(12, 2).unwrap()), true),
+    ])
+}
+
+const WIDTH: usize = 6;
+
+/// The codes of colours are known to be few.
+fn types_of(build: &RecordBatch) -> Vec<ColumnType> {
+    let mut types = natural_types(&build.schema()).unwrap();
+    types[3].bounds = Some((0, 2));
+    types
+}
+
+/// A join whose key is `probe`, of the columns so far, and the build side's number.
+fn join(kind: JoinKind, build: &RecordBatch, probe: usize, residual: Option<Expr>) -> Join {
+    Join {
+        kind,
+        keys: vec![(col(probe), col(0))],
+        null_equals_null: false,
+        null_aware: false,
+        residual,
+        schema: build.schema(),
+        types: types_of(build),
+        tallied: false,
+    }
+}
+
+async fn tables(
+    queue: &Queue,
+    probe: &RecordBatch,
+    joins: &[Join],
+    builds: &[&RecordBatch],
+    options: &Options,
+) -> Vec<Arc<JoinTable>> {
+    let types = types_of(probe);
+    let mut tables = Vec::new();
+    for (index, (join, build)) in joins.iter().zip(builds).enumerate() {
+        let builder = JoinBuild::try_new(&types, &joins[..index], join, options.clone()).unwrap();
+        let batch = (build.num_rows() > 0).then(|| up(queue, build, &join.types));
+        tables.push(Arc::new(builder.build(queue, batch).await.unwrap()));
+    }
+    tables
+}
+
+/// Both ways of one query.
+struct Query {
+    input: Input,
+    joins: Vec<Join>,
+    tables: Vec<Arc<JoinTable>>,
+    outputs: Vec<(Expr, Field)>,
+    options: Options,
+}
+
+impl Query {
+    fn joined(&self) -> (JoinChain, Joined) {
+        let (input, outputs) = (self.input.clone(), self.outputs.clone());
+        let (chain, joined) = JoinChain::before_sink(input, &self.joins, Some(&self.tables), outputs, &self.options).unwrap();
+        (chain, joined.expect("joins that a sink can take"))
+    }
+
+    /// The batches that reach the sink.
+    async fn batches(&self, queue: &Queue, chain: &JoinChain, rows: &DeviceBatch) -> Vec<DeviceBatch> {
+        let (mut state, mut batches) = (chain.start(), Vec::new());
+        for piece in rows.pieces((rows.num_rows() / 3).max(1)) {
+            chain.push(&mut state, &piece);
+            while let Some(batch) = chain.next(queue, &mut state).await.unwrap() {
+                batches.push(batch);
+            }
+        }
+        batches
+    }
+
+    /// The joined rows, written.
+    async fn written(&self, queue: &Queue, rows: &DeviceBatch) -> (Input, Vec<DeviceBatch>) {
+        let (input, outputs) = (self.input.clone(), self.outputs.clone());
+        let chain = JoinChain::try_new(input, &self.joins, Some(&self.tables), outputs, self.options.clone()).unwrap();
+        let input = Input { schema: chain.schema().clone(), types: chain.output_types().to_vec(), filter: None };
+        (input, self.batches(queue, &chain, rows).await)
+    }
+}
+
+fn of(function: kernels::expr::AggregateFunction, argument: Option<Expr>, data_type: DataType) -> (Aggregate, Field) {
+    aggregate(function, argument, data_type)
+}
+
+/// Aggregates of columns 0 (a number), 1 (an amount), 2 (a flag) and 4 (a price) of the output.
+fn aggregates() -> Vec<(Aggregate, Field)> {
+    let mut some = of(Sum, Some(col(0)), DataType::Int64);
+    some.0.filter = Some(col(2));
+    let product = arithmetic(ArithmeticOp::Multiply, col(4), col(4), DataType::Decimal128(25, 4));
+    vec![
+        of(Sum, Some(col(4)), DataType::Decimal128(22, 2)),
+        of(Count, None, DataType::Int64),
+        of(Sum, Some(col(1)), DataType::Int64),
+        of(Min, Some(arithmetic(ArithmeticOp::Subtract, col(0), cast(col(1)), DataType::Int64)), DataType::Int64),
+        of(Max, Some(col(1)), DataType::Int32),
+        of(Sum, Some(product), DataType::Decimal128(35, 4)),
+        some,
+    ]
+}
+
+fn cast(expr: Expr) -> Expr {
+    expr.cast(&DataType::Int32, &DataType::Int64, true).unwrap()
+}
+
+async fn sorted(queue: &Queue, batches: Vec<DeviceBatch>) -> Vec<String> {
+    let mut found = Vec::new();
+    for batch in &batches {
+        found.extend(rows(&columnar::download(queue, batch).await.unwrap()));
+    }
+    found.sort();
+    found
+}
+
+/// Compares the two ways, by every key that can be: a flag and the codes of a dictionary. The joined rows as both count them.
+fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
+    let queue = queue();
+    futures::executor::block_on(async {
+        let rows = up(&queue, probe, &query.input.types);
+        let (input, written) = query.written(&queue, &rows).await;
+        let (chain, joined) = query.joined();
+        let read = if joined.is_empty() { vec![] } else { query.batches(&queue, &chain, &rows).await };
+        let options = &query.options;
+
+        let (expected, actual) = (
+            Reduce::try_new(input.clone(), aggregates(), options.clone()).unwrap(),
+            Reduce::over_joins(&joined, &aggregates(), options.clone()).unwrap(),
+        );
+        let (mut left, mut right) = (expected.start(), actual.start());
+        for batch in &written {
+            expected.push(&queue, &mut left, batch).await.unwrap();
+        }
+        for piece in read.iter().flat_map(|batch| joined.pieces(batch)) {
+            actual.push(&queue, &mut right, &piece).await.unwrap();
+        }
+        let counted = actual.joined_rows(&queue, &right).await.unwrap();
+        assert_eq!(counted.kept, written.iter().map(DeviceBatch::num_rows).sum::<usize>() as u64, "{what}");
+        let (left, right) = (expected.finish(&queue, left).await.unwrap(), actual.finish(&queue, right).await.unwrap());
+        assert_eq!(sorted(&queue, vec![right]).await, sorted(&queue, vec![left]).await, "{what}");
+
+        for keys in [vec![2], vec![3], vec![2, 3]] {
+            let fields = keys.iter().map(|key| (col(*key), query.outputs[*key].1.clone())).collect::<Vec<_>>();
+            let expected = GroupBy::try_new(input.clone(), fields.clone(), aggregates(), options.clone()).unwrap();
+            let actual = GroupBy::over_joins(&joined, &fields, &aggregates(), options.clone()).unwrap();
+            let form = |op: &GroupBy| -> Vec<_> {
+                op.output_types().iter().map(|ty| (ty.layout.clone(), ty.nullable, ty.data_type.clone())).collect()
+            };
+            assert_eq!(form(&actual), form(&expected), "{what}, by {keys:?}");
+            let (mut left, mut right) = (expected.start(), actual.start());
+            for batch in &written {
+                expected.push(&queue, &mut left, batch).await.unwrap();
+            }
+            for piece in read.iter().flat_map(|batch| joined.pieces(batch)) {
+                actual.push(&queue, &mut right, &piece).await.unwrap();
+            }
+            assert_eq!(actual.joined_rows(&queue, &right).await.unwrap(), counted, "{what}, by {keys:?}");
+            let (left, right) = (expected.finish(&queue, left).await.unwrap(), actual.finish(&queue, right).await.unwrap());
+            assert_eq!(sorted(&queue, right).await, sorted(&queue, left).await, "{what}, by {keys:?}");
+        }
+        counted
+    })
+}
+
+/// The columns that the aggregates are over: of the build side, which begins there, or of the probe side.
+fn outputs(of_build: Option<usize>, build: &RecordBatch) -> Vec<(Expr, Field)> {
+    let first = of_build.unwrap_or(0);
+    let field = |column: usize| build.schema().field(column).clone().with_nullable(true);
+    [0, 2, 4, 3, 5].map(|column| (col(first + column), field(column))).to_vec()
+}
+
+fn query(
+    probe: &RecordBatch,
+    joins: Vec<Join>,
+    builds: &[&RecordBatch],
+    outputs: Vec<(Expr, Field)>,
+    filter: Option<Expr>,
+    options: Options,
+) -> Query {
+    let tables = futures::executor::block_on(tables(&queue(), probe, &joins, builds, &options));
+    let joins = joins.into_iter().zip(&tables).map(|(join, table)| {
+        let types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+        Join { types, ..join }
+    });
+    let input = Input { schema: probe.schema(), types: types_of(probe), filter };
+    Query { input, joins: joins.collect(), tables, outputs, options }
+}
+
+#[test]
+fn every_kind_that_gives_a_row_one_match() {
+    let build = side(300, 1, 1);
+    for options in profiles() {
+        for rows in [1, 3, 257, 1025] {
+            let probe = side(rows, 400, 2);
+            for kind in [JoinKind::Inner, JoinKind::Right, JoinKind::RightSemi, JoinKind::RightAnti, JoinKind::RightMark] {
+                let of_build = matches!(kind, JoinKind::Inner | JoinKind::Right).then_some(WIDTH);
+                let mut outputs = outputs(of_build, &build);
+                if kind == JoinKind::RightMark {
+                    outputs[2].0 = col(2 * WIDTH);
+                }
+                let residual = matches!(kind, JoinKind::Inner | JoinKind::RightAnti)
+                    .then(|| compare(CompareOp::NotEq, col(4), col(WIDTH + 4)));
+                let joins = vec![join(kind, &build, 1, residual)];
+                let query = query(&probe, joins, &[&build], outputs, None, options.clone());
+                check(&query, &probe, &format!("{kind:?} of {rows} rows, {:?}", options.profile));
+            }
+        }
+    }
+}
+
+#[test]
+fn sides_without_rows() {
+    for options in profiles() {
+        for (rows, built) in [(0, 5), (5, 0), (0, 0)] {
+            let (probe, build) = (side(rows, 400, 3), side(built, 1, 4));
+            for kind in [JoinKind::Inner, JoinKind::Right, JoinKind::RightAnti] {
+                let of_build = (kind != JoinKind::RightAnti).then_some(WIDTH);
+                let query =
+                    query(&probe, vec![join(kind, &build, 1, None)], &[&build], outputs(of_build, &build), None, options.clone());
+                check(&query, &probe, &format!("{kind:?} of {rows} and {built} rows, {:?}", options.profile));
+            }
+        }
+    }
+}
+
+#[test]
+fn several_joins_with_filters_between_them() {
+    let (probe, one, two) = (side(5000, 350, 5), side(300, 60, 6), side(50, 1, 7));
+    for options in profiles() {
+        // Of the probe side, of the first join, and of all.
+        let filter = Expr::And(vec![
+            compare(CompareOp::Gt, col(2), int(-200, DataType::Int32)),
+            compare(CompareOp::NotEq, col(WIDTH + 2), int(7, DataType::Int32)),
+            Expr::Or(vec![compare(CompareOp::Lt, col(0), col(2 * WIDTH)), Expr::IsNull(Box::new(col(2 * WIDTH + 4)))]),
+        ]);
+        let joins = vec![join(JoinKind::Inner, &one, 1, None), join(JoinKind::Right, &two, WIDTH + 1, None)];
+        let mut outputs = outputs(Some(2 * WIDTH), &two);
+        outputs[1].0 = col(2);
+        let query = query(&probe, joins, &[&one, &two], outputs, Some(filter), options.clone());
+        assert!(check(&query, &probe, &format!("{:?}", options.profile)).kept > 0);
+    }
+}
+
+#[test]
+fn a_join_that_multiplies_before_them() {
+    let (probe, many, one) = (side(500, 40, 8), side(90, 40, 9), side(45, 1, 10));
+    for options in profiles() {
+        let first = Join { keys: vec![(col(1), col(1))], ..join(JoinKind::Inner, &many, 1, None) };
+        let joins = vec![first, join(JoinKind::Inner, &one, WIDTH + 1, None)];
+        let query = query(&probe, joins, &[&many, &one], outputs(Some(2 * WIDTH), &one), None, options.clone());
+        assert!(check(&query, &probe, &format!("{:?}", options.profile)).kept > 500);
+        // Alone it is nothing that a sink could go through.
+        let alone = JoinChain::before_sink(
+            query.input.clone(),
+            &query.joins[..1],
+            Some(&query.tables[..1]),
+            outputs(Some(WIDTH), &many),
+            &options,
+        );
+        assert!(alone.unwrap().1.is_none());
+    }
+}
+
+#[test]
+fn dynamic_filters_count_what_they_remove() {
+    let (probe, build) = (side(2000, 600, 11), side(300, 1, 12));
+    let null = Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Null });
+    for options in profiles() {
+        let own = join(JoinKind::Inner, &build, 1, None);
+        let table = futures::executor::block_on(tables(&queue(), &probe, std::slice::from_ref(&own), &[&build], &options));
+        let types = table[0].batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+        let query = Query {
+            input: Input { schema: probe.schema(), types: types_of(&probe), filter: None },
+            joins: vec![Join::dynamic_filter(vec![(col(1), null.clone())], false), Join { types, ..own }],
+            tables: vec![table[0].clone(), table[0].clone()],
+            outputs: outputs(Some(WIDTH), &build),
+            options,
+        };
+        let counted = check(&query, &probe, &format!("{:?}", query.options.profile));
+        assert_eq!(counted.removed, [2000 - counted.kept]);
+        assert!(counted.kept > 0);
+    }
+}
+
+#[test]
+fn what_needs_several_kernels_is_refused() {
+    let (probe, build) = (side(10, 10, 13), side(10, 1, 14));
+    for options in profiles() {
+        let query = query(
+            &probe,
+            vec![join(JoinKind::Inner, &build, 1, None)],
+            &[&build],
+            outputs(Some(WIDTH), &build),
+            None,
+            options.clone(),
+        );
+        let joined = query.joined().1;
+        let mut distinct = of(Count, Some(col(0)), DataType::Int64);
+        distinct.0.distinct = true;
+        assert!(matches!(Reduce::over_joins(&joined, &[distinct], options.clone()), Err(Error::Unsupported(_))));
+        let by_number = [(col(0), Field::new("key", DataType::Int64, true))];
+        assert!(matches!(GroupBy::over_joins(&joined, &by_number, &aggregates(), options), Err(Error::Unsupported(_))));
+    }
+}
+
+#[test]
+fn many_rows() {
+    let (probe, build) = (side((1 << 17) + 1, 3000, 15), side(2500, 1, 16));
+    for options in profiles() {
+        let joins = vec![join(JoinKind::Inner, &build, 1, None)];
+        let query = query(&probe, joins, &[&build], outputs(Some(WIDTH), &build), None, options.clone());
+        assert!(check(&query, &probe, &format!("{:?}", options.profile)).kept > 90_000);
+    }
+}
