@@ -60,13 +60,33 @@ impl AggregateCall {
         let name = self.function.fun().name();
         let Some(function) = own_function(&self.function) else {
             let reason = crate::futhark::aggregate_reason(self.function.fun());
-            return Err(reason.unwrap_or_else(|| format!("the aggregate {name} has no device form")));
+            return Err(reason.unwrap_or_else(|| match name {
+                "approx_median" | "approx_percentile_cont" | "approx_percentile_cont_with_weight" => {
+                    format!("the digest of {name} depends on how the host cuts rows into batches")
+                }
+                _ => format!("the aggregate {name} has no device form"),
+            }));
         };
         if needs_places(function) != self.chosen {
             return Err(format!("the aggregate {name} has no device form here"));
         }
-        let distinct = self.function.is_distinct() && !self.chosen;
         let mut data_type = self.function.field().data_type().clone();
+        let (function, distinct) = match (function, self.arguments.as_slice()) {
+            (AggregateFunction::ApproxDistinct, [argument]) => {
+                match argument.data_type(schema).map_err(|error| error.to_string())? {
+                    // DataFusion counts these, and knows no sketch of codes.
+                    DataType::Boolean
+                    | DataType::Int8
+                    | DataType::Int16
+                    | DataType::UInt8
+                    | DataType::UInt16
+                    | DataType::Null => (AggregateFunction::Count, true),
+                    other @ DataType::Dictionary(_, _) => return Err(format!("{name} of {other} has no device form")),
+                    _ => (function, false),
+                }
+            }
+            _ => (function, self.function.is_distinct() && !self.chosen),
+        };
         let arguments = match self.arguments.as_slice() {
             // COUNT(*) arrives as COUNT(1).
             [argument] if function == AggregateFunction::Count && !distinct && is_constant(argument) => Vec::new(),
@@ -124,6 +144,7 @@ fn function(name: &str) -> Option<AggregateFunction> {
         "any_value" | "first_value" | "last_value" | "nth_value" | "string_agg" | "array_agg" => AggregateFunction::AnyValue,
         "median" => AggregateFunction::Median,
         "percentile_cont" => AggregateFunction::PercentileCont,
+        "approx_distinct" => AggregateFunction::ApproxDistinct,
         _ => return None,
     })
 }

@@ -581,6 +581,7 @@ async fn aggregate_functions() -> String {
     let columns: Vec<(&str, Make)> = vec![
         ("`count`", Box::new(move || vec![aggregates::count(a()), aggregates::count(lit(1))])),
         ("`count(DISTINCT)`", Box::new(move || vec![aggregates::count_distinct(a())])),
+        ("`approx_distinct`", Box::new(move || vec![aggregates::approx_distinct(a())])),
         ("`sum`", Box::new(move || vec![aggregates::sum(a())])),
         ("`avg`", Box::new(move || vec![aggregates::avg(a())])),
         ("`min` `max`", Box::new(move || vec![aggregates::min(a()), aggregates::max(a())])),

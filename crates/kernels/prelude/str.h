@@ -15,3 +15,13 @@ FN i32 str_cmp(str a, str b) {
     if (a.p[i] != b.p[i]) return a.p[i] < b.p[i] ? -1 : 1;
   return a.len == b.len ? 0 : a.len < b.len ? -1 : 1;
 }
+/* Eight bytes from any address. */
+#ifdef __OPENCL_VERSION__
+#define LOAD64(p) as_ulong(vload8(0, (p)))
+#else
+FN u64 LOAD64(const u8 *p) {
+  u64 word = 0;
+  for (u32 b = 0; b < 8; ++b) word |= (u64)p[b] << (8 * b);
+  return word;
+}
+#endif

@@ -207,6 +207,8 @@ pub enum AggregateFunction {
     RegrSxx,
     RegrSyy,
     RegrSxy,
+    /// How many different values there are, as a HyperLogLog sketch of 2^14 registers tells.
+    ApproxDistinct,
 }
 
 /// One aggregate of a query.
@@ -222,6 +224,13 @@ pub struct Aggregate {
     pub distinct: bool,
     /// Type of the result as DataFusion derives it.
     pub data_type: DataType,
+}
+
+impl Aggregate {
+    /// Whether rows are brought together by their value before the aggregate sees them.
+    pub fn groups_values(&self) -> bool {
+        self.distinct || self.function == AggregateFunction::ApproxDistinct
+    }
 }
 
 impl Expr {

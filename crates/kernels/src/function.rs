@@ -126,6 +126,10 @@ pub enum Function {
     /// `list_word(column)`: where a list's elements begin and how many they are, as a number that only the same column's batch
     /// gives a meaning.
     ListWord,
+    /// `sketch_register(value)`: which register of a HyperLogLog sketch takes the value, 0 to 16383.
+    SketchRegister,
+    /// `sketch_rank(value)`: the rank that the value gives to its register, 1 to 51.
+    SketchRank,
 }
 
 impl Function {
@@ -187,6 +191,8 @@ impl Function {
             Function::ListOfRows => "list_of_rows",
             Function::ListLength => "array_length",
             Function::ListWord => "list_word",
+            Function::SketchRegister => "sketch_register",
+            Function::SketchRank => "sketch_rank",
         }
     }
 }

@@ -56,6 +56,8 @@ sections! {
     I128Float = "i128_float" needs [I128];
     /// Strings.
     Str = "str" needs [Base];
+    /// HyperLogLog sketches.
+    Sketch = "sketch" needs [Str];
     /// Dates.
     Date = "date" needs [Base];
     /// Parts of dates.

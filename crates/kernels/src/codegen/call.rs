@@ -69,6 +69,7 @@ impl RowWriter<'_> {
             (Function::Concat { .. }, _) => self.concatenated(function, &values, data_type),
             (Function::Pad { left }, _) => self.padded(left, &values, constant, data_type),
             (Function::Chr, [code]) => self.chr(code, data_type),
+            (Function::SketchRegister | Function::SketchRank, [value]) => self.sketched(function, value, data_type),
             (
                 Function::Upper
                 | Function::Lower

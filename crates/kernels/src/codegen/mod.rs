@@ -39,6 +39,7 @@ mod like;
 mod math;
 mod params;
 mod row;
+mod sketch;
 mod strings;
 mod temporal;
 mod text;

@@ -41,6 +41,8 @@ pub(super) enum Kind {
     Moments,
     /// Sums of y, x, y², x² and x·y of two arguments y and x, as [`Moments`](Kind::Moments) are.
     CoMoments,
+    /// How many registers of a sketch have each rank: rank r in word r / 4, 16 bits each.
+    Ranks,
     /// Reference to a row or to the store of earlier winners: of strings, and of 128-bit integers
     /// where states are atomic. Not among the words; see [`best`](super::group).
     BestMin,
@@ -57,6 +59,7 @@ impl Kind {
             Kind::Sum192 | Kind::Welford => 3,
             Kind::Moments => 4,
             Kind::CoMoments => 10,
+            Kind::Ranks => 13,
         }
     }
 
@@ -67,7 +70,7 @@ impl Kind {
             Kind::Min | Kind::And => &[ONES],
             Kind::Min128 => &[ONES, ONES >> 1],
             Kind::Max128 => &[0, 1 << 63],
-            other => &[0; 10][..other.words()],
+            other => &[0; 13][..other.words()],
         }
     }
 
@@ -104,7 +107,8 @@ impl Kind {
                 let pairs = [(0, 0), (floats.len() - 1, floats.len() - 1), (0, floats.len() - 1)];
                 sums.chain(pairs.into_iter().flat_map(|(a, b)| product(&floats[a], &floats[b]))).collect()
             }
-            Kind::BestMin | Kind::BestMax => vec![],
+            // Most words stay as they are.
+            Kind::Ranks | Kind::BestMin | Kind::BestMax => vec![],
         }
     }
 
@@ -112,6 +116,7 @@ impl Kind {
     pub fn take(self, to: &[String], values: &[Value]) -> String {
         match (self, values) {
             (Kind::Welford, [value]) => format!("welford_add(&{}, &{}, &{}, (f64){});", to[0], to[1], to[2], value.code),
+            (Kind::Ranks, [rank]) => format!("(&{})[{1} >> 2] += (u64)1 << 16 * ({1} & 3);", to[0], rank.code),
             _ => self.merge(to, &self.lift(values)),
         }
     }
@@ -149,6 +154,7 @@ impl Kind {
                     format!("twofold_add(&{hi}, &{lo}, {}, {}); ", from[sum * 2], from[sum * 2 + 1])
                 })
                 .collect(),
+            Kind::Ranks => to.iter().zip(from).map(|(to, from)| format!("{to} += {from}; ")).collect(),
             Kind::BestMin | Kind::BestMax => String::new(),
         }
     }
@@ -180,6 +186,9 @@ impl Kind {
                     format!("twofold_atomic_{space}({hi}, {lo}, BITS_F64({}), BITS_F64({})); ", from[sum * 2], from[sum * 2 + 1])
                 })
                 .collect(),
+            Kind::Ranks => {
+                to.iter().zip(from).map(|(to, from)| format!("{{ u64 v_ = {from}; if (v_) A_ADD64({to}, v_); }} ")).collect()
+            }
             Kind::Min128 | Kind::Max128 | Kind::Welford | Kind::BestMin | Kind::BestMax => {
                 return Err(Error::Internal(format!("{self:?} has no atomic form")));
             }
@@ -188,7 +197,10 @@ impl Kind {
 
     /// [`add`](Self::add) of one value.
     pub fn add_value(self, to: &[String], values: &[Value], space: char) -> Result<String> {
-        self.add(to, &self.lift(values), space)
+        match (self, values) {
+            (Kind::Ranks, [rank]) => Ok(format!("A_ADD64({} + ({1} >> 2), (u64)1 << 16 * ({1} & 3));", to[0], rank.code)),
+            _ => self.add(to, &self.lift(values), space),
+        }
     }
 
     /// Marks the sections of the prelude that the statements need.
@@ -196,6 +208,7 @@ impl Kind {
         match self {
             Kind::Sum128 | Kind::Min128 | Kind::Max128 => params.need(Section::I128),
             Kind::Sum192 => params.need(Section::I128Div),
+            Kind::Ranks => params.need(Section::Sketch),
             Kind::SumF64 | Kind::Welford | Kind::Moments | Kind::CoMoments | Kind::Min | Kind::Max => {
                 params.need(Section::Float);
             }
@@ -325,11 +338,12 @@ impl Accumulators {
             }
             (function, Some(value)) => {
                 let kind = kind_of(function, aggregate, value, usage)?;
-                let needs_count = !usage.grouped
-                    || nullable
-                    || aggregate.filter.is_some()
-                    || matches!(function, Avg | Median | VarPop | VarSamp | StddevPop | StddevSamp)
-                    || kind == Kind::CoMoments;
+                let needs_count = kind != Kind::Ranks
+                    && (!usage.grouped
+                        || nullable
+                        || aggregate.filter.is_some()
+                        || matches!(function, Avg | Median | VarPop | VarSamp | StddevPop | StddevSamp)
+                        || kind == Kind::CoMoments);
                 let count = if needs_count && kind != Kind::Welford { Some(self.settle(count)) } else { None };
                 let state = self.state(kind, feed, &aggregate.filter, aggregate.arguments.clone());
                 (self.settle(state), count)
@@ -431,8 +445,8 @@ impl Accumulators {
         let mut ctype = native;
         let mut bounds = None;
         let code = match (ending.function, state.kind) {
-            (Count, _) => format!("(i64){}", words[0]),
-            (RegrCount, _) => words[0].clone(),
+            (Count | RegrCount, _) => format!("({}){}", native.local(), words[0]),
+            (ApproxDistinct, _) => format!("sketch_count({})", words.join(", ")),
             (Sum | Min | Max | AnyValue, Kind::Sum128 | Kind::Min128 | Kind::Max128) => {
                 format!("i128_make({}, {})", words[0], words[1])
             }
@@ -547,6 +561,8 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
     let refuse = || Err(Error::Unsupported(format!("{function:?}({}) has no device form", value.data_type)));
     let kind = match (function, value.ctype) {
         (Count, _) => Kind::Count,
+        // Of a register's rank: the groups of values have them.
+        (ApproxDistinct, CType::U8) => Kind::Ranks,
         (Sum, CType::F32 | CType::F64) => Kind::SumF64,
         (Sum, CType::Bool | CType::Str) => return refuse(),
         (Sum, _) => match CType::native(&aggregate.data_type) {

@@ -91,16 +91,6 @@ FN f64 percentile(f64 least, f64 greatest, i64 n, f64 share) {
   f64 weight = (f64)(i64)(part * 1000000.0) / 1000000.0;
   return least + (greatest - least) * weight;
 }
-/* Eight bytes from any address. */
-#ifdef __OPENCL_VERSION__
-#define LOAD64(p) as_ulong(vload8(0, (p)))
-#else
-FN u64 LOAD64(const u8 *p) {
-  u64 word = 0;
-  for (u32 b = 0; b < 8; ++b) word |= (u64)p[b] << (8 * b);
-  return word;
-}
-#endif
 /* Mixes bytes into a hash, and compares strings, eight bytes at a time. */
 #define STR_KEYS \
 FN u64 last_bytes(str s) { \

@@ -81,14 +81,19 @@ impl Reduce {
     /// # Errors
     /// `Unsupported` where an expression or aggregate has no device form.
     pub fn try_new(input: Input, aggregates: Vec<(Aggregate, Field)>, options: Options) -> Result<Reduce> {
+        let table = |input, aggregates, options| {
+            Ok(Reduce { form: Form::Table(Box::new(GroupBy::try_new(input, vec![], aggregates, options)?)) })
+        };
+        if aggregates.iter().any(|(aggregate, _)| aggregate.groups_values()) {
+            return table(input, aggregates, options);
+        }
         let source = Source::try_new(input.clone())?;
         let mut accumulators = Accumulators::default();
         for (aggregate, _) in &aggregates {
             accumulators.plan(aggregate, &source, 0, Use { atomic: false, grouped: false })?;
         }
-        let best = accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax));
-        if best || aggregates.iter().any(|(aggregate, _)| aggregate.distinct) {
-            return Ok(Reduce { form: Form::Table(Box::new(GroupBy::try_new(input, vec![], aggregates, options)?)) });
+        if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
+            return table(input, aggregates, options);
         }
         let fields = aggregates.into_iter().map(|(_, field)| field).collect();
         Ok(Reduce { form: Form::Registers(Box::new(Registers::try_new(source, fields, accumulators, options)?)) })

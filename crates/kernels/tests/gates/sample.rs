@@ -638,10 +638,12 @@ fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
     let mut all = vec![aggregate(Count, None, DataType::Int64)];
     let in_every_form =
         [Count, Sum, Min, Max, Avg, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, VarPop, VarSamp, StddevPop, StddevSamp];
-    for function in in_every_form.into_iter().chain([AnyValue, Median, CovarPop, Corr, RegrSlope, PercentileCont]) {
+    for function in in_every_form.into_iter().chain([AnyValue, Median, CovarPop, Corr, RegrSlope, PercentileCont, ApproxDistinct])
+    {
         let number = value.is_numeric();
         let (argument, result) = match function {
             Count => (None, Some(DataType::Int64)),
+            ApproxDistinct => (None, Some(DataType::UInt64)),
             Sum => {
                 let result = sum_type(value);
                 let coerced = result.clone().filter(|_| !value.is_decimal() && !matches!(value, DataType::Duration(_)));

@@ -15,6 +15,7 @@ use super::table::{
 use super::{Feed, GroupBy, Kernels, Mode, private};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::{Aggregate, AggregateFunction, Expr, value_type};
+use crate::function::Function;
 use crate::ops::accumulate::{Accumulators, Ending, Kind, Use};
 use crate::ops::compact::{mask_body, tallied_body};
 use crate::ops::join::Joined;
@@ -224,28 +225,34 @@ fn build(
         _ => 0,
     };
     let mut distincts = Vec::new();
-    let mut inners: Vec<(Expr, Option<Expr>, Source)> = Vec::new();
+    let mut inners: Vec<(Expr, Option<Expr>, bool, Source)> = Vec::new();
     for (aggregate, _) in &aggregates {
-        if !aggregate.distinct {
+        if !aggregate.groups_values() {
             accumulators.plan(aggregate, &source, 0, usage)?;
             continue;
         }
         let [argument] = aggregate.arguments.as_slice() else {
             return Err(Error::Unsupported(format!("{:?}(DISTINCT) of several columns has no device form", aggregate.function)));
         };
-        let known = inners.iter().position(|(known, filter, _)| known == argument && *filter == aggregate.filter);
-        let feed = match known {
+        let sketched = aggregate.function == AggregateFunction::ApproxDistinct;
+        let same = (argument, &aggregate.filter, sketched);
+        let feed = match inners.iter().position(|(argument, filter, sketched, _)| (argument, filter, *sketched) == same) {
             Some(known) => known,
             None => {
-                let inner = distinct_values(&input, &keys, argument, &aggregate.filter, &options)?;
+                let inner = match sketched {
+                    true => sketch_registers(&input, &keys, argument, &aggregate.filter, &options)?,
+                    false => distinct_values(&input, &keys, argument, &aggregate.filter, &options)?,
+                };
                 let over = Input { schema: inner.schema().clone(), types: inner.output_types().to_vec(), filter: None };
-                inners.push((argument.clone(), aggregate.filter.clone(), Source::try_new(over)?));
+                inners.push((argument.clone(), aggregate.filter.clone(), sketched, Source::try_new(over)?));
                 distincts.push(inner);
                 inners.len() - 1
             }
         };
-        let over = Aggregate { arguments: vec![Expr::Column(keys.len())], filter: None, distinct: false, ..aggregate.clone() };
-        accumulators.plan(&over, &inners[feed].2, feed + 1, Use { grouped: false, ..usage })?;
+        // A sketch is of the ranks, which lie behind the registers.
+        let value = Expr::Column(keys.len() + usize::from(sketched));
+        let over = Aggregate { arguments: vec![value], filter: None, distinct: false, ..aggregate.clone() };
+        accumulators.plan(&over, &inners[feed].3, feed + 1, Use { grouped: false, ..usage })?;
     }
     let bests = accumulators
         .list
@@ -263,7 +270,7 @@ fn build(
     let mut kernels = vec![draft.grow_kernel(), draft.insert_kernel(), draft.seal_kernel(), draft.occupied_kernel(occupied)];
     let numbers = Kernels { grow: 0, insert: 1, seal: 2, occupied: 3 };
     let mut feeds = vec![draft.feed(0, source, expressions, &mut kernels)?];
-    for (index, (_, _, mut source)) in inners.into_iter().enumerate() {
+    for (index, (.., mut source)) in inners.into_iter().enumerate() {
         let fields = keys.iter().enumerate().map(|(key, (_, field))| (Expr::Column(key), field.clone())).collect::<Vec<_>>();
         let (_, expressions) = plan_keys(&mut source, &fields, false, &options)?;
         feeds.push(draft.feed(index + 1, source, expressions, &mut kernels)?);
@@ -326,6 +333,40 @@ fn distinct_values(
     filter: &Option<Expr>,
     options: &Options,
 ) -> Result<GroupBy> {
+    inner_groups(input, keys, argument, filter, argument.clone(), vec![], options)
+}
+
+/// The inner aggregation of a sketch: a group for each set of keys and register, with the register's rank.
+fn sketch_registers(
+    input: &Input,
+    keys: &[(Expr, Field)],
+    argument: &Expr,
+    filter: &Option<Expr>,
+    options: &Options,
+) -> Result<GroupBy> {
+    let of_hash = |function, data_type| Expr::Call { function, arguments: vec![argument.clone()], data_type };
+    let rank = Aggregate {
+        function: AggregateFunction::Max,
+        arguments: vec![of_hash(Function::SketchRank, DataType::UInt8)],
+        filter: None,
+        distinct: false,
+        data_type: DataType::UInt8,
+    };
+    let register = of_hash(Function::SketchRegister, DataType::UInt16);
+    let rank = (rank, Field::new("rank", DataType::UInt8, true));
+    inner_groups(input, keys, argument, filter, register, vec![rank], options)
+}
+
+/// An inner aggregation by the keys and `value`, of the rows where `argument` is not NULL.
+fn inner_groups(
+    input: &Input,
+    keys: &[(Expr, Field)],
+    argument: &Expr,
+    filter: &Option<Expr>,
+    value: Expr,
+    aggregates: Vec<(Aggregate, Field)>,
+    options: &Options,
+) -> Result<GroupBy> {
     let known = Expr::Not(Box::new(Expr::IsNull(Box::new(argument.clone()))));
     let conditions = input.filter.iter().chain(filter).cloned().chain([known]).collect();
     let inner = Input { filter: Some(Expr::And(conditions)), ..input.clone() };
@@ -334,8 +375,9 @@ fn distinct_values(
         .enumerate()
         .map(|(index, (expr, field))| (expr.clone(), field.clone().with_name(format!("k{index}"))))
         .collect();
-    inner_keys.push((argument.clone(), Field::new("value", argument.data_type(&input.schema)?, true)));
-    GroupBy::planned(inner, inner_keys, vec![], true, options.clone())
+    let data_type = value.data_type(&input.schema)?;
+    inner_keys.push((value, Field::new("value", data_type, true)));
+    GroupBy::planned(inner, inner_keys, aggregates, true, options.clone())
 }
 
 impl Draft {

@@ -60,6 +60,9 @@ impl AggregateCall {
         if aggregate.distinct {
             return Err(Error::Unsupported("DISTINCT in a window has no device form".into()));
         }
+        if aggregate.groups_values() {
+            return Err(Error::Unsupported(format!("{:?} in a window has no device form", aggregate.function)));
+        }
         let mut accumulators = Accumulators::default();
         accumulators.plan(aggregate, source, 0, Use { atomic: false, grouped: false })?;
         if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a value does to a HyperLogLog sketch: its hash as the register that takes it and the rank that it gives to that.
+//!
+//! A hash is that of the value's logical type, whatever carries it: DataFusion's sketches must come out.
+
+use arrow::datatypes::{DataType, TimeUnit};
+
+use super::row::{RowWriter, unsupported};
+use super::value::{CType, Value};
+use crate::Result;
+use crate::function::Function;
+use crate::prelude::Section;
+
+/// Registers of a sketch.
+pub(crate) const REGISTERS: i128 = 1 << 14;
+/// The highest rank: one more than the bits of a hash that do not choose the register.
+pub(crate) const MOST_RANK: i128 = 51;
+
+impl RowWriter<'_> {
+    /// The register, a `UInt16`, or the rank, a `UInt8`.
+    pub(super) fn sketched(&mut self, function: Function, value: &Value, data_type: &DataType) -> Result<Value> {
+        let code = &value.code;
+        let hash = match &value.data_type {
+            DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(_, _) | DataType::UInt32 => {
+                format!("sketch_hash((u64)(u32){code}, 0)")
+            }
+            DataType::Int64
+            | DataType::Date64
+            | DataType::Time64(TimeUnit::Microsecond | TimeUnit::Nanosecond)
+            | DataType::Timestamp(_, _)
+            | DataType::Duration(_)
+            | DataType::Decimal64(_, _) => format!("sketch_hash((u64)(i64){code}, 0)"),
+            DataType::UInt64 => format!("sketch_hash((u64){code}, 0)"),
+            DataType::Decimal128(_, _) => {
+                let wide = self.local(CType::I128, &value.to_ctype(CType::I128));
+                format!("sketch_hash({wide}.lo, {wide}.hi)")
+            }
+            DataType::Utf8 | DataType::LargeUtf8 => format!("sketch_text({code})"),
+            DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => format!("sketch_binary({code})"),
+            DataType::Utf8View | DataType::BinaryView => format!("sketch_view({code})"),
+            other => return unsupported(format!("approx_distinct of {other} has no device form")),
+        };
+        self.params.need(Section::Sketch);
+        let hash = self.called(CType::U64, &value.valid, &hash);
+        let (ctype, code, bounds) = match function {
+            Function::SketchRegister => (CType::U16, format!("SKETCH_REGISTER({hash})"), (0, REGISTERS - 1)),
+            _ => (CType::U8, format!("sketch_rank({hash})"), (1, MOST_RANK)),
+        };
+        let code = self.local(ctype, &code);
+        Ok(Value { data_type: data_type.clone(), ctype, code, valid: value.valid.clone(), bounds: Some(bounds) })
+    }
+}
