@@ -227,6 +227,14 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
+    /// The same without a DISTINCT that changes nothing.
+    pub(crate) fn plain(mut self) -> Aggregate {
+        use AggregateFunction::*;
+        let same = matches!(self.function, Min | Max | AnyValue | BoolAnd | BoolOr | BitAnd | BitOr);
+        self.distinct &= !same && !self.arguments.is_empty();
+        self
+    }
+
     /// Whether rows are brought together by their value before the aggregate sees them.
     pub fn groups_values(&self) -> bool {
         self.distinct || self.function == AggregateFunction::ApproxDistinct

@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -215,13 +216,22 @@ fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: 
             });
             ends.take_while(|end| *end <= i).count() as u64 + 1
         }),
-        WindowFunction::Lag { value, offset, default } => {
+        WindowFunction::Lag { value, offset, default, known } => {
             let default = default.as_ref().map(|default| match &default.value {
                 LiteralValue::Int(value) => Arc::new(Int64Array::from(vec![*value as i64])) as ArrayRef,
                 LiteralValue::Bytes(text) => Arc::new(StringArray::from(vec![std::str::from_utf8(text).unwrap()])),
                 other => panic!("{other:?}"),
             });
             taken(value, default, &|row, place| {
+                let Expr::Column(column) = value else { panic!("{value:?}") };
+                let has_value = |row: &usize| batch.column(*column).is_valid(*row);
+                match *offset {
+                    1.. if *known => return (place.partition.start..row).rev().filter(has_value).nth(*offset as usize - 1),
+                    ..=-1 if *known => {
+                        return (row + 1..place.partition.end).filter(has_value).nth(offset.unsigned_abs() as usize - 1);
+                    }
+                    _ => {}
+                }
                 let to = (row as i128) - i128::from(*offset);
                 (to >= place.partition.start as i128 && to < place.partition.end as i128).then_some(to as usize)
             })
@@ -247,9 +257,21 @@ fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: 
                 return Arc::new(Int64Array::from_iter_values((0..n).map(|row| rows(row).len() as i64)));
             };
             let column = batch.column(*column);
-            let rows = |row: usize| rows(row).into_iter().filter(|row| column.is_valid(*row));
+            let key = SortField::new(column.data_type().clone());
+            let values = RowConverter::new(vec![key]).unwrap().convert_columns(std::slice::from_ref(column)).unwrap();
+            let rows = |row: usize| {
+                let mut seen = HashSet::new();
+                let first = |row: &usize| !aggregate.distinct || seen.insert(values.row(*row));
+                rows(row).into_iter().filter(|row| column.is_valid(*row)).filter(first).collect::<Vec<_>>().into_iter()
+            };
             match (aggregate.function, column.data_type()) {
                 (Count, _) => Arc::new(Int64Array::from_iter_values((0..n).map(|row| rows(row).count() as i64))),
+                (Min | Max, DataType::Utf8) => {
+                    let texts = column.as_string::<i32>();
+                    let texts = |row: usize| rows(row).map(|row| texts.value(row));
+                    let best = |row| if aggregate.function == Min { texts(row).min() } else { texts(row).max() };
+                    Arc::new((0..n).map(best).collect::<StringArray>())
+                }
                 (Sum | Min | Max, DataType::Int64) => {
                     let values = column.as_primitive::<Int64Type>();
                     let values = |row: usize| rows(row).map(|row| values.value(row));
@@ -362,6 +384,15 @@ fn aggregate_of(function: AggregateFunction, column: Option<usize>, data_type: D
     WindowFunction::Aggregate(aggregate(function, column.map(col), data_type).0)
 }
 
+fn distinct(function: WindowFunction) -> WindowFunction {
+    match function {
+        WindowFunction::Aggregate(aggregate) => {
+            WindowFunction::Aggregate(kernels::expr::Aggregate { distinct: true, ..aggregate })
+        }
+        other => other,
+    }
+}
+
 fn ranks() -> Vec<WindowCall> {
     use WindowFunction::*;
     let functions = [RowNumber, Rank, DenseRank, PercentRank, CumeDist, Ntile(1), Ntile(3), Ntile(1000)];
@@ -389,14 +420,20 @@ fn values_of_other_rows() {
     let mut calls = vec![];
     for offset in [0, 1, -1, 5, -30, i64::MAX, i64::MIN] {
         calls.push(call(
-            Lag { value: col(NUMBER), offset, default: default(DataType::Int64, LiteralValue::Int(-7)) },
+            Lag { value: col(NUMBER), offset, default: default(DataType::Int64, LiteralValue::Int(-7)), known: false },
             Frame::RUNNING,
         ));
-        calls.push(call(Lag { value: col(TEXT), offset, default: None }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(TEXT), offset, default: None, known: false }, Frame::RUNNING));
     }
     let none = default(DataType::Utf8, LiteralValue::Bytes(b"none".to_vec()));
-    calls.push(call(Lag { value: col(TEXT), offset: 2, default: none }, Frame::RUNNING));
-    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None }, Frame::RUNNING));
+    calls.push(call(Lag { value: col(TEXT), offset: 2, default: none, known: false }, Frame::RUNNING));
+    for offset in [1, -1, 3, -2, 40, -40, 0, i64::MAX, i64::MIN] {
+        let default = default(DataType::Int64, LiteralValue::Int(-7));
+        calls.push(call(Lag { value: col(NUMBER), offset, default, known: true }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(TEXT), offset, default: None, known: true }, Frame::RUNNING));
+    }
+    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, known: true }, Frame::RUNNING));
+    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, known: false }, Frame::RUNNING));
     for options in profiles() {
         check(&batch, &[700, 800], &[PARTITION], &[ORDER], &calls, &options);
     }
@@ -506,6 +543,105 @@ fn every_aggregate() {
 }
 
 #[test]
+fn distinct_values_and_texts_over_every_frame() {
+    // Few different values in each partition.
+    let rows = sorted(900, 90);
+    let numbers = rows.column(NUMBER).as_primitive::<Int64Type>();
+    let mut columns = rows.columns().to_vec();
+    columns[NUMBER] = Arc::new(numbers.iter().map(|number| number.map(|number| number % 13)).collect::<Int64Array>());
+    let batch = RecordBatch::try_new(rows.schema(), columns).unwrap();
+    let functions = [
+        distinct(aggregate_of(Count, Some(NUMBER), DataType::Int64)),
+        aggregate_of(Min, Some(TEXT), DataType::Utf8),
+        distinct(aggregate_of(Sum, Some(NUMBER), DataType::Int64)),
+        distinct(aggregate_of(Count, Some(TEXT), DataType::Int64)),
+        distinct(aggregate_of(Max, Some(TEXT), DataType::Utf8)),
+    ];
+    let has_end = |bound| matches!(bound, FrameBound::UnboundedPreceding | FrameBound::UnboundedFollowing);
+    let some: Vec<Frame> = frames()
+        .into_iter()
+        .filter(|frame| {
+            let rows = frame.units == FrameUnits::Rows && frame.end != FrameBound::Following(u64::MAX);
+            has_end(frame.start) || has_end(frame.end) || rows
+        })
+        .collect();
+    for options in profiles() {
+        for (first, frames) in some.chunks(7).enumerate() {
+            let calls: Vec<_> =
+                frames.iter().enumerate().map(|(at, frame)| call(functions[(first + at) % 5].clone(), *frame)).collect();
+            check(&batch, &[600, 300], &[PARTITION], &[ORDER], &calls, &options);
+        }
+        let texts = [Min, Max].map(|function| call(aggregate_of(function, Some(TEXT), DataType::Utf8), Frame::RUNNING));
+        check(&batch, &[900], &[], &[ORDER], &texts, &options);
+        for n in [0, 1, 5, 257] {
+            let calls: Vec<_> = functions.iter().map(|function| call(function.clone(), Frame::RUNNING)).collect();
+            check(&batch.slice(0, n), &[n], &[PARTITION], &[ORDER], &calls, &options);
+        }
+    }
+}
+
+#[test]
+fn distinct_values_of_large_partitions() {
+    let n = SIZES[4];
+    let numbers: Int64Array = (0..n).map(|i| Some((random(i, 1) % 5000) as i64).filter(|number| *number > 7)).collect();
+    let words: StringArray = numbers.iter().map(|number| number.map(|number| format!("word {}", number * 7919 % 5000))).collect();
+    let columns = [("number", Arc::new(numbers.clone()) as ArrayRef, true), ("word", Arc::new(words.clone()) as ArrayRef, true)];
+    let whole = batch(columns.into());
+    let queue = queue();
+    let rows = Frame { units: FrameUnits::Rows, ..Frame::RUNNING };
+    let last = Frame { units: FrameUnits::Rows, start: FrameBound::CurrentRow, end: FrameBound::UnboundedFollowing };
+    let some = Frame { start: FrameBound::Preceding(99), ..rows };
+    let calls: Vec<_> = [Frame::PARTITION, rows, last, some]
+        .map(|frame| call(distinct(aggregate_of(Sum, Some(0), DataType::Int64)), frame))
+        .into_iter()
+        .chain([rows, some].map(|frame| call(aggregate_of(Max, Some(1), DataType::Utf8), frame)))
+        .collect();
+    let sums = |rows: &mut dyn Iterator<Item = usize>| {
+        let mut seen = HashSet::new();
+        let mut sum = 0;
+        rows.map(|row| {
+            let new = numbers.is_valid(row) && seen.insert(numbers.value(row));
+            sum += if new { numbers.value(row) } else { 0 };
+            (!seen.is_empty()).then_some(sum)
+        })
+        .collect::<Vec<_>>()
+    };
+    let (running, mut falling) = (sums(&mut (0..n)), sums(&mut (0..n).rev()));
+    falling.reverse();
+    let frame = |row: usize| row.saturating_sub(99)..row + 1;
+    for options in profiles() {
+        let input = input(&whole.schema(), None);
+        let types = input.types.clone();
+        let functions = calls.iter().map(|call| (call.clone(), field(call, &whole))).collect();
+        let window = Window::try_new(input, vec![], vec![], vec![], functions, options).unwrap();
+        let results = block_on(async {
+            let mut state = window.start();
+            window.push(&queue, &mut state, &up(&queue, &whole, &types)).await.unwrap();
+            window.finish(&queue, state).await.unwrap()
+        });
+        let result = down(&queue, &results[0]);
+        let sum = |index: usize, row: usize| result.column(index).as_primitive::<Int64Type>().iter().nth(row).unwrap();
+        let actual = |index: usize| result.column(index).as_primitive::<Int64Type>().iter().collect::<Vec<_>>();
+        assert!(actual(0).iter().all(|sum| *sum == running[n - 1]));
+        assert_eq!(actual(1), running);
+        assert_eq!(actual(2), falling);
+        let mut best: Option<&str> = None;
+        for row in 0..n {
+            best = best.max(words.is_valid(row).then(|| words.value(row)));
+            assert_eq!(
+                result.column(4).as_string::<i32>().is_valid(row).then(|| result.column(4).as_string::<i32>().value(row)),
+                best
+            );
+        }
+        for row in (0..n).step_by(997) {
+            assert_eq!(sum(3, row), sums(&mut frame(row)).pop().flatten(), "row {row}");
+            let best = frame(row).filter(|row| words.is_valid(*row)).map(|row| words.value(row)).max();
+            assert_eq!(Some(result.column(5).as_string::<i32>().value(row)), best, "row {row}");
+        }
+    }
+}
+
+#[test]
 fn large_partitions_use_the_tree() {
     // Every frame is looked at anew by the test: few rows a partition, or few frames.
     let n = SIZES[4];
@@ -606,7 +742,11 @@ fn what_has_no_device_form_is_refused() {
     };
     let values = Frame { units: FrameUnits::Range, start: FrameBound::Preceding(3), end: FrameBound::CurrentRow };
     refused(call(aggregate_of(Count, None, DataType::Int64), values), "several order keys");
-    refused(call(aggregate_of(Max, Some(TEXT), DataType::Utf8), Frame::RUNNING), "strings");
+    let some = Frame { units: FrameUnits::Groups, ..values };
+    refused(call(distinct(aggregate_of(Count, Some(TEXT), DataType::Int64)), some), "DISTINCT");
+    let many = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(5000), end: FrameBound::CurrentRow };
+    refused(call(distinct(aggregate_of(Count, Some(TEXT), DataType::Int64)), many), "DISTINCT");
+    refused(call(aggregate_of(ApproxDistinct, Some(TEXT), DataType::UInt64), Frame::RUNNING), "ApproxDistinct");
     refused(call(WindowFunction::Ntile(0), Frame::RUNNING), "NTILE");
 }
 
@@ -621,7 +761,7 @@ fn speed() {
     let device = up(&queue, &whole, &types);
     let last = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(100), end: FrameBound::CurrentRow };
     let sum = || aggregate_of(Sum, Some(NUMBER), DataType::Int64);
-    let lag = WindowFunction::Lag { value: col(NUMBER), offset: 1, default: None };
+    let lag = WindowFunction::Lag { value: col(NUMBER), offset: 1, default: None, known: false };
     let cases = [
         ("rank", call(WindowFunction::Rank, Frame::RUNNING), vec![col(PARTITION)]),
         ("lag", call(lag, Frame::RUNNING), vec![col(PARTITION)]),

@@ -34,6 +34,14 @@ impl Source {
         Self::with_places(input, places)
     }
 
+    /// Columns of these types that nobody asks for by their logical type.
+    pub fn of_types(types: Vec<ColumnType>) -> Source {
+        let fields = types.iter().map(|ty| Field::new("column", ty.data_type.clone(), ty.nullable));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let places = vec![None; types.len()];
+        Source { schema, columns: types.len(), types, filter: None, aliases: vec![], places }
+    }
+
     /// The source of which columns are read at their places.
     pub fn with_places(input: Input, places: Vec<Option<Place>>) -> Result<Source> {
         let Input { schema, types, filter } = input;

@@ -315,7 +315,7 @@ fn windows_look_around() {
     let functions = || {
         let aggregates = aggregates().into_iter().map(|(aggregate, _)| aggregate);
         let of_numbers = aggregates.filter(|aggregate| !aggregate.data_type.is_string()).map(WindowFunction::Aggregate);
-        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None };
+        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None, known: false };
         [Rank, CumeDist, Ntile(7), lag, NthValue(Expr::Column(CITY), 2), NthKnown(Expr::Column(CITY), -1)]
             .into_iter()
             .chain(of_numbers)

@@ -351,11 +351,13 @@ impl Sampler {
         let mut functions = vec![
             (WindowFunction::CumeDist, DataType::Float64),
             (WindowFunction::Ntile(3), DataType::UInt64),
-            (WindowFunction::Lag { value: Expr::Column(0), offset: 2, default }, data_type.clone()),
+            (WindowFunction::Lag { value: Expr::Column(0), offset: 2, default, known: false }, data_type.clone()),
             (WindowFunction::NthValue(Expr::Column(2), -1), data_type.clone()),
             (WindowFunction::NthKnown(Expr::Column(2), 3), data_type.clone()),
         ];
-        let all = aggregates(data_type, &input.schema).into_iter().filter(|aggregate| !aggregate.distinct);
+        functions
+            .push((WindowFunction::Lag { value: Expr::Column(2), offset: -1, default: None, known: true }, data_type.clone()));
+        let all = aggregates(data_type, &input.schema).into_iter();
         functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));
         for (at, chunk) in functions.chunks(OUTPUTS / 2).enumerate() {
             let [by_group, by_key] = [FrameUnits::Groups, FrameUnits::Range].map(|units| Frame { units, ..sliding });
@@ -364,7 +366,7 @@ impl Sampler {
             let calls = chunk.iter().map(|(function, data_type)| {
                 (WindowCall { function: function.clone(), frame }, Field::new("out", data_type.clone(), true))
             });
-            // No window takes the least of strings.
+            // DISTINCT has no device form over each of the frames.
             let outputs = vec![(Expr::Column(0), Field::new("out", data_type.clone(), true))];
             let calls = calls.filter(|call| {
                 Window::try_new(input.clone(), vec![], order.clone(), vec![], vec![call.clone()], self.options.clone()).is_ok()

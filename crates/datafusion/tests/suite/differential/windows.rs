@@ -184,7 +184,7 @@ impl Builder<'_> {
             }
         };
         let mut operands: Vec<Expr> = operand.into_iter().collect();
-        // These stay on the host, beside others on the device.
+        // Some of these stay on the host, beside others on the device.
         let call = match ties {
             Ties::Told | Ties::ToldInFrames if !operands.is_empty() && generator.rng.random_bool(0.04) => {
                 format!("{call} IGNORE NULLS")

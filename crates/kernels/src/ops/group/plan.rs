@@ -71,7 +71,7 @@ impl GroupBy {
         let planned = plan_keys(&mut source, &keys, distinct, &options)?;
         let mode = choose(&planned.0, &options);
         let aggregates: Vec<(Aggregate, Field)> =
-            aggregates.into_iter().map(|(aggregate, field)| (plain(aggregate), field)).collect();
+            aggregates.into_iter().map(|(aggregate, field)| (aggregate.plain(), field)).collect();
         let computed = |expr: &Expr| !matches!(expr, Expr::Column(_));
         let wide_keys = matches!(mode, Mode::Wide) && keys.iter().any(|(expr, _)| computed(expr));
         let best_arguments = aggregates.iter().any(|(aggregate, _)| {
@@ -120,15 +120,6 @@ impl GroupBy {
             _ => Err(Error::Unsupported("several kernels would look at each joined row".into())),
         }
     }
-}
-
-/// DISTINCT that changes nothing goes away.
-fn plain(mut aggregate: Aggregate) -> Aggregate {
-    use AggregateFunction::*;
-    if matches!(aggregate.function, Min | Max | AnyValue | BoolAnd | BoolOr | BitAnd | BitOr) || aggregate.arguments.is_empty() {
-        aggregate.distinct = false;
-    }
-    aggregate
 }
 
 /// Plans keys; `distinct`: the last one is the value of a DISTINCT.

@@ -271,6 +271,15 @@ impl Sort {
         Ok(vec![self.take.run(queue, &outputs, &order, n).await?])
     }
 
+    /// Numbers of the rows of one batch, 32 bits each, in the keys' order.
+    pub(super) async fn rows(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Buffer> {
+        let keys = self.select.run(queue, batch).await?;
+        match self.concat.run(queue, vec![keys]).await? {
+            Some(keys) => self.order(queue, &keys).await,
+            None => self.forms.load(queue).await?.number(queue, Carrier::U32, 0),
+        }
+    }
+
     /// Lets go of the kept rows that are not among the first.
     async fn cut(&self, queue: &Queue, state: &mut SortState, top: &Top, fetch: usize) -> Result<()> {
         let batches = std::mem::take(&mut state.batches);

@@ -7,12 +7,12 @@
 //! no state is ever taken back, so that every aggregate will do that can be merged.
 
 use arrow::datatypes::Field;
-use columnar::{ColumnType, DeviceBatch, DeviceColumn};
+use columnar::{ColumnType, DeviceColumn};
 use device::{Arg, Queue};
 
 use super::frame::{Frame, Places};
-use crate::codegen::{Params, Profile, RowWriter};
-use crate::expr::Aggregate;
+use crate::codegen::{Params, Profile, RowWriter, Value};
+use crate::expr::{Aggregate, Expr};
 use crate::ops::Options;
 use crate::ops::accumulate::{Accumulators, Kind, Use};
 use crate::ops::output::Output;
@@ -36,14 +36,14 @@ pub(super) struct AggregateCall {
     frame: Frame,
     output: Output,
     words: usize,
-    /// Positions of the kernels.
-    leaves: usize,
-    nodes: usize,
+    /// Positions of the kernels that write the tree, where there is one.
+    tree: Option<(usize, usize)>,
     slide: usize,
 }
 
 impl AggregateCall {
-    /// Appends the kernels, named after `name`. Argument and filter are columns of the source.
+    /// Appends the kernels, named after `name`. Argument and filter are over columns of the source. With `before`, a column, a
+    /// row counts where the number in it is not that of a row of the frame; then no state is kept of any other frame.
     ///
     /// # Errors
     /// `Unsupported` where the aggregate has no device form, or none over frames.
@@ -54,26 +54,26 @@ impl AggregateCall {
         field: &Field,
         name: &str,
         source: &Source,
+        before: Option<usize>,
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<AggregateCall> {
-        if aggregate.distinct {
-            return Err(Error::Unsupported("DISTINCT in a window has no device form".into()));
-        }
         if aggregate.groups_values() {
             return Err(Error::Unsupported(format!("{:?} in a window has no device form", aggregate.function)));
         }
         let mut accumulators = Accumulators::default();
         accumulators.plan(aggregate, source, 0, Use { atomic: false, grouped: false })?;
         if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
-            return Err(Error::Unsupported("min and max of strings in a window have no device form".into()));
+            return Err(Error::Internal("text that is not numbered in a window".into()));
         }
-        let write = Write { accumulators, types: &source.types, options };
-        let first = kernels.len();
-        kernels.extend([write.leaves(name)?, write.nodes(name)]);
+        let write = Write { accumulators, types: &source.types, before, options };
+        let tree = before.is_none().then_some((kernels.len(), kernels.len() + 1));
+        if tree.is_some() {
+            kernels.extend([write.leaves(name)?, write.nodes(name)]);
+        }
         let (slide, output) = write.slide(name, &frame, field)?;
         kernels.push(slide);
-        Ok(AggregateCall { frame, output, words: write.accumulators.words, leaves: first, nodes: first + 1, slide: first + 2 })
+        Ok(AggregateCall { frame, output, words: write.accumulators.words, tree, slide: kernels.len() - 1 })
     }
 
     /// Type of the result.
@@ -90,27 +90,27 @@ impl AggregateCall {
         program: &Program,
         loaded: &Loaded<'_>,
         primitives: &LoadedPrimitives<'_>,
-        batch: &DeviceBatch,
+        columns: &[DeviceColumn],
+        n: usize,
         places: &Places,
     ) -> Result<DeviceColumn> {
-        let n = batch.num_rows();
         let mut sizes = vec![n];
-        while let Some(size) = sizes.last().copied().filter(|size| *size > FANOUT) {
+        while let Some(size) = sizes.last().copied().filter(|size| self.tree.is_some() && *size > FANOUT) {
             sizes.push(size.div_ceil(FANOUT));
         }
         let tree = queue.alloc(sizes.iter().skip(1).sum::<usize>() * self.words * size_of::<u64>())?;
         let mut base = 0;
-        for (level, size) in sizes.iter().enumerate().skip(1) {
+        for ((level, size), (leaves, nodes)) in sizes.iter().enumerate().skip(1).zip(self.tree.iter().cycle()) {
             let mut named = vec![("tree", Arg::Buffer(&tree)), ("n", Arg::U64(*size as u64))];
             if level == 1 {
                 named.push(("rows", Arg::U64(n as u64)));
-                loaded.launch_on(queue, self.leaves, spread(queue, options, *size), batch, None, named)?;
+                loaded.launch_on(queue, *leaves, spread(queue, options, *size), columns, None, named)?;
             } else {
                 let below = sizes[level - 1];
                 named.extend([("below", Arg::U64(base as u64)), ("below_n", Arg::U64(below as u64))]);
                 base += below;
                 named.push(("base", Arg::U64(base as u64)));
-                loaded.launch(queue, self.nodes, spread(queue, options, *size), named)?;
+                loaded.launch(queue, *nodes, spread(queue, options, *size), named)?;
             }
         }
         let buffers = self.output.alloc(queue, n)?;
@@ -119,7 +119,7 @@ impl AggregateCall {
         named.extend(self.frame.offsets());
         named.extend([("tree", Arg::Buffer(&tree)), ("levels", Arg::U32(sizes.len() as u32 - 1)), ("n", Arg::U64(n as u64))]);
         named.extend(self.output.args(&buffers));
-        loaded.launch_on(queue, self.slide, spread(queue, options, n), batch, Some(&error), named)?;
+        loaded.launch_on(queue, self.slide, spread(queue, options, n), columns, Some(&error), named)?;
         if program.can_fail(self.slide) {
             let answer = queue.read(&error, 0..error.len()).await?;
             // All that can fail is an AVG; the row is not one of the input's batches.
@@ -133,6 +133,7 @@ impl AggregateCall {
 struct Write<'a> {
     accumulators: Accumulators,
     types: &'a [ColumnType],
+    before: Option<usize>,
     options: &'a Options,
 }
 
@@ -156,11 +157,19 @@ impl Write<'_> {
     fn take(&self, params: &mut Params) -> Result<String> {
         let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
         let list = &self.accumulators.list;
-        self.accumulators.write(&mut writer, 0, &mut |writer, index, values| {
+        let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
             writer.push(&state.kind.take(&state.places(|word| format!("s{word}")), values));
             Ok(())
-        })?;
+        };
+        match self.before {
+            None => self.accumulators.write(&mut writer, 0, &mut update)?,
+            Some(before) => {
+                let before = writer.eval(&Expr::Column(before))?;
+                let first = format!("{} <= frame_start", before.code);
+                writer.guarded(&first, |writer| self.accumulators.write(writer, 0, &mut update))?;
+            }
+        }
         Ok(writer.statements())
     }
 

@@ -108,7 +108,7 @@ fn value(writer: &mut RowWriter<'_>, types: &[ColumnType], column: usize) -> Res
 }
 
 /// C: whether two values, perhaps NULL, are the same. Floats are where all their bits are, as Arrow's `partition` tells.
-fn equal(left: &Value, right: &Value) -> String {
+pub(super) fn equal(left: &Value, right: &Value) -> String {
     let (a, b) = (&left.code, &right.code);
     let equal = match left.ctype {
         _ if left.is_null() => return "1".into(),

@@ -68,6 +68,17 @@ impl Frame {
         self.units == FrameUnits::Range && (offset(self.start) || offset(self.end))
     }
 
+    /// How many rows a frame of rows has at most, where offsets tell.
+    pub(super) fn rows(&self) -> Option<u64> {
+        let offset = |bound| match bound {
+            FrameBound::Preceding(offset) | FrameBound::Following(offset) => Some(offset),
+            FrameBound::CurrentRow => Some(0),
+            FrameBound::UnboundedPreceding | FrameBound::UnboundedFollowing => None,
+        };
+        let (start, end) = (offset(self.start)?, offset(self.end)?);
+        (self.units == FrameUnits::Rows).then(|| start.saturating_add(end).saturating_add(1))
+    }
+
     /// The offsets, as kernels take them.
     pub(super) fn offsets(&self) -> [(&'static str, Arg<'static>); 2] {
         let offset = |bound| match bound {

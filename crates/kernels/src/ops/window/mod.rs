@@ -3,28 +3,35 @@
 //!
 //! The input comes in the order of partition and order keys, as [`Sort`](super::Sort) gives it, and all of it is kept: at the
 //! end it becomes one batch. Where partitions and groups of peers begin is found first (see [`bounds`]), and then each function
-//! writes its column (see [`value`] and [`aggregate`]). Rows keep their order.
+//! writes its column (see [`value`] and [`aggregate`]). DISTINCT, and the least and the greatest text, look at the order of their values
+//! (see [`sorted`]). Rows keep their order.
 
 mod aggregate;
 mod bounds;
 mod frame;
+mod sorted;
 mod value;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
 use device::Queue;
 
 use super::primitives::Primitives;
-use super::program::Program;
+use super::program::{Kernel, Program};
 use super::source::Source;
 use super::{Concat, Input, Options, Select, check_rows};
-use crate::expr::{Aggregate, Expr, Literal};
+use crate::codegen::CType;
+use crate::expr::{Aggregate, AggregateFunction, CompareOp, Expr, Literal, LiteralValue};
 use crate::{Error, Result};
 use aggregate::AggregateCall;
 pub use frame::{Frame, FrameBound, FrameUnits};
+use sorted::{Sorted, Tell};
 use value::{Of, ValueCall};
+
+/// Most rows of a frame that is looked at anew for each row.
+const MOST_DISTINCT_ROWS: u64 = 1 << 12;
 
 /// A function of a row and the rows around it.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +56,8 @@ pub enum WindowFunction {
         offset: i64,
         /// Of the value's type; NULL without.
         default: Option<Literal>,
+        /// Whether rows are counted only where their value is not NULL.
+        known: bool,
     },
     /// The value in the frame's row of this number, from 1, or from its end, from -1; NULL where there is none.
     NthValue(Expr, i64),
@@ -88,6 +97,7 @@ pub struct Window {
     /// Columns that are passed on, then keys and arguments.
     select: Select,
     concat: Concat,
+    sorted: Sorted,
     calls: Vec<Call>,
     program: Program,
     primitives: Primitives,
@@ -97,6 +107,8 @@ pub struct Window {
 enum Call {
     Value(ValueCall),
     Aggregate(AggregateCall),
+    /// The least or greatest text: of the numbers that texts have in their order, and then the text. Which order.
+    Text(Box<AggregateCall>, usize, Box<ValueCall>),
 }
 
 /// What has been pushed so far.
@@ -158,19 +170,40 @@ impl Window {
         let select = Select::try_new(input, columns.list, options.clone())?;
         let concat = Concat::try_new(select.schema().clone(), select.output_types().to_vec(), options.clone())?;
         let types = concat.output_types();
-        let source = Source::try_new(Input { schema: select.schema().clone(), types: types.to_vec(), filter: None })?;
         let looks_at_keys = functions.iter().any(|(call, _)| call.looks_at_keys());
         let mut kernels = bounds::kernels(types, &partition, &order, looks_at_keys, &options)?;
+        let mut sorted = Sorted::behind(types.len());
+        let aggregates = functions.iter().map(|(call, _)| match &call.function {
+            WindowFunction::Aggregate(aggregate) => {
+                call.frame.check()?;
+                OverFrame::plan(aggregate.clone().plain(), &call.frame, types, &mut sorted, &options, &mut kernels).map(Some)
+            }
+            _ => Ok(None),
+        });
+        let aggregates = aggregates.collect::<Result<Vec<_>>>()?;
+        let types: Vec<ColumnType> = types.iter().cloned().chain(sorted.types()).collect();
+        let source = Source::of_types(types.clone());
         let mut calls = Vec::with_capacity(functions.len());
-        for (index, (WindowCall { function, frame }, field)) in functions.into_iter().enumerate() {
+        for (index, ((WindowCall { function, frame }, field), over)) in functions.into_iter().zip(aggregates).enumerate() {
             frame.check()?;
             let name = index.to_string();
-            let of = match function {
-                WindowFunction::Aggregate(aggregate) => {
-                    let call = AggregateCall::try_new(&aggregate, frame, &field, &name, &source, &options, &mut kernels)?;
-                    calls.push(Call::Aggregate(call));
+            if let Some(OverFrame { aggregate, before, text }) = over {
+                let mut write = |field: &Field| {
+                    AggregateCall::try_new(&aggregate, frame, field, &name, &source, before, &options, &mut kernels)
+                };
+                let Some((column, order)) = text else {
+                    calls.push(Call::Aggregate(write(&field)?));
                     continue;
-                }
+                };
+                let best = write(&Field::new("number", DataType::UInt32, true))?;
+                let all: Vec<ColumnType> = types.iter().chain([best.ty()]).cloned().collect();
+                let of = Of::Numbered { column, number: types.len() };
+                let value = ValueCall::try_new(of, &field, &format!("{name}_text"), &all, &options, &mut kernels)?;
+                calls.push(Call::Text(Box::new(best), order, Box::new(value)));
+                continue;
+            }
+            let of = match function {
+                WindowFunction::Aggregate(_) => return Err(Error::Internal("an aggregate that is not planned".into())),
                 WindowFunction::RowNumber => Of::RowNumber,
                 WindowFunction::Rank => Of::Rank,
                 WindowFunction::DenseRank => Of::DenseRank,
@@ -178,11 +211,13 @@ impl Window {
                 WindowFunction::CumeDist => Of::CumeDist,
                 WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) has no device form".into())),
                 WindowFunction::Ntile(n) => Of::Ntile(n),
-                WindowFunction::Lag { value, offset, default } => Of::Lag { column: column(&value)?, offset, default },
+                WindowFunction::Lag { value, offset, default, known } => {
+                    Of::Lag { column: column(&value)?, offset, default, known }
+                }
                 WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame, known: false },
                 WindowFunction::NthKnown(value, n) => Of::Nth { column: column(&value)?, n, frame, known: true },
             };
-            calls.push(Call::Value(ValueCall::try_new(of, &field, &name, types, &options, &mut kernels)?));
+            calls.push(Call::Value(ValueCall::try_new(of, &field, &name, &types, &options, &mut kernels)?));
         }
         let mut result: Vec<_> = types.iter().take(passed).cloned().collect();
         result.extend(calls.iter().map(|call| call.ty().clone()));
@@ -196,6 +231,7 @@ impl Window {
             options,
             select,
             concat,
+            sorted,
             calls,
         })
     }
@@ -212,12 +248,13 @@ impl Window {
 
     /// Names and texts of the kernels.
     pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.select.kernel_text().into_iter().chain(self.program.kernel_text()).collect()
+        let before = self.select.kernel_text().into_iter().chain(self.sorted.kernel_text());
+        before.chain(self.program.kernel_text()).collect()
     }
 
     /// The programs as they are compiled, where an input needs them.
     pub fn programs(&self) -> Vec<String> {
-        let before = self.select.programs().into_iter().chain(self.concat.programs());
+        let before = self.select.programs().into_iter().chain(self.concat.programs()).chain(self.sorted.programs());
         before.chain([self.program.text().to_owned()]).collect()
     }
 
@@ -248,11 +285,20 @@ impl Window {
         let loaded = program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
         let places = bounds::find(queue, options, &loaded, &primitives, &all, self.looks_at_keys).await?;
+        let (n, mut read) = (all.num_rows(), all.columns().to_vec());
+        let orders = self.sorted.orders(queue, &all).await?;
+        read.extend(self.sorted.columns(queue, options, &loaded, &primitives, &all, &places, &orders)?);
         let mut columns: Vec<_> = all.columns().iter().take(self.passed).cloned().collect();
         for call in &self.calls {
             columns.push(match call {
-                Call::Value(call) => call.run(queue, options, program, &loaded, &primitives, &all, &places).await?,
-                Call::Aggregate(call) => call.run(queue, options, program, &loaded, &primitives, &all, &places).await?,
+                Call::Value(call) => call.run(queue, options, program, &loaded, &primitives, &read, n, &places, None).await?,
+                Call::Aggregate(call) => call.run(queue, options, program, &loaded, &primitives, &read, n, &places).await?,
+                Call::Text(best, order, value) => {
+                    let best = best.run(queue, options, program, &loaded, &primitives, &read, n, &places).await?;
+                    let read: Vec<_> = read.iter().cloned().chain([best]).collect();
+                    let order = orders.get(*order);
+                    value.run(queue, options, program, &loaded, &primitives, &read, n, &places, order).await?
+                }
             });
         }
         Ok(vec![DeviceBatch::try_new(self.schema.clone(), columns, all.num_rows())?])
@@ -264,7 +310,69 @@ impl Call {
         match self {
             Call::Value(call) => call.ty(),
             Call::Aggregate(call) => call.ty(),
+            Call::Text(_, _, value) => value.ty(),
         }
+    }
+}
+
+/// An aggregate over the input's columns and what sorting tells of them.
+struct OverFrame {
+    aggregate: Aggregate,
+    /// Where a row's value stands before it, for DISTINCT over a frame that begins and ends somewhere.
+    before: Option<usize>,
+    /// The column whose text has the number that the aggregate gives, and the order of the numbers.
+    text: Option<(usize, usize)>,
+}
+
+impl OverFrame {
+    /// Of DISTINCT, rows count where the same value does not stand in the frame before them: nowhere in the partition, where
+    /// frames begin with it. Frames that end with it look at the rows behind instead.
+    fn plan(
+        mut aggregate: Aggregate,
+        frame: &Frame,
+        types: &[ColumnType],
+        sorted: &mut Sorted,
+        options: &Options,
+        kernels: &mut Vec<Kernel>,
+    ) -> Result<OverFrame> {
+        let text = |column: usize| types.get(column).is_some_and(|ty| CType::native(&ty.data_type) == Some(CType::Str));
+        let of = (aggregate.function, aggregate.arguments.as_slice());
+        if let (AggregateFunction::Min | AggregateFunction::Max, [Expr::Column(column)]) = of
+            && text(*column)
+        {
+            let column = *column;
+            let number = sorted.tell(Tell::Number, column, types, options, kernels)?;
+            let known = Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Column(column)))));
+            aggregate.filter = Some(Expr::And(aggregate.filter.into_iter().chain([known]).collect()));
+            aggregate.arguments = vec![Expr::Column(number)];
+            aggregate.data_type = DataType::UInt32;
+            return Ok(OverFrame { aggregate, before: None, text: Some((column, sorted.sort_of(number))) });
+        }
+        if !aggregate.distinct {
+            return Ok(OverFrame { aggregate, before: None, text: None });
+        }
+        let (None, [Expr::Column(column)]) = (&aggregate.filter, aggregate.arguments.as_slice()) else {
+            return Err(Error::Unsupported(
+                "DISTINCT in a window with a filter, or of several columns, has no device form".into(),
+            ));
+        };
+        let (column, begins, ends) =
+            (*column, frame.start == FrameBound::UnboundedPreceding, frame.end == FrameBound::UnboundedFollowing);
+        if !begins && !ends && frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
+            return Err(Error::Unsupported(format!(
+                "DISTINCT over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has no device form"
+            )));
+        }
+        let tell = if ends && !begins { Tell::Behind } else { Tell::Before };
+        let told = sorted.tell(tell, column, types, options, kernels)?;
+        aggregate.distinct = false;
+        if begins || ends {
+            let none = Literal { data_type: DataType::UInt32, value: LiteralValue::Int(0) };
+            let (told, none) = (Box::new(Expr::Column(told)), Box::new(Expr::Literal(none)));
+            aggregate.filter = Some(Expr::Compare { op: CompareOp::Eq, left: told, right: none });
+            return Ok(OverFrame { aggregate, before: None, text: None });
+        }
+        Ok(OverFrame { aggregate, before: Some(told), text: None })
     }
 }
 
@@ -293,7 +401,9 @@ impl Columns {
     fn add_call(&mut self, call: WindowCall) -> Result<WindowCall> {
         let mut add = |expr: Expr| self.add(&expr).map(Expr::Column);
         let function = match call.function {
-            WindowFunction::Lag { value, offset, default } => WindowFunction::Lag { value: add(value)?, offset, default },
+            WindowFunction::Lag { value, offset, default, known } => {
+                WindowFunction::Lag { value: add(value)?, offset, default, known }
+            }
             WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
             WindowFunction::NthKnown(value, n) => WindowFunction::NthKnown(add(value)?, n),
             WindowFunction::Aggregate(aggregate) => WindowFunction::Aggregate(Aggregate {

@@ -2,10 +2,11 @@
 //! Window functions that give a number of the row's place, or the value of another row.
 
 use arrow::datatypes::Field;
-use columnar::{ColumnType, DeviceBatch, DeviceColumn};
-use device::{Arg, Queue};
+use columnar::{ColumnType, DeviceColumn};
+use device::{Arg, Buffer, Queue};
 
 use super::frame::{Frame, Places};
+use super::sorted::ROWS;
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::{Expr, Literal};
 use crate::ops::Options;
@@ -30,6 +31,13 @@ pub(super) enum Of {
         column: usize,
         offset: i64,
         default: Option<Literal>,
+        /// Among the rows that have a value.
+        known: bool,
+    },
+    /// The value of `column` in the row that has the number in column `number` among all in the order of their values.
+    Numbered {
+        column: usize,
+        number: usize,
     },
     /// The value of `column` in the frame's row of this number, from 1; from its end where negative. `known`: among the rows
     /// that have one.
@@ -61,8 +69,11 @@ impl ValueCall {
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<ValueCall> {
-        if let Of::Nth { column, known, .. } = &mut of {
+        if let Of::Nth { column, known, .. } | Of::Lag { column, known, .. } = &mut of {
             *known &= types.get(*column).is_some_and(|ty| ty.nullable);
+        }
+        if let Of::Lag { offset: 0, known, .. } = &mut of {
+            *known = false;
         }
         let rows = Placed { of: &of, types, profile: options.profile };
         let mut params = Params::new();
@@ -71,7 +82,7 @@ impl ValueCall {
         let projection =
             Projection::try_new(&format!("window{name}"), &rows, vec![Some(output.clone())], false, options, kernels)?;
         let known = match of {
-            Of::Nth { column, known: true, .. } => {
+            Of::Nth { column, known: true, .. } | Of::Lag { column, known: true, .. } => {
                 kernels.extend([known_flags(name, column, types, options)?, known_rows(name, options)]);
                 Some(kernels.len() - 2)
             }
@@ -85,7 +96,7 @@ impl ValueCall {
         &self.output.ty
     }
 
-    /// The function's values.
+    /// The function's values. `order`: what [`Numbered`](Of::Numbered) numbers.
     #[allow(clippy::too_many_arguments)]
     pub async fn run(
         &self,
@@ -94,16 +105,17 @@ impl ValueCall {
         program: &Program,
         loaded: &Loaded<'_>,
         primitives: &LoadedPrimitives<'_>,
-        batch: &DeviceBatch,
+        columns: &[DeviceColumn],
+        n: usize,
         places: &Places,
+        order: Option<&Buffer>,
     ) -> Result<DeviceColumn> {
-        let n = batch.num_rows();
         let numbered = match self.known {
             Some(first) => {
                 let (numbers, rows) = (queue.alloc((n + 1) * size_of::<i64>())?, queue.alloc(n * size_of::<u32>())?);
                 let (control, grid) = (queue.alloc(size_of::<u64>())?, spread(queue, options, n));
                 let named = vec![(KNOWN, Arg::Buffer(&numbers)), ("n", Arg::U64(n as u64))];
-                loaded.launch_on(queue, first, grid, batch, None, named)?;
+                loaded.launch_on(queue, first, grid, columns, None, named)?;
                 primitives.offsets(queue, &numbers, 0, n, 0, &control, 0)?;
                 let named = vec![(KNOWN, Arg::Buffer(&numbers)), (KNOWN_ROWS, Arg::Buffer(&rows)), ("n", Arg::U64(n as u64))];
                 loaded.launch(queue, first + 1, grid, named)?;
@@ -116,7 +128,8 @@ impl ValueCall {
         if let Some((numbers, rows)) = &numbered {
             extra.extend([(KNOWN, Arg::Buffer(numbers)), (KNOWN_ROWS, Arg::Buffer(rows))]);
         }
-        let written = self.projection.run(queue, options, program, loaded, primitives, batch, None, n, &extra).await?;
+        extra.extend(order.map(|order| (ROWS, Arg::Buffer(order))));
+        let written = self.projection.run(queue, options, program, loaded, primitives, columns, None, n, &extra).await?;
         let buffers = written.into_iter().next().flatten().ok_or_else(|| Error::Internal("a function without buffers".into()))?;
         self.output.finish(queue, primitives, n, buffers, None)
     }
@@ -156,7 +169,7 @@ impl Of {
         // More rows than there can be.
         let most = 1 << 40;
         match self {
-            Of::RowNumber | Of::Rank | Of::DenseRank | Of::PercentRank | Of::CumeDist => vec![],
+            Of::RowNumber | Of::Rank | Of::DenseRank | Of::PercentRank | Of::CumeDist | Of::Numbered { .. } => vec![],
             Of::Ntile(n) => vec![(NUMBER, Arg::U64(*n))],
             Of::Lag { offset, .. } => vec![(NUMBER, Arg::U64((*offset).clamp(-most, most) as u64))],
             Of::Nth { n, frame, .. } => {
@@ -206,6 +219,29 @@ u64 large = more * (least + 1), bucket = i < large ? i / (least + 1) + 1 : more 
                 );
                 number("bucket")
             }
+            Of::Lag { column, default, known: true, .. } => {
+                known_numbers(writer.params());
+                writer.push(&format!(
+                    "i64 to = (i64)number > 0 ? {KNOWN}[row] - (i64)number : {KNOWN}[row + 1] - (i64)number - 1;
+i32 there = to >= {KNOWN}[part_start] && to < {KNOWN}[part_end];
+u64 at = there ? {KNOWN_ROWS}[to] : row;"
+                ));
+                let value = writer.eval(&Expr::Column(*column))?;
+                match default {
+                    None => there(writer, value),
+                    Some(default) => or_default(writer, value, default)?,
+                }
+            }
+            Of::Numbered { column, number } => {
+                writer.params().named(ROWS, "const G u32 *RESTRICT");
+                let mut own = RowWriter::new(self.types, self.profile, writer.params()).with_names("row", "own");
+                let number = own.eval(&Expr::Column(*number))?;
+                own.push(&format!("i32 there = {};\nu64 at = there ? {ROWS}[{}] : row;", number.valid_code(), number.code));
+                let statements = own.statements();
+                writer.push(&statements);
+                let value = writer.eval(&Expr::Column(*column))?;
+                there(writer, value)
+            }
             Of::Lag { column, default, .. } => {
                 writer.push(
                     "i64 to = (i64)row - (i64)number;
@@ -222,8 +258,7 @@ u64 at = there ? (u64)to : row;",
                 let frame = frame.text(writer.params(), "row");
                 writer.push(&frame);
                 if *known {
-                    writer.params().named(KNOWN, "const G i64 *RESTRICT");
-                    writer.params().named(KNOWN_ROWS, "const G u32 *RESTRICT");
+                    known_numbers(writer.params());
                     writer.push(&format!("frame_start = (u64){KNOWN}[frame_start];\nframe_end = (u64){KNOWN}[frame_end];"));
                 }
                 let (there_is, at) = match n {
@@ -238,6 +273,12 @@ u64 at = there ? (u64)to : row;",
             }
         })
     }
+}
+
+/// Declares what tells the rows that have a value.
+fn known_numbers(params: &mut Params) {
+    params.named(KNOWN, "const G i64 *RESTRICT");
+    params.named(KNOWN_ROWS, "const G u32 *RESTRICT");
 }
 
 /// The value where there is a row, else NULL.
