@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::driver::Driver;
 use crate::error::MEMORY_SETTING;
-use crate::{DeviceInfo, DeviceKind, Error, Result, Selector};
+use crate::{DeviceInfo, DeviceKind, Error, ProgramQueue, Result, Selector};
 
 /// The smallest limit of a pool.
 const LEAST_MEMORY_BYTES: usize = 64 << 10;
@@ -17,6 +17,30 @@ pub type LogSink = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Puts a driver of a test's own between a context and its driver.
 pub type Wrap = Arc<dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync>;
+
+/// Whether kernels work in memory of the host in place, or in copies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnifiedMemory {
+    /// Each column is copied to memory of the driver's, and results back.
+    Never,
+    /// In place; a device that cannot is not opened.
+    Always,
+    /// In place where the device can: a CPU.
+    #[default]
+    Auto,
+}
+
+impl UnifiedMemory {
+    /// The device as the driver is to see it.
+    pub(crate) fn apply(self, mut info: DeviceInfo) -> Result<DeviceInfo> {
+        if self == Self::Always && !info.unified_memory {
+            let reason = "it cannot work in the host's memory, which device.unified_memory = always asks for".to_owned();
+            return Err(Error::Unusable { device: info.name, reason });
+        }
+        info.unified_memory &= self != Self::Never;
+        Ok(info)
+    }
+}
 
 /// What a context is made from.
 ///
@@ -47,6 +71,17 @@ pub struct DeviceConfig {
     pub timeline: usize,
     /// CUDA's run-time compiler, a file or its folder, where it lies outside the places that are searched.
     pub nvrtc_path: Option<PathBuf>,
+    /// Whether kernels work in host memory in place.
+    pub unified_memory: UnifiedMemory,
+    /// A queue of the program's own, whose device is used, and its `cl_context`. Whatever the program has enqueued there when
+    /// a [`queue`](crate::Context::queue) is taken comes before the work of that. The selector may leave the choice, or name
+    /// the same device.
+    pub program_queue: Option<ProgramQueue>,
+    /// Folder that the text and the image of each program is left in, for [`load_programs`](Self::load_programs) or tools.
+    pub dump_programs: Option<PathBuf>,
+    /// Folder that programs are taken from before one is compiled: images where all that they depend on is the same, and texts
+    /// in place of those that bear their name.
+    pub load_programs: Option<PathBuf>,
     /// Takes lines that tell what the context does.
     pub log: Option<LogSink>,
     /// For tests: wraps the driver, see [`testing`](crate::testing).
@@ -64,6 +99,10 @@ impl Default for DeviceConfig {
             profiling: true,
             timeline: 0,
             nvrtc_path: None,
+            unified_memory: UnifiedMemory::Auto,
+            program_queue: None,
+            dump_programs: None,
+            load_programs: None,
             log: None,
             wrap: None,
         }
@@ -81,6 +120,10 @@ impl fmt::Debug for DeviceConfig {
             .field("profiling", &self.profiling)
             .field("timeline", &self.timeline)
             .field("nvrtc_path", &self.nvrtc_path)
+            .field("unified_memory", &self.unified_memory)
+            .field("program_queue", &self.program_queue)
+            .field("dump_programs", &self.dump_programs)
+            .field("load_programs", &self.load_programs)
             .field("log", &self.log.is_some())
             .field("wrap", &self.wrap.is_some())
             .finish()
@@ -133,6 +176,30 @@ impl DeviceConfig {
     /// Names CUDA's run-time compiler.
     pub fn with_nvrtc_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.nvrtc_path = Some(path.into());
+        self
+    }
+
+    /// Sets whether kernels work in host memory in place.
+    pub fn with_unified_memory(mut self, unified_memory: UnifiedMemory) -> Self {
+        self.unified_memory = unified_memory;
+        self
+    }
+
+    /// Sets the queue that the program shares.
+    pub fn with_program_queue(mut self, queue: ProgramQueue) -> Self {
+        self.program_queue = Some(queue);
+        self
+    }
+
+    /// Leaves programs in a folder.
+    pub fn with_dump_programs(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.dump_programs = Some(folder.into());
+        self
+    }
+
+    /// Takes programs from a folder.
+    pub fn with_load_programs(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.load_programs = Some(folder.into());
         self
     }
 

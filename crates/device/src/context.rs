@@ -8,13 +8,14 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Native, RawEvent, RawQueue};
 use crate::lane::Lane;
 use crate::loss::Loss;
 use crate::meter::{Counters, Totals};
 use crate::pinned::Pinned;
 use crate::pool::Pool;
 use crate::program::Compiler;
+use crate::shared::Shared;
 use crate::timeline::{LaunchRecord, Timeline};
 use crate::{Buffer, DeviceConfig, DeviceEntry, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices_for, exit, opencl};
 
@@ -44,6 +45,8 @@ struct Inner {
     totals: Arc<Totals>,
     timeline: Arc<Timeline>,
     loss: Loss,
+    /// The program's, where there is one or it has asked for one.
+    shared: Mutex<Option<Arc<Shared>>>,
     driver: Arc<dyn Driver>,
 }
 
@@ -97,7 +100,11 @@ impl Context {
             let passed_over = entries.iter().filter_map(|entry| Some((name(entry), entry.problem.as_deref()?)));
             passed_over.for_each(|(name, problem)| log(&format!("{name} cannot be used: {problem}")));
         }
-        let info = config.selector.choose(&entries, config.platform.as_deref())?;
+        let info = match &config.program_queue {
+            Some(queue) => queue.device(&entries, &config),
+            None => config.selector.choose(&entries, config.platform.as_deref()),
+        };
+        let info = config.unified_memory.apply(info?)?;
         let mut driver = match info.driver {
             DriverKind::OpenCl => opencl::open(&info, &config)?,
             DriverKind::Cuda => cuda::open(&info, &config)?,
@@ -132,6 +139,7 @@ impl Context {
             totals,
             timeline: Arc::new(Timeline::new(config.timeline)),
             loss,
+            shared: Mutex::new(config.program_queue.clone().map(|queue| Arc::new(Shared::of(queue, &driver)))),
             driver,
             config,
         });
@@ -142,6 +150,11 @@ impl Context {
     /// What is known of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
+    }
+
+    /// What the device is called in its driver's own interface: `cl_context` and `cl_device_id`, or CUDA's.
+    pub fn native(&self) -> Native {
+        self.0.driver.native()
     }
 
     /// The configuration that the context was made from.
@@ -163,7 +176,38 @@ impl Context {
                 lane
             }
         };
-        Ok(Queue::new(self.clone(), lane))
+        let queue = Queue::new(self.clone(), lane);
+        let shared = self.0.shared.lock().clone();
+        shared.map_or(Ok(()), |shared| shared.comes_before(queue.lane()))?;
+        Ok(queue)
+    }
+
+    /// The queue that the context shares with the program around it, `cl_command_queue` or `CUstream`: the one of the
+    /// [configuration](crate::DeviceConfig::program_queue), else one that is made at the first call. What is enqueued there comes
+    /// before the work of each queue that is taken later. It is good as long as the context.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    pub fn shared_queue(&self) -> Result<RawQueue> {
+        let mut shared = self.0.shared.lock();
+        if let Some(shared) = &*shared {
+            return Ok(shared.raw());
+        }
+        Ok(shared.insert(Arc::new(Shared::new(&self.0.driver)?)).raw())
+    }
+
+    /// Has what is enqueued in the [`shared_queue`](Self::shared_queue) from now on wait for an event, a `CUevent` or
+    /// `cl_event`. Nothing where there is no such queue.
+    ///
+    /// # Errors
+    /// The failure of what the event stands for, where it is known already.
+    ///
+    /// # Safety
+    /// The event is live.
+    pub unsafe fn shared_queue_waits_for(&self, event: RawEvent) -> Result<()> {
+        let shared = self.0.shared.lock().clone();
+        // SAFETY: the caller's promise.
+        shared.map_or(Ok(()), |shared| unsafe { shared.wait_for(event) })
     }
 
     /// An idle lane, preferably one without work of its former user.

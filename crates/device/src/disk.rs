@@ -23,20 +23,21 @@ pub(crate) struct DiskCache {
 }
 
 impl DiskCache {
-    /// A cache in `folder`, which is made where it is missing.
+    /// A cache in `folder`, which is made where it is missing, for `setting`.
     ///
     /// # Errors
     /// `Config` where that is impossible.
-    pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Result<Self> {
-        fs::create_dir_all(folder).map_err(|error| Error::Config {
-            setting: "device.cache_dir",
-            value: folder.display().to_string(),
-            reason: format!("cannot be used as a folder: {error}"),
-        })?;
+    pub(crate) fn new(setting: &'static str, folder: &Path, driver: &dyn Driver) -> Result<Self> {
+        fs::create_dir_all(folder).map_err(|error| unusable(setting, folder, &error))?;
+        Ok(Self::over(folder, driver))
+    }
+
+    /// The cache in a folder, which may be missing.
+    fn over(folder: &Path, driver: &dyn Driver) -> Self {
         let info = driver.info();
         let parts = [&info.driver.to_string(), &info.platform, &info.name, &info.version, &info.driver_version, &info.arch];
         let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
-        Ok(Self { folder: folder.to_owned(), built_by: format!("{}\n{}", parts.join("\n"), driver.compiler()) })
+        Self { folder: folder.to_owned(), built_by: format!("{}\n{}", parts.join("\n"), driver.compiler()) }
     }
 
     /// The stored image, if there is one for exactly this.
@@ -66,6 +67,54 @@ impl DiskCache {
     }
 }
 
+fn unusable(setting: &'static str, folder: &Path, error: &std::io::Error) -> Error {
+    let reason = format!("cannot be used as a folder: {error}");
+    Error::Config { setting, value: folder.display().to_string(), reason }
+}
+
+/// The folder that `device.dump_programs` names: the text of each program as `HASH.cl`, by the hash of the text, and its image as
+/// in a [`DiskCache`].
+pub(crate) struct Dump(DiskCache);
+
+impl Dump {
+    pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Result<Self> {
+        DiskCache::new("device.dump_programs", folder, driver).map(Self)
+    }
+
+    pub(crate) fn put(&self, text: &str, options: &[String], image: &[u8]) -> std::io::Result<()> {
+        self.0.put(text, options, image);
+        write_whole(&self.0.folder, &text_path(&self.0.folder, text), text.as_bytes())
+    }
+}
+
+/// The folder that `device.load_programs` names, as a [`Dump`] has left it. Nothing is written there.
+pub(crate) struct Load(DiskCache);
+
+impl Load {
+    /// # Errors
+    /// `Config` without such a folder.
+    pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Result<Self> {
+        fs::read_dir(folder).map_err(|error| unusable("device.load_programs", folder, &error))?;
+        Ok(Self(DiskCache::over(folder, driver)))
+    }
+
+    /// The image of exactly this.
+    pub(crate) fn image(&self, text: &str, options: &[String]) -> Option<Vec<u8>> {
+        self.0.get(text, options)
+    }
+
+    /// The text that somebody has put in place of this one.
+    pub(crate) fn other_text(&self, text: &str) -> Option<String> {
+        let other = fs::read_to_string(text_path(&self.0.folder, text)).ok()?;
+        (other != text).then_some(other)
+    }
+}
+
+/// Where the text of a program lies in a folder.
+fn text_path(folder: &Path, text: &str) -> PathBuf {
+    folder.join(format!("{:032x}.cl", hash(text.as_bytes())))
+}
+
 /// The folder that `DEVICEFUSION_DUMP_KERNELS` names, for tools that look at the texts of programs.
 ///
 /// A text that compiles is left there once, as `HASH.cl`, if it is for both compilers, that is, if it asks for
@@ -81,7 +130,7 @@ impl TextFolder {
 
     /// Leaves a text there.
     pub(crate) fn put(&self, text: &str) -> std::io::Result<()> {
-        let path = self.0.join(format!("{:032x}.cl", hash(text.as_bytes())));
+        let path = text_path(&self.0, text);
         if !text.contains("__OPENCL_VERSION__") || path.exists() {
             return Ok(());
         }

@@ -80,6 +80,25 @@ pub struct Grid {
     pub group_size: u32,
 }
 
+/// What a device is called in its driver's own interface, for code that calls that too. Good as long as the driver object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Native {
+    /// `cl_context` and `cl_device_id`.
+    OpenCl {
+        /// `cl_context`.
+        context: u64,
+        /// `cl_device_id`.
+        device: u64,
+    },
+    /// The device's primary `CUcontext`, and its `CUdevice`.
+    Cuda {
+        /// `CUcontext`.
+        context: u64,
+        /// `CUdevice`.
+        device: i32,
+    },
+}
+
 /// One opened device.
 ///
 /// # Safety
@@ -88,6 +107,8 @@ pub struct Grid {
 pub trait Driver: Debug + Send + Sync {
     /// What is known of the device.
     fn info(&self) -> &DeviceInfo;
+    /// What the device is called in the driver's own interface.
+    fn native(&self) -> Native;
 
     /// Allocates `bytes` (at least 1) of device memory, contents undefined. `OutOfMemory` where there is none.
     fn alloc(&self, bytes: usize) -> Result<Memory>;

@@ -141,7 +141,7 @@ pub struct Counters {
     pub programs_compiled: u64,
     /// Programs that this context had already.
     pub cache_hits_memory: u64,
-    /// Programs that came from the cache folder.
+    /// Programs that came from the cache folder, or that of [`DeviceConfig::load_programs`](crate::DeviceConfig::load_programs).
     pub cache_hits_disk: u64,
     /// Kernels launched for the first time since their program was loaded.
     pub first_launches: u64,

@@ -13,7 +13,7 @@ use futures::future::{BoxFuture, FutureExt, Shared};
 use parking_lot::{Condvar, Mutex};
 
 use crate::config::LogSink;
-use crate::disk::{DiskCache, TextFolder};
+use crate::disk::{DiskCache, Dump, Load, TextFolder};
 use crate::driver::{Driver, RawKernel, RawProgram};
 use crate::exit::AtWork;
 use crate::lane::{Lane, Uses, drop_after};
@@ -167,6 +167,8 @@ pub(crate) struct Compiler {
     loss: Loss,
     options: Vec<String>,
     disk: Option<DiskCache>,
+    dump: Option<Dump>,
+    stored: Option<Load>,
     texts: Option<TextFolder>,
     log: Option<LogSink>,
     known: Mutex<Known>,
@@ -203,11 +205,14 @@ struct Task {
 
 impl Compiler {
     pub(crate) fn new(driver: Arc<dyn Driver>, totals: Arc<Totals>, loss: Loss, config: &DeviceConfig) -> Result<Arc<Self>> {
-        let disk = config.cache_dir.as_deref().map(|folder| DiskCache::new(folder, driver.as_ref())).transpose()?;
+        let of = driver.as_ref();
+        let disk = config.cache_dir.as_deref().map(|folder| DiskCache::new("device.cache_dir", folder, of)).transpose()?;
+        let dump = config.dump_programs.as_deref().map(|folder| Dump::new(folder, of)).transpose()?;
+        let stored = config.load_programs.as_deref().map(|folder| Load::new(folder, of)).transpose()?;
         let (options, log) = (config.compile_options.clone(), config.log.clone());
         let texts = TextFolder::from_env();
         let (known, work, idle) = (Mutex::default(), Mutex::default(), Condvar::new());
-        Ok(Arc::new(Self { driver, totals, loss, options, disk, texts, log, known, work, idle }))
+        Ok(Arc::new(Self { driver, totals, loss, options, disk, dump, stored, texts, log, known, work, idle }))
     }
 
     /// The program of `source`: known, being made, or made from now on.
@@ -312,11 +317,21 @@ impl Compiler {
 
     fn load_or_compile(&self, (text, options): &Key, operator: &str) -> Result<Arc<Program>> {
         let start = Instant::now();
-        let stored = self.disk.as_ref().and_then(|disk| disk.get(text, options));
+        let other_text = self.stored.as_ref().and_then(|stored| stored.other_text(text));
+        if other_text.is_some() {
+            self.note(&format!("program of {operator}: its text is that of the folder device.load_programs"));
+        }
+        let text = other_text.as_deref().unwrap_or(text);
+        let of_folder = self.stored.as_ref().and_then(|stored| stored.image(text, options));
+        let cached = || self.disk.as_ref().and_then(|disk| disk.get(text, options));
         // A stored image that the driver refuses is as good as none.
-        if let Some(raw) = stored.and_then(|image| self.driver.load(&image).ok()) {
+        let load = |image: Vec<u8>, whence| Some((self.driver.load(&image).ok()?, image, whence));
+        let found = of_folder.and_then(|image| load(image, "loaded from the folder of programs"));
+        let found = found.or_else(|| cached().and_then(|image| load(image, "loaded from the cache folder")));
+        if let Some((raw, image, whence)) = found {
             self.totals.cache_hits_disk.fetch_add(1, Relaxed);
-            self.log(operator, "loaded from the cache folder", start.elapsed());
+            self.log(operator, whence, start.elapsed());
+            self.dump(text, options, &image);
             return Ok(self.loaded(raw));
         }
         let image = self.driver.compile(text, options).map_err(|error| match error {
@@ -332,7 +347,15 @@ impl Compiler {
             disk.put(text, options, &image);
         }
         self.log(operator, "compiled", start.elapsed());
+        self.dump(text, options, &image);
         Ok(self.loaded(raw))
+    }
+
+    /// Leaves a program where the configuration wants it. A folder that cannot be written is no error: the program is there.
+    fn dump(&self, text: &str, options: &[String], image: &[u8]) {
+        if let Some(Err(error)) = self.dump.as_ref().map(|dump| dump.put(text, options, image)) {
+            self.note(&format!("device.dump_programs: {error}"));
+        }
     }
 
     fn loaded(&self, raw: RawProgram) -> Arc<Program> {

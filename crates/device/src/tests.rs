@@ -9,6 +9,7 @@ mod memory;
 mod programs;
 mod reports;
 mod selection;
+mod shared;
 mod timeline;
 
 use bytes::Bytes;

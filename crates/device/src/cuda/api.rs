@@ -34,6 +34,7 @@ function_table! {
         cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
         cuDevicePrimaryCtxRelease_v2(CUdevice);
         cuCtxSetCurrent(CUcontext);
+        cuCtxGetDevice(*mut CUdevice);
 
         cuMemGetInfo_v2(*mut usize, *mut usize);
         cuMemAlloc_v2(*mut CUdeviceptr, usize);
@@ -50,6 +51,7 @@ function_table! {
         cuStreamCreate(*mut CUstream, c_uint);
         cuStreamDestroy_v2(CUstream);
         cuStreamWaitEvent(CUstream, CUevent, c_uint);
+        cuStreamGetCtx(CUstream, *mut CUcontext);
 
         cuEventCreate(*mut CUevent, c_uint);
         cuEventDestroy_v2(CUevent);

@@ -21,7 +21,7 @@ use super::api::{Api, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, NOT_READY, OUT_OF
 use super::discovery::{Found, driver_version, unsupported};
 use super::image::kernel_names;
 use super::nvrtc::{Nvrtc, OPTIONS};
-use crate::driver::{Driver, Foreign, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
+use crate::driver::{Driver, Foreign, Grid, Memory, Native, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use crate::error::MEMORY_SETTING;
 use crate::{DeviceConfig, DeviceInfo, Error, LogSink, Result};
 
@@ -81,6 +81,9 @@ impl CudaDriver {
         let driver = Self { info: found.info, api, context, nvrtc, target, log: config.log.clone(), clock };
         driver.note(&format!("{} compiles for {} with {}", driver.info.name, driver.target, driver.nvrtc.path().display()));
         driver.clock.lock().base = Some(driver.first_base()?);
+        if let Some(queue) = &config.program_queue {
+            driver.must_be_ours(queue.raw())?;
+        }
         Ok(driver)
     }
 
@@ -88,6 +91,18 @@ impl CudaDriver {
     fn enter(&self) -> Result<()> {
         // SAFETY: the context is retained until this object is dropped.
         self.check("cuCtxSetCurrent", unsafe { (self.api.cuCtxSetCurrent)(self.context.context as CUcontext) })
+    }
+
+    /// Refuses a stream of a context that the program has made for itself: nothing of it can be used in the primary one.
+    fn must_be_ours(&self, stream: RawQueue) -> Result<()> {
+        self.enter()?;
+        let mut context = ptr::null_mut();
+        // SAFETY: `context` is live, and so is the stream.
+        self.check("cuStreamGetCtx", unsafe { (self.api.cuStreamGetCtx)(stream.0 as CUstream, &mut context) })?;
+        if context as usize == self.context.context {
+            return Ok(());
+        }
+        Err(self.refused("cuStreamGetCtx", INVALID_VALUE, "the program's stream is not one of the device's primary context"))
     }
 
     fn check(&self, call: &'static str, status: i32) -> Result<()> {
@@ -195,6 +210,10 @@ impl fmt::Debug for CudaDriver {
 impl Driver for CudaDriver {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn native(&self) -> Native {
+        Native::Cuda { context: self.context.context as u64, device: self.context.device }
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory> {
@@ -558,6 +577,22 @@ impl Drop for Module {
         // SAFETY: this is the module's last use. In a lost context the call fails, and nothing is left to do.
         unsafe { (self.api.cuModuleUnload)(self.handle as CUmodule) };
     }
+}
+
+/// The device of a stream; else what failed. The stream's context is current on this thread then.
+///
+/// # Safety
+/// The stream is live.
+pub(super) unsafe fn device_of(api: &Api, stream: RawQueue) -> std::result::Result<CUdevice, (&'static str, i32)> {
+    let (mut context, mut device) = (ptr::null_mut(), 0);
+    let succeeds = |call, status| if status == SUCCESS { Ok(()) } else { Err((call, status)) };
+    // SAFETY: `context` is live, and the rest is the caller's promise.
+    succeeds("cuStreamGetCtx", unsafe { (api.cuStreamGetCtx)(stream.0 as CUstream, &mut context) })?;
+    // SAFETY: a live stream's context is live.
+    succeeds("cuCtxSetCurrent", unsafe { (api.cuCtxSetCurrent)(context) })?;
+    // SAFETY: `device` is live.
+    succeeds("cuCtxGetDevice", unsafe { (api.cuCtxGetDevice)(&mut device) })?;
+    Ok(device)
 }
 
 /// What a [`RawKernel`] of this driver points to.

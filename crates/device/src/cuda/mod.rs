@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub use api::is_sticky;
 pub use discovery::entries_for;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, RawQueue};
 use crate::{DeviceConfig, DeviceEntry, DeviceInfo, Error, Result};
 
 /// Every CUDA device; a single entry with the reason where there is none. Never fails.
@@ -37,4 +37,19 @@ pub fn open(info: &DeviceInfo, config: &DeviceConfig) -> Result<Arc<dyn Driver>>
     let mut found = found.ok_or_else(|| unusable("it is gone".to_owned()))?;
     found.info.index = info.index;
     Ok(Arc::new(driver::CudaDriver::open(api, found, config)?))
+}
+
+/// The place of a stream's device in the driver's order.
+///
+/// # Safety
+/// The stream is live.
+pub(crate) unsafe fn ordinal_of(stream: RawQueue) -> Result<usize> {
+    let whose = "the program's stream".to_owned();
+    let api = api::api().map_err(|problem| Error::Unusable { device: whose.clone(), reason: problem.to_owned() })?;
+    // SAFETY: the caller's promise.
+    let device = unsafe { driver::device_of(api, stream) }
+        .map_err(|(call, code)| Error::driver(&whose, call, code, api.status_name(code)))?;
+    let devices = discovery::found(api).map_err(|reason| Error::Unusable { device: whose.clone(), reason })?;
+    let ordinal = devices.iter().position(|found| found.device == device);
+    ordinal.ok_or_else(|| Error::NoDriver { selector: crate::Selector::Cuda, reason: "its device is not listed".to_owned() })
 }

@@ -42,6 +42,11 @@ pub(super) fn find(info: &DeviceInfo) -> Result<cl_device_id> {
     device.map(|(device, _)| device).ok_or_else(|| gone("it is gone"))
 }
 
+/// The place of a device in the loader's order.
+pub(super) fn ordinal(device: cl_device_id) -> Option<usize> {
+    found().ok()?.into_iter().position(|(known, _)| known == device)
+}
+
 /// Handles and descriptions of all devices, in the loader's order.
 fn found() -> std::result::Result<Vec<(cl_device_id, DeviceEntry)>, String> {
     // Drivers initialise themselves at the first call, and PoCL does so without a lock.

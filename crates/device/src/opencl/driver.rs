@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::launches::{Apart, must_not_overlap};
 use super::program::{self, Kernel, Program};
 use super::{check, host};
-use crate::driver::{Driver, Foreign, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
+use crate::driver::{Driver, Foreign, Grid, Memory, Native, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use crate::{DeviceInfo, DeviceKind, Error, Result};
 
 /// One opened OpenCL device.
@@ -53,7 +53,7 @@ unsafe impl Sync for OpenClDriver {}
 impl Drop for OpenClDriver {
     fn drop(&mut self) {
         self.built.get_mut().clear();
-        // SAFETY: both were created here, and whoever made objects of this context has freed them: each
+        // SAFETY: both were created or retained here, and whoever made objects of this context has freed them: each
         // of them holds the driver.
         unsafe {
             let _ = queue::release_command_queue(self.service);
@@ -69,15 +69,21 @@ impl fmt::Debug for OpenClDriver {
 }
 
 impl OpenClDriver {
-    /// Opens a device; queues measure times with `profiling`.
-    pub(super) fn open(device: cl_device_id, info: DeviceInfo, profiling: bool) -> Result<Self> {
+    /// Opens a device, in `shared` or else a context of its own; queues measure times with `profiling`.
+    pub(super) fn open(device: cl_device_id, info: DeviceInfo, profiling: bool, shared: Option<cl_context>) -> Result<Self> {
         let label = info.label();
-        let context = context::create_context(&[device], ptr::null(), None, ptr::null_mut());
-        let context = check(&label, "clCreateContext", context)?;
+        let context = match shared {
+            // SAFETY: the configuration's queue keeps its context alive.
+            Some(context) => check(&label, "clRetainContext", unsafe { context::retain_context(context) }.map(|()| context)),
+            None => {
+                let context = context::create_context(&[device], ptr::null(), None, ptr::null_mut());
+                check(&label, "clCreateContext", context)
+            }
+        }?;
         // SAFETY: the device belongs to the context.
         let service = unsafe { queue::create_command_queue(context, device, 0) };
         let service = check(&label, "clCreateCommandQueue", service).inspect_err(|_| {
-            // SAFETY: created above, and nothing else knows it.
+            // SAFETY: created or retained above.
             let _ = unsafe { context::release_context(context) };
         })?;
         Ok(Self {
@@ -159,12 +165,16 @@ impl Driver for OpenClDriver {
         &self.info
     }
 
+    fn native(&self) -> Native {
+        Native::OpenCl { context: self.context as u64, device: self.device as u64 }
+    }
+
     fn alloc(&self, bytes: usize) -> Result<Memory> {
         let _alone = self.alone();
         if bytes as u64 > self.info.max_alloc_bytes {
             return Err(self.too_large(bytes));
         }
-        if self.info.kind != DeviceKind::Cpu {
+        if !self.info.unified_memory {
             let handle = self.buffer(memory::CL_MEM_READ_WRITE, bytes, 0)? as u64;
             return Ok(Memory { handle, bytes, host: 0 });
         }
@@ -202,7 +212,7 @@ impl Driver for OpenClDriver {
             return Ok(Foreign::Elsewhere(bytes));
         }
         // Only buffers over host memory have an address; a CPU device's kernels write right there.
-        let host = if self.info.kind == DeviceKind::Cpu { number(memory::CL_MEM_HOST_PTR)? } else { 0 };
+        let host = if self.info.unified_memory { number(memory::CL_MEM_HOST_PTR)? } else { 0 };
         Ok(Foreign::InPlace(Memory { handle, bytes, host }))
     }
 

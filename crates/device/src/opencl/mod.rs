@@ -10,19 +10,22 @@ mod driver;
 mod host;
 mod launches;
 mod program;
+mod queue;
 
 use std::sync::Arc;
 
 pub(crate) use discovery::entries;
+pub(crate) use queue::RetainedQueue;
 
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::{DeviceConfig, DeviceInfo, Result};
 
-/// Opens one of the devices that [`entries`] listed.
+/// Opens one of the devices that [`entries`] listed, in the context of the configuration's queue if there is one.
 pub(crate) fn open(info: &DeviceInfo, config: &DeviceConfig) -> Result<Arc<dyn Driver>> {
     let device = discovery::find(info)?;
-    Ok(Arc::new(driver::OpenClDriver::open(device, info.clone(), config.times_launches())?))
+    let context = config.program_queue.as_ref().and_then(|queue| queue.retained()).map(RetainedQueue::context);
+    Ok(Arc::new(driver::OpenClDriver::open(device, info.clone(), config.times_launches(), context)?))
 }
 
 /// Turns a status into an error that names call and device.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::config::Wrap;
-use crate::driver::{Driver, Foreign, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
+use crate::driver::{Driver, Foreign, Grid, Memory, Native, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use crate::{DeviceInfo, Error, Result};
 
 /// What a context under test shall not manage, and what it has. A handle: clones share the plan.
@@ -279,6 +279,10 @@ fn died(counter: &AtomicI64) {
 impl Driver for Faulty {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn native(&self) -> Native {
+        self.driver.native()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory> {

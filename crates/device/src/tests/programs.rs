@@ -124,3 +124,45 @@ fn texts_in_the_common_dialect_are_left_in_a_folder() {
     let [file] = &files[..] else { panic!("{files:?}") };
     assert_eq!((file.extension().unwrap().to_str(), &*std::fs::read_to_string(file).unwrap()), (Some("cl"), common));
 }
+
+#[test]
+fn programs_are_left_in_a_folder_and_taken_from_there() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let of = |extension: &str| -> Vec<_> {
+        let paths = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
+    };
+    let run = |config: DeviceConfig| -> Result<_> {
+        let context = Context::new(config)?;
+        let queue = context.queue()?;
+        let x = queue.alloc_values::<i32>(1)?;
+        let program = block_on(queue.compile(ProgramSource::new(text("KERNEL void f(G int *x) { x[0] = 1; }"), "tests")))?;
+        queue.launch(&program.kernel("f")?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+        let counters = context.counters();
+        Ok((block_on(queue.read_values(&x, 0..1))?[0], counters.programs_compiled, counters.cache_hits_disk))
+    };
+    assert_eq!(run(config().with_dump_programs(folder))?, (1, 1, 0));
+    let (texts, images) = (of("cl"), of("program"));
+    assert_eq!((texts.len(), images.len()), (1, 1));
+    assert!(std::fs::read_to_string(&texts[0]).unwrap().contains("x[0] = 1;"));
+
+    assert_eq!(run(config().with_load_programs(folder))?, (1, 0, 1));
+    // What is taken from a folder can be left in another.
+    let other = tempfile::tempdir().unwrap();
+    assert_eq!(run(config().with_load_programs(folder).with_dump_programs(other.path()))?, (1, 0, 1));
+    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 2);
+
+    // A text of somebody's own goes before the image.
+    let edited = std::fs::read_to_string(&texts[0]).unwrap().replace("x[0] = 1;", "x[0] = 2;");
+    std::fs::write(&texts[0], edited).unwrap();
+    assert_eq!(run(config().with_load_programs(folder))?, (2, 1, 0));
+    std::fs::remove_file(&images[0]).unwrap();
+    std::fs::remove_file(&texts[0]).unwrap();
+    assert_eq!(run(config().with_load_programs(folder))?, (1, 1, 0));
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+
+    let error = Context::new(config().with_load_programs(folder.join("missing"))).unwrap_err().to_string();
+    assert!(error.starts_with("device.load_programs = ") && error.contains("cannot be used as a folder"), "{error}");
+    Ok(())
+}

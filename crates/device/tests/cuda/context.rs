@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use device::testing::{Fault, FaultPlan};
-use device::{Buffer, Context, DeviceConfig, DriverKind, Grid, Meter, ProgramSource, Queue, Result, Selector};
+use device::{Buffer, Context, DeviceConfig, DriverKind, Grid, Meter, ProgramQueue, ProgramSource, Queue, Result, Selector};
 use futures::executor::block_on;
 
 use crate::fake::Turn;
@@ -317,5 +317,35 @@ fn downloads_are_pinned_until_they_are_dropped() -> Result<()> {
     assert!(!turn.is_pinned(kept[0], 512));
     turn.fail("cuMemHostAlloc", 2);
     assert!(context.queue()?.download(&context.queue()?.zeroed(8)?).unwrap_err().is_out_of_memory());
+    Ok(())
+}
+
+#[test]
+fn a_stream_of_the_primary_context_is_adopted() -> Result<()> {
+    let Some(turn) = Turn::take() else { return Ok(()) };
+    // A program in which work of its own runs beside.
+    let program = Context::new(config(&turn.nvrtc))?;
+    let stream = program.shared_queue()?;
+    // SAFETY: the stream lives as long as `program`.
+    let adopted = unsafe { ProgramQueue::cuda(stream.0) }?;
+    let context = Context::new(DeviceConfig::default().with_nvrtc_path(&turn.nvrtc).with_program_queue(adopted.clone()))?;
+    assert_eq!((context.shared_queue()?, context.native()), (stream, program.native()));
+    let queue = context.queue()?;
+    let x = queue.upload(doubles((0..64).map(f64::from)))?;
+    scale(&queue, &x, 2.0, 1)?;
+    assert_eq!(read(&queue, &x)?[3], 7.0);
+
+    turn.streams_of_others(true);
+    let error = Context::new(config(&turn.nvrtc).with_program_queue(adopted)).unwrap_err().to_string();
+    turn.streams_of_others(false);
+    assert!(error.contains("the program's stream is not one of the device's primary context"), "{error}");
+    let other = config(&turn.nvrtc).with_selector("#7".parse()?);
+    // SAFETY: as above.
+    let error = Context::new(other.with_program_queue(unsafe { ProgramQueue::cuda(stream.0) }?)).unwrap_err().to_string();
+    assert!(error.starts_with("device.selector = #7: the program's queue is one of #0 \"Fake GPU\""), "{error}");
+    turn.fail("cuStreamGetCtx", 400);
+    // SAFETY: as above.
+    let error = unsafe { ProgramQueue::cuda(stream.0) }.unwrap_err().to_string();
+    assert!(error.contains("cuStreamGetCtx"), "{error}");
     Ok(())
 }

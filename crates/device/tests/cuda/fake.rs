@@ -56,6 +56,12 @@ impl Turn {
         unsafe { fake().get::<unsafe extern "C" fn(c_int)>(b"fake_hold\0").unwrap()(c_int::from(hold)) }
     }
 
+    /// Has streams be those of another context than the primary one.
+    pub fn streams_of_others(&self, others: bool) {
+        // SAFETY: the signature is that of the fake.
+        unsafe { fake().get::<unsafe extern "C" fn(c_int)>(b"fake_others\0").unwrap()(c_int::from(others)) }
+    }
+
     /// Lets milliseconds go by on the device.
     pub fn idle(&self, millis: f64) {
         // SAFETY: the signature is that of the fake.

@@ -99,6 +99,10 @@ static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 // For the test: holds the stream that was created last, or releases it.
 void fake_hold(int hold) { LOCKED; held = hold ? streams[stream_count - 1] : NULL; pthread_cond_broadcast(&moved); }
 
+// For the test: streams are those of another context than the primary one.
+static int others;
+void fake_others(int yes) { LOCKED; others = yes; }
+
 // For the test: lets time go by.
 void fake_idle(double millis) { LOCKED; now += millis; }
 
@@ -210,6 +214,7 @@ Status cuDevicePrimaryCtxRelease_v2(int device) {
     return SUCCESS;
 }
 Status cuCtxSetCurrent(void *wanted) { ENTER_ANYWHERE; current = wanted; return SUCCESS; }
+Status cuCtxGetDevice(int *device) { ENTER_ANYWHERE; if (!current) return INVALID_CONTEXT; *device = 7; return SUCCESS; }
 
 Status cuMemGetInfo_v2(size_t *unused, size_t *total) { ENTER; *unused = DEVICE_BYTES - used; *total = DEVICE_BYTES; return SUCCESS; }
 Status cuMemAlloc_v2(uint64_t *out, size_t bytes) {
@@ -269,6 +274,12 @@ Status cuStreamWaitEvent(void *stream, void *at, unsigned flags) {
     Event *event = at;
     if (!is(event, EVENT) || !event->stream || flags) return INVALID_HANDLE;
     return push(stream, (Op){.what = WAIT, .stream = event->stream, .number = event->number});
+}
+Status cuStreamGetCtx(void *at, void **out) {
+    ENTER_ANYWHERE;
+    if (!is(at, STREAM)) return INVALID_HANDLE;
+    *out = others ? (void *)&others : &context;
+    return SUCCESS;
 }
 Status cuEventCreate(void **out, unsigned flags) {
     ENTER;
