@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's own OpenCL kernel between two queries: it reads the rows that the first one left on the device, and writes those
-// that the second one reads. No row leaves the device in between.
+// A program that shares its OpenCL queue with the library. A kernel of its own runs between two queries: it reads the rows that
+// the first one left on the device, and writes those that the second one reads. No row leaves the device in between, and the
+// order of the work is that of the queue.
 //
 //     cc opencl.c $(pkg-config --cflags --libs devicefusion) -ldl -o opencl
 //
@@ -22,9 +23,11 @@ static void check(struct devicefusion_context *context, int code) {
 
 // What is needed of CL/cl.h; handles are pointers.
 typedef void *handle;
-enum { MEM_CONTEXT = 0x1106, CONTEXT_DEVICES = 0x1081, READ_WRITE = 1 };
-static int32_t (*get_mem_object_info)(handle, uint32_t, size_t, void *, size_t *);
-static int32_t (*get_context_info)(handle, uint32_t, size_t, void *, size_t *);
+enum { READ_WRITE = 1 };
+static const uint64_t ALL_DEVICES = 0xFFFFFFFF;
+static int32_t (*get_platforms)(uint32_t, handle *, uint32_t *);
+static int32_t (*get_devices)(handle, uint64_t, uint32_t, handle *, uint32_t *);
+static handle (*create_context)(const void *, uint32_t, const handle *, void *, void *, int32_t *);
 static handle (*create_command_queue)(handle, handle, uint64_t, int32_t *);
 static handle (*create_buffer)(handle, uint64_t, size_t, void *, int32_t *);
 static handle (*create_program)(handle, uint32_t, const char **, const size_t *, int32_t *);
@@ -33,9 +36,8 @@ static handle (*create_kernel)(handle, const char *, int32_t *);
 static int32_t (*set_kernel_arg)(handle, uint32_t, size_t, const void *);
 static int32_t (*enqueue_kernel)(handle, handle, uint32_t, const size_t *, const size_t *, const size_t *, uint32_t,
                                  const handle *, handle *);
-static int32_t (*flush)(handle);
-static int32_t (*release_mem_object)(handle), (*release_event)(handle), (*release_kernel)(handle),
-    (*release_program)(handle), (*release_queue)(handle);
+static int32_t (*finish)(handle), (*release_mem_object)(handle), (*release_kernel)(handle), (*release_program)(handle),
+    (*release_queue)(handle), (*release_context)(handle);
 
 static void *find(void *library, const char *name) {
     void *function = library ? dlsym(library, name) : NULL;
@@ -49,8 +51,9 @@ static void *find(void *library, const char *name) {
 static void open_opencl(void) {
     void *library = dlopen("libOpenCL.so.1", RTLD_NOW);
 #define FIND(function, name) *(void **)&function = find(library, name)
-    FIND(get_mem_object_info, "clGetMemObjectInfo");
-    FIND(get_context_info, "clGetContextInfo");
+    FIND(get_platforms, "clGetPlatformIDs");
+    FIND(get_devices, "clGetDeviceIDs");
+    FIND(create_context, "clCreateContext");
     FIND(create_command_queue, "clCreateCommandQueue");
     FIND(create_buffer, "clCreateBuffer");
     FIND(create_program, "clCreateProgramWithSource");
@@ -58,12 +61,12 @@ static void open_opencl(void) {
     FIND(create_kernel, "clCreateKernel");
     FIND(set_kernel_arg, "clSetKernelArg");
     FIND(enqueue_kernel, "clEnqueueNDRangeKernel");
-    FIND(flush, "clFlush");
+    FIND(finish, "clFinish");
     FIND(release_mem_object, "clReleaseMemObject");
-    FIND(release_event, "clReleaseEvent");
     FIND(release_kernel, "clReleaseKernel");
     FIND(release_program, "clReleaseProgram");
     FIND(release_queue, "clReleaseCommandQueue");
+    FIND(release_context, "clReleaseContext");
 #undef FIND
 }
 
@@ -78,69 +81,50 @@ static const char *text = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
                           "    taxed[get_global_id(0)] = prices[offset + get_global_id(0)] * 1.5;\n"
                           "}\n";
 
-// The program's column, which a table of the library's will own: memory, and the event after which it holds its values.
-struct column {
-    handle memory, event;
-    const void *buffers[2], *row_buffers[1];
-    struct ArrowArray array, *children[1];
-};
+// The program's device, context and queue.
+static handle device, opencl, queue;
 
-static void release_child(struct ArrowArray *array) { array->release = NULL; }
-static void release_rows(struct ArrowArray *array) {
-    struct column *column = array->private_data;
-    release_mem_object(column->memory);
-    release_event(column->event);
-    free(column);
-    array->release = NULL;
+static void open_device(void) {
+    handle platform;
+    int32_t code;
+    cl(get_platforms(1, &platform, NULL));
+    cl(get_devices(platform, ALL_DEVICES, 1, &device, NULL));
+    opencl = create_context(NULL, 1, &device, NULL, NULL, &code);
+    cl(code);
+    queue = create_command_queue(opencl, device, 0, &code);
+    cl(code);
 }
 
-// Enqueues the kernel over a batch of one column of doubles, behind the work that writes it, and waits for nothing.
-static struct ArrowDeviceArray taxed(const struct ArrowDeviceArray *batch) {
-    const struct ArrowArray *prices = batch->array.children[0];
-    handle memory = (handle)prices->buffers[1]; // A cl_mem; a slice begins at an offset in it.
-    handle context, device;
-    cl(get_mem_object_info(memory, MEM_CONTEXT, sizeof context, &context, NULL));
-    cl(get_context_info(context, CONTEXT_DEVICES, sizeof device, &device, NULL));
-
+// Enqueues the kernel over prices that lie on the device, and waits for nothing; the memory of what it writes.
+static handle taxed(const struct devicefusion_raw_values *prices) {
     int32_t code;
-    struct column *column = calloc(1, sizeof *column);
-    column->memory = create_buffer(context, READ_WRITE, (size_t)prices->length * sizeof(double), NULL, &code);
+    handle memory = create_buffer(opencl, READ_WRITE, prices->bytes, NULL, &code);
     cl(code);
-    handle program = create_program(context, 1, &text, NULL, &code);
+    handle program = create_program(opencl, 1, &text, NULL, &code);
     cl(code);
     cl(build_program(program, 1, &device, "", NULL, NULL));
     handle kernel = create_kernel(program, "tax", &code);
     cl(code);
-    uint64_t offset = (uint64_t)(batch->array.offset + prices->offset);
-    cl(set_kernel_arg(kernel, 0, sizeof memory, &memory));
+    handle from = prices->memory;
+    uint64_t offset = prices->offset / sizeof(double);
+    cl(set_kernel_arg(kernel, 0, sizeof from, &from));
     cl(set_kernel_arg(kernel, 1, sizeof offset, &offset));
-    cl(set_kernel_arg(kernel, 2, sizeof column->memory, &column->memory));
-
-    handle queue = create_command_queue(context, device, 0, &code);
-    cl(code);
-    const handle *ready = batch->sync_event; // NULL: there is nothing to wait for.
+    cl(set_kernel_arg(kernel, 2, sizeof memory, &memory));
     size_t rows = (size_t)prices->length;
-    cl(enqueue_kernel(queue, kernel, 1, NULL, &rows, NULL, ready ? 1 : 0, ready, &column->event));
-    cl(flush(queue));
-    cl(release_queue(queue));
+    cl(enqueue_kernel(queue, kernel, 1, NULL, &rows, NULL, 0, NULL, NULL));
     cl(release_kernel(kernel));
     cl(release_program(program));
-
-    column->buffers[1] = column->memory;
-    column->array = (struct ArrowArray){
-        .length = prices->length, .n_buffers = 2, .buffers = column->buffers, .release = release_child};
-    column->children[0] = &column->array;
-    return (struct ArrowDeviceArray){
-        .array = {.length = prices->length, .n_buffers = 1, .n_children = 1, .buffers = column->row_buffers,
-                  .children = column->children, .release = release_rows, .private_data = column},
-        .device_id = batch->device_id,
-        .device_type = ARROW_DEVICE_OPENCL,
-        .sync_event = &column->event};
+    return memory;
 }
 
+// The library no longer uses the memory.
+static void release(void *memory) { release_mem_object(memory); }
+
 int main(void) {
+    open_opencl();
+    open_device();
     struct devicefusion_context_config *config = devicefusion_context_config_new();
-    check(NULL, devicefusion_context_config_set_device(config, "opencl"));
+    check(NULL, devicefusion_context_config_set_command_queue(config, queue));
     check(NULL, devicefusion_context_config_set_strict(config, 1));
     struct devicefusion_context *context = devicefusion_context_new(config);
     char *problem = devicefusion_context_get_error(context);
@@ -148,7 +132,6 @@ int main(void) {
         fprintf(stderr, "%s\n", problem);
         return 1;
     }
-    open_opencl();
     check(context, devicefusion_execute(context,
                                         "CREATE TABLE device.prices AS SELECT CAST(value AS DOUBLE) AS price "
                                         "FROM generate_series(1, 1000)",
@@ -166,10 +149,17 @@ int main(void) {
         return 1;
     }
 
-    // The kernel's column is a table of the second one. The batch is released once the kernel has read it: the table waits.
-    struct ArrowDeviceArray mine = taxed(&batch);
-    check(context, devicefusion_register_device_array(context, "taxed", &mine, &columns, DEVICEFUSION_TABLE_DEVICE));
+    // What comes into the queue now waits for the prices, and what the library does next for what is in the queue.
+    struct devicefusion_raw_values prices;
+    check(context, devicefusion_array_values_raw(context, &batch, &columns, 0, &prices));
+    handle memory = taxed(&prices);
+    struct devicefusion_raw_column mine = {.name = "price", .format = "g", .memory = memory};
+    check(context, devicefusion_register_raw(context, "taxed", &mine, 1, prices.length, release, memory));
+
+    // The batch is given back once the kernel has read it.
+    cl(finish(queue));
     batch.array.release(&batch.array);
+    columns.release(&columns);
     stream.release(&stream);
     check(context, devicefusion_query_free(query));
 
@@ -189,5 +179,7 @@ int main(void) {
     check(context, devicefusion_query_free(query));
     check(NULL, devicefusion_context_free(context));
     check(NULL, devicefusion_context_config_free(config));
+    cl(release_queue(queue));
+    cl(release_context(opencl));
     return 0;
 }

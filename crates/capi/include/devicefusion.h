@@ -17,7 +17,7 @@
 //   written on success only, over whatever was there; its consumer calls `release`. A pointer to a place for a result must
 //   not be NULL, except where that is said to be allowed.
 // - Nothing happens before a context is made: no thread starts, no file is read or written, and no driver is opened, but by
-//   devicefusion_list_devices.
+//   devicefusion_list_devices, and by the functions that put a queue of the program's into a configuration.
 
 #ifndef DEVICEFUSION_H
 #define DEVICEFUSION_H
@@ -70,6 +70,37 @@ struct devicefusion_context_config;
 // number of times.
 struct devicefusion_query;
 
+// Where the values of a column lie, for devicefusion_array_values_raw.
+struct devicefusion_raw_values {
+  // The memory of the values, one behind the other: a cl_mem, a CUdeviceptr, or an address of the host, as the array's
+  // `device_type` says.
+  void *memory;
+  // Bytes of that memory before the first value.
+  size_t offset;
+  // Bytes of all values.
+  size_t bytes;
+  // How many values there are.
+  int64_t length;
+  // Memory of the same kind with a bit for each value, the least significant first: 0 for NULL. NULL where no value is.
+  void *validity;
+  // Bits of that memory before the first value's.
+  size_t validity_offset;
+};
+
+// A column in memory of the program's own, for devicefusion_register_raw.
+struct devicefusion_raw_column {
+  // Its name.
+  const char *name;
+  // Its type, of fixed width, as a format string of Arrow's C data interface: "l" for 64-bit integers, "g" for doubles, and
+  // so on.
+  const char *format;
+  // The memory of the values, from its begin on: a cl_mem or a CUdeviceptr of the context's device, or an address of the
+  // host where the context has no device.
+  void *memory;
+  // Memory of the same kind with a bit for each value, the least significant first: 0 for NULL. NULL where no value is.
+  void *validity;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -85,6 +116,19 @@ int devicefusion_context_config_free(struct devicefusion_context_config *config)
 // devicefusion_context_new.
 int devicefusion_context_config_set_device(struct devicefusion_context_config *config,
                                            const char *device);
+
+// Shares a queue of the program's, a cl_command_queue of any kind: the context uses its device, which the configuration may
+// also name, and its cl_context, so that each cl_mem and cl_event of the one is good in the other. The queue is retained as
+// long as configuration and context need it. See devicefusion_context_get_command_queue for what the two promise each other. The
+// queue must be live: that is not checked.
+int devicefusion_context_config_set_command_queue(struct devicefusion_context_config *config,
+                                                  void *queue);
+
+// As devicefusion_context_config_set_command_queue, for a CUstream or cudaStream_t of a device's primary context, which is the one
+// that CUDA's run-time library uses. The stream must live until the context has been freed with all that came from it. CUDA's
+// default stream is CU_STREAM_LEGACY here, not NULL.
+int devicefusion_context_config_set_cuda_stream(struct devicefusion_context_config *config,
+                                                void *stream);
 
 // Takes only devices of OpenCL platforms with this part in their name; "" takes any, which is the default.
 int devicefusion_context_config_set_platform(struct devicefusion_context_config *config, const char *platform);
@@ -111,6 +155,28 @@ int devicefusion_context_config_set_strict(struct devicefusion_context_config *c
 // Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory or half of the host's.
 int devicefusion_context_config_set_memory_limit(struct devicefusion_context_config *config,
                                                  size_t bytes);
+
+// Limits the memory, in bytes, that operators on the host may claim for what they gather, as SQL's
+// SET datafusion.runtime.memory_limit does; beyond it they spill to temporary files where they can, and fail where not. 0, the
+// default, is no limit.
+int devicefusion_context_config_set_host_memory_limit(struct devicefusion_context_config *config,
+                                                      size_t bytes);
+
+// Says whether kernels work in memory of the host in place: 0 for never, 1 for always, in which case a context on a device that
+// cannot is refused, 2, the default, where the device is the host's processor. Results are the same.
+int devicefusion_context_config_set_unified_memory(struct devicefusion_context_config *config,
+                                                   int flag);
+
+// Leaves each program that the context compiles or loads in this folder: its text as HASH.cl, and its image as HASH.program.
+// NULL or "", the default, leaves none.
+int devicefusion_context_config_dump_programs_to(struct devicefusion_context_config *config,
+                                                 const char *folder);
+
+// Takes programs from a folder that devicefusion_context_config_dump_programs_to has filled, in which nothing is written: a HASH.cl
+// whose text was changed is compiled in place of the one that it is named for, an image is loaded where device, driver,
+// compiler, options and text are the same. Whatever is not there is compiled as ever. NULL or "", the default, takes none.
+int devicefusion_context_config_load_programs_from(struct devicefusion_context_config *config,
+                                                   const char *folder);
 
 // Keeps compiled programs in this folder, for the next process. NULL or "", the default, keeps none. What does not fit the
 // device, its driver or this library is compiled anew; hits are counted in devicefusion_context_report.
@@ -186,6 +252,17 @@ int devicefusion_context_free(struct devicefusion_context *context);
 
 // Waits until the device has done everything that this context gave it, and tells what of that failed.
 int devicefusion_context_sync(struct devicefusion_context *context);
+
+// The cl_command_queue that this context shares with the program: the one of the configuration, else a queue in the context's
+// own cl_context, made by the first call. The queue stays the library's; it is good until the context has been freed.
+//
+// What the program has enqueued there when it calls a function of this library comes before the work of that call, on the
+// device: kernels may write what a query reads, and nobody waits. The library's own work runs in queues of its own. What the
+// program enqueues behind a query waits for its rows by their `sync_event`, or after devicefusion_array_values_raw.
+void *devicefusion_context_get_command_queue(struct devicefusion_context *context);
+
+// As devicefusion_context_get_command_queue, the CUstream of a context on a device of CUDA's.
+void *devicefusion_context_get_cuda_stream(struct devicefusion_context *context);
 
 // The text of the last failure in this context, on whatever thread, or NULL if there was none since this was last called. The
 // caller frees it. With NULL as context: of the last failure on this thread that no context could keep, such as a setting
@@ -325,6 +402,49 @@ int devicefusion_query_cancel(struct devicefusion_query *query);
 int devicefusion_execute(struct devicefusion_context *context,
                          const char *sql,
                          int64_t *rows);
+
+// Tells where the values of a column lie: column `column`, counted from zero, of a record batch such as
+// devicefusion_query_device_stream gives, with its schema. Its type must be one of fixed width, other than a boolean.
+//
+// Array and schema stay as they are: the memory is that of the array, good until the array is released and not to be written.
+// The values are there once the array's `sync_event` has completed; what the program enqueues from now on in the queue that it
+// shares with the context (see devicefusion_context_get_command_queue) waits for that by itself. Release the array once work that
+// reads it has completed.
+int devicefusion_array_values_raw(struct devicefusion_context *context,
+                                  const struct ArrowDeviceArray *array,
+                                  const struct ArrowSchema *schema,
+                                  int64_t column,
+                                  struct devicefusion_raw_values *out);
+
+// Makes a table of `length` rows that lies in memory of the program's own: `count` columns of types of fixed width, which are
+// used in place.
+//
+// The values must be there already, or be written by what the program has enqueued before in the queue that it shares with the
+// context: see devicefusion_context_get_command_queue. From now on nobody may write them. `release`, unless NULL, is called with
+// `data` once the memory is no longer used: after the table was dropped and the queries that read it have ended, or where this
+// function fails; on any thread, once.
+int devicefusion_register_raw(struct devicefusion_context *context,
+                              const char *name,
+                              const struct devicefusion_raw_column *columns,
+                              size_t count,
+                              int64_t length,
+                              void (*release)(void *data),
+                              void *data);
+
+// Reads a stream of device arrays, record batches, to its end, and writes its rows as bytes: an IPC stream of Arrow's, which
+// every library of Arrow reads too. `bytes` gets memory that the caller frees by free(), and `size` how many bytes it has. The
+// stream is moved away in any case.
+int devicefusion_store(struct devicefusion_context *context,
+                       struct ArrowDeviceArrayStream *stream,
+                       void **bytes,
+                       size_t *size);
+
+// Gives the rows that devicefusion_store has written, or any other IPC stream of Arrow's, as a stream of device arrays: on the
+// context's device, or of the host where it has none. The bytes are read before the function returns.
+int devicefusion_restore(struct devicefusion_context *context,
+                         const void *bytes,
+                         size_t size,
+                         struct ArrowDeviceArrayStream *out);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Configurations: settings that are collected, checked one by one, and frozen while a context is made of them.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 use datafusion::execution::context::SessionConfig;
+use device::ProgramQueue;
 use devicefusion::DeviceOptions;
 use parking_lot::Mutex;
 
@@ -37,6 +38,10 @@ pub(crate) struct Choices {
     settings: Vec<(String, String)>,
     /// Worker threads; 0 for one for each processor.
     pub threads: usize,
+    /// Bytes of host memory that operators of the host may claim; 0 for no limit.
+    pub host_memory: usize,
+    /// The queue or stream that the program shares.
+    pub queue: Option<ProgramQueue>,
     pub logging: bool,
     pub debugging: bool,
 }
@@ -109,6 +114,16 @@ unsafe fn set_text(config: *mut devicefusion_context_config, name: &str, value: 
     })
 }
 
+/// As [`set_text`], where NULL is no folder.
+///
+/// # Safety
+/// As [`set_text`].
+unsafe fn set_folder(config: *mut devicefusion_context_config, name: &str, folder: *const c_char) -> c_int {
+    let folder = if folder.is_null() { c"".as_ptr() } else { folder };
+    // SAFETY: as this function's own condition.
+    unsafe { set_text(config, name, folder) }
+}
+
 /// Makes a configuration in which every setting has its default. Free it with devicefusion_context_config_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_new() -> *mut devicefusion_context_config {
@@ -131,6 +146,38 @@ pub unsafe extern "C" fn devicefusion_context_config_set_device(
 ) -> c_int {
     // SAFETY: `device` is as the header asks.
     unsafe { set_text(config, "device.selector", device) }
+}
+
+/// Shares a queue of the program's, a cl_command_queue of any kind: the context uses its device, which the configuration may
+/// also name, and its cl_context, so that each cl_mem and cl_event of the one is good in the other. The queue is retained as
+/// long as configuration and context need it. See devicefusion_context_get_command_queue for what the two promise each other. The
+/// queue must be live: that is not checked.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_context_config_set_command_queue(
+    config: *mut devicefusion_context_config,
+    queue: *mut c_void,
+) -> c_int {
+    // SAFETY: the queue is NULL or live, as the header asks.
+    share(config, || unsafe { ProgramQueue::opencl(queue.addr() as u64) })
+}
+
+/// As devicefusion_context_config_set_command_queue, for a CUstream or cudaStream_t of a device's primary context, which is the one
+/// that CUDA's run-time library uses. The stream must live until the context has been freed with all that came from it. CUDA's
+/// default stream is CU_STREAM_LEGACY here, not NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_context_config_set_cuda_stream(
+    config: *mut devicefusion_context_config,
+    stream: *mut c_void,
+) -> c_int {
+    // SAFETY: the stream is NULL or live, and stays so, as the header asks.
+    share(config, || unsafe { ProgramQueue::cuda(stream.addr() as u64) })
+}
+
+fn share(config: *mut devicefusion_context_config, queue: impl FnOnce() -> device::Result<ProgramQueue>) -> c_int {
+    change(config, |choices| {
+        choices.queue = Some(queue()?);
+        Ok(())
+    })
 }
 
 /// Takes only devices of OpenCL platforms with this part in their name; "" takes any, which is the default.
@@ -183,6 +230,59 @@ pub extern "C" fn devicefusion_context_config_set_memory_limit(config: *mut devi
     set(config, "device.memory_bytes", bytes)
 }
 
+/// Limits the memory, in bytes, that operators on the host may claim for what they gather, as SQL's
+/// SET datafusion.runtime.memory_limit does; beyond it they spill to temporary files where they can, and fail where not. 0, the
+/// default, is no limit.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_context_config_set_host_memory_limit(
+    config: *mut devicefusion_context_config,
+    bytes: usize,
+) -> c_int {
+    change(config, |choices| {
+        choices.host_memory = bytes;
+        Ok(())
+    })
+}
+
+/// Says whether kernels work in memory of the host in place: 0 for never, 1 for always, in which case a context on a device that
+/// cannot is refused, 2, the default, where the device is the host's processor. Results are the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_context_config_set_unified_memory(config: *mut devicefusion_context_config, flag: c_int) -> c_int {
+    change(config, |choices| {
+        let value = match flag {
+            0 => "never",
+            1 => "always",
+            2 => "auto",
+            other => return Err(Failure::program(format!("unified memory is 0, 1 or 2, and not {other}"))),
+        };
+        choices.settings.push(("device.unified_memory".to_owned(), value.to_owned()));
+        Ok(())
+    })
+}
+
+/// Leaves each program that the context compiles or loads in this folder: its text as HASH.cl, and its image as HASH.program.
+/// NULL or "", the default, leaves none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_context_config_dump_programs_to(
+    config: *mut devicefusion_context_config,
+    folder: *const c_char,
+) -> c_int {
+    // SAFETY: `folder` is as the header asks.
+    unsafe { set_folder(config, "device.dump_programs", folder) }
+}
+
+/// Takes programs from a folder that devicefusion_context_config_dump_programs_to has filled, in which nothing is written: a HASH.cl
+/// whose text was changed is compiled in place of the one that it is named for, an image is loaded where device, driver,
+/// compiler, options and text are the same. Whatever is not there is compiled as ever. NULL or "", the default, takes none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_context_config_load_programs_from(
+    config: *mut devicefusion_context_config,
+    folder: *const c_char,
+) -> c_int {
+    // SAFETY: `folder` is as the header asks.
+    unsafe { set_folder(config, "device.load_programs", folder) }
+}
+
 /// Keeps compiled programs in this folder, for the next process. NULL or "", the default, keeps none. What does not fit the
 /// device, its driver or this library is compiled anew; hits are counted in devicefusion_context_report.
 #[unsafe(no_mangle)]
@@ -190,9 +290,8 @@ pub unsafe extern "C" fn devicefusion_context_config_set_cache_dir(
     config: *mut devicefusion_context_config,
     folder: *const c_char,
 ) -> c_int {
-    let folder = if folder.is_null() { c"".as_ptr() } else { folder };
     // SAFETY: `folder` is as the header asks.
-    unsafe { set_text(config, "device.cache_dir", folder) }
+    unsafe { set_folder(config, "device.cache_dir", folder) }
 }
 
 /// Hands one more option to the device's compiler, behind those that were added before: clBuildProgram's or NVRTC's.

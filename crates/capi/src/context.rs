@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Contexts: a session with its device, threads, log and last error.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
+
+use device::DriverKind;
 
 use crate::boundary::{caught, code, give_text, with_context, without_context};
 use crate::config::{CONFIGS, Config, devicefusion_context_config};
@@ -49,7 +51,7 @@ impl Context {
     }
 
     /// The device, where one was opened.
-    fn device(&self) -> Result<Option<device::Context>> {
+    pub fn device(&self) -> Result<Option<device::Context>> {
         Ok(self.session()?.device.opened())
     }
 }
@@ -86,6 +88,36 @@ pub extern "C" fn devicefusion_context_sync(context: *mut devicefusion_context) 
         Some(device) => Ok(device.synchronize()?),
         None => Ok(()),
     }))
+}
+
+/// The cl_command_queue that this context shares with the program: the one of the configuration, else a queue in the context's
+/// own cl_context, made by the first call. The queue stays the library's; it is good until the context has been freed.
+///
+/// What the program has enqueued there when it calls a function of this library comes before the work of that call, on the
+/// device: kernels may write what a query reads, and nobody waits. The library's own work runs in queues of its own. What the
+/// program enqueues behind a query waits for its rows by their `sync_event`, or after devicefusion_array_values_raw.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_context_get_command_queue(context: *mut devicefusion_context) -> *mut c_void {
+    shared_queue(context, DriverKind::OpenCl)
+}
+
+/// As devicefusion_context_get_command_queue, the CUstream of a context on a device of CUDA's.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_context_get_cuda_stream(context: *mut devicefusion_context) -> *mut c_void {
+    shared_queue(context, DriverKind::Cuda)
+}
+
+fn shared_queue(context: *mut devicefusion_context, driver: DriverKind) -> *mut c_void {
+    let queue = with_context(context, |context| {
+        let Some(device) = context.device()? else { return Err(Failure::program("the context has no device, and no queue")) };
+        let info = device.info();
+        if info.driver != driver {
+            let label = info.label();
+            return Err(Failure::program(format!("the context's device is {label}, which has no queue of {driver}'s")));
+        }
+        Ok(ptr::without_provenance_mut(usize::try_from(device.shared_queue()?.0).unwrap_or_default()))
+    });
+    queue.unwrap_or(ptr::null_mut())
 }
 
 /// The text of the last failure in this context, on whatever thread, or NULL if there was none since this was last called. The

@@ -33,6 +33,11 @@ impl Failure {
         Self { code: DEVICEFUSION_PROGRAM_ERROR, text: text.into() }
     }
 
+    /// Memory of the host ran out.
+    pub fn out_of_memory(text: impl Into<String>) -> Self {
+        Self { code: DEVICEFUSION_OUT_OF_MEMORY, text: text.into() }
+    }
+
     /// Anything that has no code of its own.
     pub fn other(text: impl Into<String>) -> Self {
         Self { code: DEVICEFUSION_FAILURE, text: text.into() }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The C library: what `include/devicefusion.h` declares, in the shape of Futhark's context API.
 //!
-//! A file for each kind of object that C sees ([`config`], [`context`], [`query`]) or gives ([`table`]), and below them what
+//! A file for each kind of object that C sees ([`config`], [`context`], [`query`]) or gives ([`table`], [`raw`], [`store`]), and below them what
 //! all functions stand on: `handle.rs` and `boundary.rs` let nothing but good pointers in and no panic out, `error.rs` keeps
 //! the text of a failure until somebody takes it. Everything else is `devicefusion`'s own business.
 //!
@@ -20,9 +20,11 @@ mod error;
 mod handle;
 mod log;
 pub mod query;
+pub mod raw;
 mod rows;
 mod session;
 pub mod settings;
+pub mod store;
 pub mod table;
 
 pub use error::{DEVICEFUSION_FAILURE, DEVICEFUSION_OUT_OF_MEMORY, DEVICEFUSION_PROGRAM_ERROR, DEVICEFUSION_SUCCESS};

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
+use device::LogSink;
 use devicefusion::{DeviceOptions, DeviceRuntime, Fallback, SessionStateBuilderExt, register_schema};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -33,20 +34,25 @@ impl Session {
         let config = choices.session_config()?.with_information_schema(true);
         let options = config.options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
         let logging = choices.logging || choices.debugging;
-        let device = match logging {
+        let sink: LogSink = match logging {
             true => {
                 let log = Arc::clone(log);
-                DeviceRuntime::with_log(Arc::new(move |line| log.line(line)))
+                Arc::new(move |line| log.line(line))
             }
-            false => DeviceRuntime::with_log(Arc::new(|_| ())),
+            false => Arc::new(|_| ()),
         };
+        let device = DeviceRuntime::for_program(sink, choices.queue.clone());
         if device.context_if_any(&options)?.is_none() && options.fallback == Fallback::Error {
             let reason = device.problem().unwrap_or_default();
             return Err(Failure::other(format!("a strict context needs a device, and there is none: {reason}")));
         }
+        let mut host = RuntimeEnvBuilder::new();
+        if choices.host_memory > 0 {
+            host = host.with_memory_limit(choices.host_memory, 1.0);
+        }
         let state = SessionStateBuilder::new()
             .with_config(config)
-            .with_runtime_env(Arc::new(RuntimeEnv::default()))
+            .with_runtime_env(host.build_arc()?)
             .with_default_features()
             .with_device_runtime(Arc::clone(&device));
         let ctx = SessionContext::new_with_state(state.build());

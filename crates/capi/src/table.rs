@@ -38,7 +38,7 @@ pub const DEVICEFUSION_TABLE_DEVICE: c_int = 2;
 const READ_AHEAD: usize = 2;
 
 /// Arrays that a table is made of.
-enum Arrays {
+pub(crate) enum Arrays {
     /// A thread of their own pulls them.
     Pulled(ArrowDeviceArrayStreamReader),
     /// Their producer pushes them.
@@ -47,7 +47,7 @@ enum Arrays {
 
 impl Arrays {
     /// A table that reads them as they come.
-    async fn streamed(self) -> Result<Arc<dyn TableProvider>> {
+    pub async fn streamed(self) -> Result<Arc<dyn TableProvider>> {
         Ok(match self {
             Self::Pulled(reader) => Arc::new(DeviceStreamTable::try_new(reader)?),
             Self::Pushed(stream) => Arc::new(AsyncDeviceStreamTable::try_new(stream).await?),
@@ -55,7 +55,7 @@ impl Arrays {
     }
 
     /// Their columns, whether they are memory of the host, and they themselves.
-    async fn opened(self) -> Result<(SchemaRef, bool, BoxStream<'static, arrow_device::Result<ImportedArray>>)> {
+    pub async fn opened(self) -> Result<(SchemaRef, bool, BoxStream<'static, arrow_device::Result<ImportedArray>>)> {
         match self {
             Self::Pulled(reader) => {
                 let schema = reader.schema().ok_or_else(|| {
@@ -92,7 +92,7 @@ impl Arrays {
 }
 
 /// Makes a table of what C has given.
-fn register(context: &Context, name: Result<&str>, arrays: Result<Arrays>, kind: c_int) -> Result<()> {
+pub(crate) fn register(context: &Context, name: Result<&str>, arrays: Result<Arrays>, kind: c_int) -> Result<()> {
     let session = context.session()?;
     let (name, arrays) = (unused(session, name?)?, arrays?);
     let table: Arc<dyn TableProvider> = match kind {

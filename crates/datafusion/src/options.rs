@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::{Result, config_err};
-use device::Selector;
+use device::{Selector, UnifiedMemory};
 
 /// Whether an operator may stay on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,12 @@ const SETTINGS: &[SettingDoc] = &[
         description: "'auto' leaves operators over tiny inputs (fewer rows than device.min_rows by exact statistics) to the host; 'always' never does",
     },
     SettingDoc {
+        key: "device.dump_programs",
+        default: "",
+        frozen: true,
+        description: "Folder in which the text of each program is left as HASH.cl, and its image, for device.load_programs or tools; empty leaves none",
+    },
+    SettingDoc {
         key: "device.enabled",
         default: "true",
         frozen: false,
@@ -99,6 +105,12 @@ const SETTINGS: &[SettingDoc] = &[
         default: "false",
         frozen: false,
         description: "Whether CREATE FUNCTION … LANGUAGE futhark may load native libraries into this process; they can do whatever it can",
+    },
+    SettingDoc {
+        key: "device.load_programs",
+        default: "",
+        frozen: true,
+        description: "Folder that device.dump_programs has filled, read before anything is compiled: an image is taken where all that it depends on is the same, a HASH.cl with another text is compiled in place of its own; empty reads none",
     },
     SettingDoc {
         key: "device.memory_bytes",
@@ -141,6 +153,12 @@ const SETTINGS: &[SettingDoc] = &[
         default: "auto",
         frozen: true,
         description: "The device: 'auto', 'none', 'opencl', 'cuda', '#k' (as `devicefusion devices` numbers them) or a part of its name",
+    },
+    SettingDoc {
+        key: "device.unified_memory",
+        default: "auto",
+        frozen: true,
+        description: "Whether kernels work in the host's memory in place: 'auto' where the device is the host's processor, 'never', or 'always', which refuses a device that cannot",
     },
 ];
 
@@ -186,6 +204,12 @@ pub struct DeviceOptions {
     pub profiling: bool,
     /// `device.nvrtc_path`.
     pub nvrtc_path: String,
+    /// `device.dump_programs`.
+    pub dump_programs: String,
+    /// `device.load_programs`.
+    pub load_programs: String,
+    /// `device.unified_memory`.
+    pub unified_memory: UnifiedMemory,
     selector_text: String,
     opened: Arc<AtomicBool>,
 }
@@ -208,6 +232,9 @@ impl Default for DeviceOptions {
             cache_dir: String::new(),
             profiling: true,
             nvrtc_path: String::new(),
+            dump_programs: String::new(),
+            load_programs: String::new(),
+            unified_memory: UnifiedMemory::Auto,
             selector_text: "auto".to_string(),
             opened: Arc::new(AtomicBool::new(false)),
         }
@@ -276,6 +303,7 @@ impl DeviceOptions {
                 Cost::Always => "always",
             }
             .to_string(),
+            "device.dump_programs" => self.dump_programs.clone(),
             "device.enabled" => self.enabled.to_string(),
             "device.exact_functions" => self.exact_functions.to_string(),
             "device.fallback" => match self.fallback {
@@ -284,6 +312,7 @@ impl DeviceOptions {
             }
             .to_string(),
             "device.futhark" => self.futhark.to_string(),
+            "device.load_programs" => self.load_programs.clone(),
             "device.memory_bytes" => self.memory_bytes.to_string(),
             "device.min_rows" => self.min_rows.to_string(),
             "device.nvrtc_path" => self.nvrtc_path.clone(),
@@ -296,6 +325,12 @@ impl DeviceOptions {
             .to_string(),
             "device.profiling" => self.profiling.to_string(),
             "device.selector" => self.selector_text.clone(),
+            "device.unified_memory" => match self.unified_memory {
+                UnifiedMemory::Auto => "auto",
+                UnifiedMemory::Never => "never",
+                UnifiedMemory::Always => "always",
+            }
+            .to_string(),
             _ => String::new(),
         }
     }
@@ -344,12 +379,14 @@ impl ExtensionOptions for DeviceOptions {
             "cost" => {
                 self.cost = choice(setting.key, value, &[("auto", Cost::Auto), ("always", Cost::Always)])?;
             }
+            "dump_programs" => self.dump_programs = value.to_string(),
             "enabled" => self.enabled = boolean(setting.key, value)?,
             "exact_functions" => self.exact_functions = boolean(setting.key, value)?,
             "fallback" => {
                 self.fallback = choice(setting.key, value, &[("host", Fallback::Host), ("error", Fallback::Error)])?;
             }
             "futhark" => self.futhark = boolean(setting.key, value)?,
+            "load_programs" => self.load_programs = value.to_string(),
             "memory_bytes" => self.memory_bytes = number(setting.key, value)?,
             "min_rows" => self.min_rows = number(setting.key, value)?,
             "nvrtc_path" => self.nvrtc_path = value.to_string(),
@@ -359,6 +396,10 @@ impl ExtensionOptions for DeviceOptions {
                 self.profile = choice(setting.key, value, &choices)?;
             }
             "profiling" => self.profiling = boolean(setting.key, value)?,
+            "unified_memory" => {
+                let choices = [("auto", UnifiedMemory::Auto), ("never", UnifiedMemory::Never), ("always", UnifiedMemory::Always)];
+                self.unified_memory = choice(setting.key, value, &choices)?;
+            }
             _ => {
                 self.selector = match value {
                     "" => {

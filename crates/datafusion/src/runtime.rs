@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionConfig;
-use device::{Context, DeviceConfig, DeviceKind, LogSink};
+use device::{Context, DeviceConfig, DeviceKind, LogSink, ProgramQueue, UnifiedMemory};
 use kernels::codegen::Profile;
 use parking_lot::Mutex;
 
@@ -27,6 +27,8 @@ use crate::table::TableState;
 pub struct DeviceRuntime {
     /// Where the lines of the device's context go; to the crate `log` without it.
     log: Option<LogSink>,
+    /// What the device's context shares with the program.
+    queue: Option<ProgramQueue>,
     device: Mutex<Device>,
     /// Why the last attempt to open a device failed.
     problem: Mutex<Option<String>>,
@@ -66,6 +68,11 @@ impl DeviceRuntime {
     /// A runtime whose device is not open yet, and will log here.
     pub fn with_log(log: LogSink) -> Arc<Self> {
         Arc::new(DeviceRuntime { log: Some(log), ..DeviceRuntime::default() })
+    }
+
+    /// A runtime whose device is not open yet, and will log here. With a queue its device is that of the queue.
+    pub fn for_program(log: LogSink, queue: Option<ProgramQueue>) -> Arc<Self> {
+        Arc::new(DeviceRuntime { log: Some(log), queue, ..DeviceRuntime::default() })
     }
 
     /// A runtime on a device that is open already.
@@ -108,7 +115,7 @@ impl DeviceRuntime {
             Some(context) => context.clone(),
             None => {
                 // A failure is not kept: another selector may find a device.
-                let result = device.open(options, self.log.as_ref());
+                let result = device.open(options, self.log.as_ref(), self.queue.as_ref());
                 *self.problem.lock() = result.as_ref().err().map(|problem| problem.reason.clone());
                 result?
             }
@@ -168,7 +175,12 @@ impl Device {
         }
     }
 
-    fn open(&self, options: &DeviceOptions, log: Option<&LogSink>) -> std::result::Result<Context, Problem> {
+    fn open(
+        &self,
+        options: &DeviceOptions,
+        log: Option<&LogSink>,
+        queue: Option<&ProgramQueue>,
+    ) -> std::result::Result<Context, Problem> {
         if let Some(config) = self.config.clone() {
             let problem = |reason: String| Problem { reason, is_mistake: true };
             let context = Context::new(config).map_err(|error| problem(error.to_string()))?;
@@ -181,7 +193,13 @@ impl Device {
             return Ok(context);
         }
         let Some(selector) = options.selector.clone() else {
-            return Err(Problem { reason: "device.selector = 'none'".to_string(), is_mistake: false });
+            return Err(match queue {
+                Some(_) => {
+                    let reason = "device.selector = 'none', and the program's queue is one of a device".to_string();
+                    Problem { reason, is_mistake: true }
+                }
+                None => Problem { reason: "device.selector = 'none'".to_string(), is_mistake: false },
+            });
         };
         let config = DeviceConfig {
             selector,
@@ -191,12 +209,17 @@ impl Device {
             cache_dir: non_empty(&options.cache_dir).map(PathBuf::from),
             profiling: options.profiling,
             nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
+            unified_memory: options.unified_memory,
+            program_queue: queue.cloned(),
+            dump_programs: non_empty(&options.dump_programs).map(PathBuf::from),
+            load_programs: non_empty(&options.load_programs).map(PathBuf::from),
             log: Some(log.cloned().unwrap_or_else(|| Arc::new(|line| log::debug!("{line}")))),
             ..DeviceConfig::default()
         };
         Context::new(config).map_err(|error| {
             let demand = options.demand();
-            let is_mistake = demand.is_some() || matches!(error, device::Error::Config { .. });
+            let asked = demand.is_some() || queue.is_some() || options.unified_memory == UnifiedMemory::Always;
+            let is_mistake = asked || matches!(error, device::Error::Config { .. });
             let reason = match (demand, error) {
                 (Some(demand), device::Error::NoDevice { available, .. }) => format!("{demand}: no such device; {available}"),
                 (Some(demand), device::Error::NoDriver { reason, .. }) => {

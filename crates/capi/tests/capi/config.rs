@@ -35,6 +35,8 @@ fn what_is_set_is_what_the_session_shows() {
     assert_eq!(devicefusion_context_config_set_profiling(config, 0), 0);
     assert_eq!(devicefusion_context_config_set_memory_limit(config, 1 << 28), 0);
     assert_eq!(devicefusion_context_config_set_num_threads(config, 3), 0);
+    assert_eq!(devicefusion_context_config_set_unified_memory(config, 0), 0);
+    assert_eq!(devicefusion_context_config_set_host_memory_limit(config, 64 << 20), 0);
     assert_eq!(set(config, "datafusion.execution.batch_size", "4096"), 0);
 
     let context = Context::of(config);
@@ -45,6 +47,8 @@ fn what_is_set_is_what_the_session_shows() {
         ("device.profiling", "false"),
         ("device.memory_bytes", "268435456"),
         ("device.fallback", "error"),
+        ("device.unified_memory", "never"),
+        ("datafusion.runtime.memory_limit", "64M"),
         ("datafusion.execution.target_partitions", "3"),
         ("datafusion.execution.batch_size", "4096"),
     ] {
@@ -73,6 +77,10 @@ fn bad_settings_are_refused_when_they_are_set_and_change_nothing() {
         assert_eq!(devicefusion_context_config_set_tuning_param(config, c"device.fallback".as_ptr(), 1), 2);
         let known = "device.fallback is no tuning parameter; there are device.batch_rows, device.memory_bytes, device.min_rows";
         assert_eq!(homeless_error(), known);
+    }
+    for flag in [-1, 3] {
+        assert_eq!(devicefusion_context_config_set_unified_memory(config, flag), 2);
+        assert_eq!(homeless_error(), format!("unified memory is 0, 1 or 2, and not {flag}"));
     }
     // The context is made all the same.
     assert_eq!(Context::of(config).rows("SELECT 1"), ["1"]);
@@ -159,4 +167,55 @@ fn compiled_programs_are_kept_in_the_cache_folder_and_nowhere_without_one() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     assert_eq!(compiled_and_hits(true), (compiled, 0));
     assert_eq!(compiled_and_hits(true), (0, compiled));
+}
+
+#[test]
+fn programs_are_dumped_and_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = c(folder.path().to_str().unwrap());
+    let run = |set: unsafe extern "C" fn(*mut devicefusion_context_config, *const c_char) -> i32| {
+        let config = config();
+        // SAFETY: a C string.
+        assert_eq!(unsafe { set(config, path.as_ptr()) }, 0);
+        let context = Context::of(config);
+        assert_eq!(context.rows("SELECT sum(value) FROM generate_series(1, 100000)"), ["5000050000"]);
+        let programs = &context.report()["programs"];
+        (programs["compiled"].as_u64().unwrap(), programs["cache_hits_disk"].as_u64().unwrap())
+    };
+    let (compiled, hits) = run(devicefusion_context_config_dump_programs_to);
+    assert!(compiled > 0 && hits == 0);
+    let files = || folder.path().read_dir().unwrap().map(|file| file.unwrap().path()).collect::<Vec<_>>();
+    assert_eq!(files().len() as u64, 2 * compiled);
+    assert_eq!(run(devicefusion_context_config_load_programs_from), (0, compiled));
+    // A text of the program's own is compiled instead, and nothing is written.
+    let file = files().into_iter().find(|path| path.extension().is_some_and(|found| found == "cl")).unwrap();
+    let edited = std::fs::read_to_string(&file).unwrap() + "\n// edited\n";
+    std::fs::write(file, edited).unwrap();
+    assert_eq!(run(devicefusion_context_config_load_programs_from), (1, compiled - 1));
+    assert_eq!(files().len() as u64, 2 * compiled);
+
+    let (config, nowhere) = (config(), c("/no/such/folder"));
+    // SAFETY: a C string.
+    assert_eq!(unsafe { devicefusion_context_config_load_programs_from(config, nowhere.as_ptr()) }, 0);
+    let context = devicefusion_context_new(config);
+    let error = text(devicefusion_context_get_error(context)).unwrap();
+    assert!(error.contains("device.load_programs = /no/such/folder: cannot be used as a folder"), "{error}");
+    assert_eq!((devicefusion_context_free(context), devicefusion_context_config_free(config)), (0, 0));
+}
+
+#[test]
+fn memory_of_the_host_is_limited_and_copied_as_the_configuration_says() {
+    let limited = devicefusion_context_config_new();
+    // SAFETY: a C string.
+    assert_eq!(unsafe { devicefusion_context_config_set_device(limited, c"none".as_ptr()) }, 0);
+    assert_eq!(devicefusion_context_config_set_host_memory_limit(limited, 1 << 20), 0);
+    let limited = Context::of(limited);
+    limited.failed(3, limited.try_execute("SELECT count(DISTINCT value) FROM generate_series(1, 1000000)"));
+
+    let answer = "SELECT sum(value), max(value) FROM generate_series(1, 131073)";
+    for flag in [0, 2] {
+        let config = config();
+        assert_eq!(devicefusion_context_config_set_unified_memory(config, flag), 0);
+        assert_eq!(Context::of(config).rows(answer), ["8590131201 131073"]);
+    }
 }

@@ -9,5 +9,6 @@ mod header;
 mod misuse;
 mod pages;
 mod query;
+mod raw;
 mod support;
 mod table;

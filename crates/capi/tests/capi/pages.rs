@@ -34,7 +34,7 @@ fn names(cell: &str) -> impl Iterator<Item = &str> {
 fn the_table_of_futhark_names_functions_and_tests_that_there_are() {
     let functions = functions();
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi");
-    let sources: String = ["config", "context", "misuse", "query", "table"]
+    let sources: String = ["config", "context", "misuse", "query", "raw", "table"]
         .map(|name| std::fs::read_to_string(tests.join(format!("{name}.rs"))).unwrap())
         .concat();
     let page = page();
