@@ -21,7 +21,7 @@ use crate::table::TableState;
 /// Resident tables are lost with the old one, and say so.
 ///
 /// What the device's context logs (the device, each program that is compiled) goes to the crate `log`, at the
-/// level `debug`; [`with_log`](Self::with_log) sends it elsewhere, and [`with_context`](Self::with_context) takes a context
+/// level `debug`; [`for_program`](Self::for_program) sends it elsewhere, and [`with_context`](Self::with_context) takes a context
 /// with a log of its own.
 #[derive(Default)]
 pub struct DeviceRuntime {
@@ -63,11 +63,6 @@ impl DeviceRuntime {
     /// A runtime whose device is not open yet.
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
-    }
-
-    /// A runtime whose device is not open yet, and will log here.
-    pub fn with_log(log: LogSink) -> Arc<Self> {
-        Arc::new(DeviceRuntime { log: Some(log), ..DeviceRuntime::default() })
     }
 
     /// A runtime whose device is not open yet, and will log here. With a queue its device is that of the queue.

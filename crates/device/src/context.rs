@@ -189,25 +189,28 @@ impl Context {
     /// # Errors
     /// The driver's refusal.
     pub fn shared_queue(&self) -> Result<RawQueue> {
+        Ok(self.shared()?.raw())
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>> {
         let mut shared = self.0.shared.lock();
         if let Some(shared) = &*shared {
-            return Ok(shared.raw());
+            return Ok(Arc::clone(shared));
         }
-        Ok(shared.insert(Arc::new(Shared::new(&self.0.driver)?)).raw())
+        Ok(Arc::clone(shared.insert(Arc::new(Shared::new(&self.0.driver)?))))
     }
 
     /// Has what is enqueued in the [`shared_queue`](Self::shared_queue) from now on wait for an event, a `CUevent` or
-    /// `cl_event`. Nothing where there is no such queue.
+    /// `cl_event`. The device waits; for an event of another OpenCL context this thread does.
     ///
     /// # Errors
-    /// The failure of what the event stands for, where it is known already.
+    /// The failure of what the event stands for, where it is known already; as [`shared_queue`](Self::shared_queue).
     ///
     /// # Safety
     /// The event is live.
     pub unsafe fn shared_queue_waits_for(&self, event: RawEvent) -> Result<()> {
-        let shared = self.0.shared.lock().clone();
         // SAFETY: the caller's promise.
-        shared.map_or(Ok(()), |shared| unsafe { shared.wait_for(event) })
+        unsafe { self.shared()?.wait_for(event) }
     }
 
     /// An idle lane, preferably one without work of its former user.

@@ -50,6 +50,9 @@ static void *cancel(void *query) {
     return NULL;
 }
 
+// Counts how often memory comes back.
+static void give_back(void *count) { ++*(int *)count; }
+
 int main(int argc, char **argv) {
     EXPECT(argc == 2);
     int threads = entries("/proc/self/task"), files = entries("/proc/self/fd");
@@ -61,6 +64,10 @@ int main(int argc, char **argv) {
     EXPECT(devicefusion_context_config_set_option(config, "no.such", "1") == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(NULL, "no"));
     EXPECT(devicefusion_context_get_error(NULL) == NULL);
+    EXPECT(devicefusion_context_config_set_command_queue(config, NULL) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(says(NULL, "the cl_command_queue is NULL"));
+    EXPECT(devicefusion_context_config_set_unified_memory(config, 3) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(says(NULL, "unified memory is 0, 1 or 2, and not 3"));
     EXPECT(devicefusion_get_option_count() > 0 && devicefusion_get_option_name(-1) == NULL);
     EXPECT(devicefusion_context_new(NULL) == NULL);
     EXPECT(says(NULL, "the configuration is NULL"));
@@ -82,7 +89,23 @@ int main(int argc, char **argv) {
     EXPECT(devicefusion_query_run(query, NULL) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(NULL, "the query is NULL"));
 
-    // Structs that were released.
+    EXPECT(devicefusion_restore(context, NULL, 1, NULL) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(devicefusion_store(context, NULL, NULL, NULL) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(devicefusion_array_values_raw(context, NULL, NULL, 0, NULL) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(says(context, "there is no place for the raw values"));
+
+    // Memory that is given comes back in any case.
+    int given_back = 0;
+    struct devicefusion_raw_column column = {.name = "n", .format = "l", .memory = NULL};
+    EXPECT(devicefusion_register_raw(context, "raw", &column, 1, 1, give_back, &given_back) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(says(context, "the memory of column \"n\" is NULL") && given_back == 1);
+    EXPECT(devicefusion_register_raw(NULL, "raw", &column, 1, 1, give_back, &given_back) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(says(NULL, "the context is NULL") && given_back == 2);
+
+    // Bytes that are none, and structs that were released.
+    struct ArrowDeviceArrayStream rows_on_device;
+    EXPECT(devicefusion_restore(context, "nonsense", 8, &rows_on_device) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(says(context, "the bytes are no IPC stream"));
     struct ArrowArrayStream stream;
     memset(&stream, 0, sizeof stream);
     EXPECT(devicefusion_register_stream(context, "t", &stream, DEVICEFUSION_TABLE_HOST) == DEVICEFUSION_PROGRAM_ERROR);
