@@ -10,9 +10,10 @@ OPENCL = opencl="$$(scripts/setup-opencl.sh)" && eval "$$opencl"
 BUILD = $(CARGO) build --release --workspace
 BIN = $${CARGO_TARGET_DIR:-target}/release
 
-# Where `make install` puts the C library, and how it copies a file there.
+# Where `make install` puts the C library, and how it copies a file there, and the static library without its inner symbols.
 PREFIX ?= /usr/local
 INSTALL ?= install -m 644
+INSTALL_STATIC ?= scripts/static-library.sh
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 
 .PHONY: help demo shell capi install test test-datafusion lint docs
@@ -41,7 +42,7 @@ install:
 	@set -e; root="$(DESTDIR)$(PREFIX)"; mkdir -p "$$root/include/devicefusion" "$$root/lib/pkgconfig" "$$root/lib/cmake/devicefusion"; \
 	$(INSTALL) crates/capi/include/devicefusion.h "$$root/include/devicefusion/devicefusion.h"; \
 	$(INSTALL) crates/arrow-device/include/arrow_device.h "$$root/include/devicefusion/arrow_device.h"; \
-	$(INSTALL) "$(BIN)/libdevicefusion_capi.a" "$$root/lib/libdevicefusion.a"; \
+	$(INSTALL_STATIC) "$(BIN)/libdevicefusion_capi.a" "$$root/lib/libdevicefusion.a"; \
 	$(INSTALL) "$(BIN)/libdevicefusion_capi.so" "$$root/lib/libdevicefusion.so.$(VERSION)"; \
 	$(INSTALL) "$(BIN)/libdevicefusion_adbc.so" "$$root/lib/libdevicefusion_adbc.so"; \
 	ln -sf "libdevicefusion.so.$(VERSION)" "$$root/lib/libdevicefusion.so.0"; \

@@ -106,7 +106,10 @@ unsafe fn values(rows: &FFI_ArrowArray, schema: &FFI_ArrowSchema, column: i64) -
         let (columns, children) = (fields.len(), rows.num_children());
         return Err(Failure::program(format!("there is no column {column}: the schema has {columns}, the array {children}")));
     };
-    let (field, child) = (&fields[index], rows.child(index));
+    let amiss = || Failure::program(format!("the array does not have column {column}: a pointer of its tables is NULL"));
+    // SAFETY: where there is a table of children it has that many pointers, to live structs.
+    let child = unsafe { rows.children.as_ref().and_then(|_| (*rows.children.add(index)).as_ref()) };
+    let (field, child) = (&fields[index], child.filter(|child| !child.buffers.is_null()).ok_or_else(amiss)?);
     let Some(width) = field.data_type().primitive_width().filter(|_| child.num_buffers() == 2) else {
         let (name, ty) = (field.name(), field.data_type());
         return Err(Failure::program(format!("column {column} \"{name}\" is {ty}, whose values are not of a fixed width")));

@@ -46,10 +46,19 @@ struct Installed(TempDir);
 
 impl Installed {
     fn new() -> Self {
+        Self::with(&["INSTALL_STATIC=ln -f"])
+    }
+
+    /// With the static library as users get it, which takes its time.
+    fn with_static_library() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(variables: &[&str]) -> Self {
         // Beside what was built, so that the libraries need not be copied.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut make = Command::new("make");
-        make.arg("-C").arg(root()).args(["install", "PREFIX=/usr", "INSTALL=ln -f"]);
+        make.arg("-C").arg(root()).args(["install", "PREFIX=/usr", "INSTALL=ln -f"]).args(variables);
         make.arg(format!("BIN={}", built().display())).arg(format!("DESTDIR={}", folder.path().display()));
         // A make above has its own ideas.
         run(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"));
@@ -120,17 +129,20 @@ fn a_kernel_of_the_program_runs_between_two_queries() {
 }
 
 #[test]
-fn quickstart_links_with_the_static_library() {
-    if !has(&["make", "cc", "pkg-config"]) {
+fn quickstart_links_with_the_static_library_which_shows_the_symbols_of_the_header_alone() {
+    if !has(&["make", "cc", "pkg-config", "nm", "ld", "objcopy", "ar"]) {
         return;
     }
-    let installed = Installed::new();
+    let installed = Installed::with_static_library();
+    let library = installed.path("usr/lib/libdevicefusion.a");
     let program = installed.path("static");
     let mut cc = Command::new("cc");
-    cc.args(STRICT).arg(quickstart()).args(installed.flags(&["--cflags"])).arg(installed.path("usr/lib/libdevicefusion.a"));
+    cc.args(STRICT).arg(quickstart()).args(installed.flags(&["--cflags"])).arg(&library);
     let private = installed.flags(&["--libs-only-l", "--static"]);
     run(cc.args(private.iter().filter(|flag| *flag != "-ldevicefusion")).arg("-o").arg(&program));
-    assert_eq!(run(Command::new(program).arg("none")), CITIES);
+    assert_eq!(run(Command::new(&program).arg("none")), CITIES);
+    assert_eq!(run(Command::new(&program).arg(device())), CITIES);
+    assert_eq!(symbols(&["-g"], &library), functions());
 }
 
 #[test]
@@ -213,15 +225,19 @@ fn arrow_cpp_gives_and_takes_batches() {
     }
 }
 
+/// The symbols that a library defines, as nm lists them.
+fn symbols(ask: &[&str], library: &Path) -> BTreeSet<String> {
+    let told = run(Command::new("nm").args(ask).args(["--defined-only", "--format=posix"]).arg(library));
+    // An archive's members have a line each, without a type.
+    told.lines().filter_map(|line| line.split_once(' ')).map(|(name, _)| name.to_owned()).collect()
+}
+
 #[test]
 fn the_library_has_the_symbols_of_the_header_and_no_others() {
     if !has(&["nm"]) {
         return;
     }
-    let library = built().join("libdevicefusion_capi.so");
-    let symbols = run(Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(library));
-    let symbols: BTreeSet<String> = symbols.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
-    assert_eq!(symbols, functions());
+    assert_eq!(symbols(&["-D"], &built().join("libdevicefusion_capi.so")), functions());
 }
 
 #[test]

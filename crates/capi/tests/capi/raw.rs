@@ -187,6 +187,10 @@ fn raw_values_are_those_of_slices_too_and_bad_ones_are_refused() {
     }
     let int = schema::export_field(&arrow::datatypes::Field::new("x", arrow::datatypes::DataType::Int64, false)).unwrap();
     assert!(values(&context, &array, &int, 0).unwrap_err().contains("is none of a record batch"));
+    let children = std::mem::replace(&mut array.array.children, ptr::null_mut());
+    let error = values(&context, &array, &columns, 1).unwrap_err();
+    assert_eq!(error, "the array does not have column 1: a pointer of its tables is NULL");
+    array.array.children = children;
     // SAFETY: pointers that are NULL, which is what is tested.
     unsafe {
         let mut out = std::mem::MaybeUninit::uninit();
