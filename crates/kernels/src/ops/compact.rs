@@ -227,6 +227,11 @@ impl Survivors {
         Ok(Survivors { rows, count: word(&answer, 1)? as usize, mask, starts, grid })
     }
 
+    /// A bit for each row, set where it survives.
+    pub fn mask(&self) -> &Buffer {
+        &self.mask
+    }
+
     pub fn grid(&self) -> Grid {
         self.grid
     }

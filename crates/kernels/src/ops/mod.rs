@@ -3,7 +3,8 @@
 //!
 //! [`Select`] filters and projects, [`Reduce`] aggregates a whole input, [`GroupBy`] aggregates by
 //! keys, [`Sort`] orders, [`JoinChain`] and [`Mark`] join, [`Window`] looks at the rows around each; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`]
-//! replaces codes by values, [`Concat`] makes one batch of many, [`Take`] gathers rows, [`Unnest`] makes rows of lists. The objects are pure: they hold kernel
+//! replaces codes by values, [`Concat`] makes one batch of many, [`Take`] gathers rows, [`Unnest`] makes rows of lists, [`Strict`] hands
+//! values to functions that are no kernels. The objects are pure: they hold kernel
 //! texts and no device handle, so a plan can hold them; only joins that are about to run hold their tables.
 //! State objects ([`ReduceState`], [`GroupByState`], [`SortState`], [`WindowState`]) hold what lies on the device between batches.
 //! Nothing here knows DataFusion.
@@ -26,6 +27,7 @@ mod reduce;
 mod select;
 mod sort;
 mod source;
+mod strict;
 mod take;
 mod unnest;
 mod window;
@@ -42,6 +44,7 @@ pub use join::{ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Join
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
 pub use sort::{Sort, SortKey, SortState};
+pub use strict::{Arguments, Strict};
 pub use take::Take;
 pub use unnest::{Keeps, Unnest, UnnestOutput};
 pub use window::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction, WindowState};

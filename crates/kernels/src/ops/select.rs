@@ -89,6 +89,11 @@ impl Select {
     /// # Errors
     /// `Row` with the lowest failing row where a checked operation failed in a surviving one.
     pub async fn run(&self, queue: &Queue, batch: &DeviceBatch) -> Result<DeviceBatch> {
+        self.run_and_keep(queue, batch).await.map(|(selected, _)| selected)
+    }
+
+    /// As [`run`](Self::run), with the rows that have passed the filter, if there is one and there are rows.
+    pub(super) async fn run_and_keep(&self, queue: &Queue, batch: &DeviceBatch) -> Result<(DeviceBatch, Option<Survivors>)> {
         let n = batch.num_rows();
         let bound = self.source.bind(batch)?;
         let loaded = self.program.load(queue).await?;
@@ -120,7 +125,7 @@ impl Select {
                 (Column::Written { .. }, None) => return Err(Error::Internal("an output without buffers".into())),
             });
         }
-        Ok(DeviceBatch::try_new(self.schema.clone(), columns, rows)?)
+        Ok((DeviceBatch::try_new(self.schema.clone(), columns, rows)?, survivors))
     }
 
     /// Writes the kernels.

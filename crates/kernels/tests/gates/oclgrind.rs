@@ -22,7 +22,7 @@ use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{ArrowForm, Concat, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Take};
+use kernels::ops::{ArrowForm, Concat, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
 use kernels::ops::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
 
 use crate::missing;
@@ -282,6 +282,23 @@ fn batches_become_one_and_rows_are_taken() {
                 let taken = block_on(take.run(queue, &all, &indices, 150)).unwrap();
                 assert_eq!(rows(queue, &taken).num_rows(), 150);
             }
+        }
+    });
+}
+
+#[test]
+fn arguments_are_dense_and_results_are_spread() {
+    clean("arguments_are_dense_and_results_are_spread", |queue| {
+        for options in profiles() {
+            let Input { schema, types, .. } = source(None);
+            let argument = vec![named(Expr::Column(RATIO), &schema)];
+            let strict = Strict::try_new(schema, types, argument, options.clone()).unwrap();
+            let arguments = block_on(strict.arguments(queue, &uploaded(queue, 0))).unwrap();
+            let ty = std::sync::Arc::new(columnar::ColumnType::of(&arrow::datatypes::DataType::Int64, true).unwrap());
+            let values = queue.zeroed(arguments.count * 8).unwrap();
+            let column = block_on(strict.column(queue, &arguments, Some(values), ty)).unwrap();
+            assert_eq!(column.len(), ROWS);
+            block_on(queue.finish()).unwrap();
         }
     });
 }

@@ -11,7 +11,7 @@ use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::function::{self, Function, Granularity, InexactFunction};
-use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Take};
+use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
 use kernels::ops::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
 use kernels::support::{supports, supports_aggregate, supports_cast, supports_output};
 
@@ -34,6 +34,7 @@ pub fn programs(profile: Profile) -> Vec<Sample> {
         sampler.form(&data_type);
         sampler.decode(&data_type);
         sampler.rows(&data_type);
+        sampler.strict(&data_type);
         sampler.sort(&data_type);
         sampler.window(&data_type);
     }
@@ -324,6 +325,19 @@ impl Sampler {
         for take in [Take::try_new, Take::detached] {
             let take = take(schema(&types), types.clone(), self.options.clone());
             self.add(&format!("take {data_type}"), take.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
+        }
+    }
+
+    /// The way of the type to a function that is no kernel, and back, from every layout.
+    fn strict(&mut self, data_type: &DataType) {
+        let layouts = layouts(data_type).into_iter();
+        let types: Vec<ColumnType> =
+            layouts.map(|layout| ColumnType { data_type: data_type.clone(), nullable: true, layout, bounds: None }).collect();
+        let argument = |column| (Expr::Column(column), Field::new("argument", data_type.clone(), true));
+        let arguments = (0..types.len()).map(argument).collect();
+        // Only values of fixed width go that way.
+        if let Ok(strict) = Strict::try_new(schema(&types), types, arguments, self.options.clone()) {
+            self.add(&format!("strict {data_type}"), strict.programs());
         }
     }
 

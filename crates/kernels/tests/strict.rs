@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Arguments of functions that are no kernels, and their results, in both profiles.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
+use columnar::{Carrier, ColumnType, DeviceBatch, Layout, natural_types};
+use futures::executor::block_on;
+use kernels::expr::ArithmeticOp;
+use kernels::ops::{Arguments, Options, Strict};
+use support::*;
+
+fn numbers(n: usize, null: impl Fn(usize) -> bool) -> ArrayRef {
+    Arc::new((0..n).map(|i| (!null(i)).then(|| (random(i, 7) % 100) as i64)).collect::<Int64Array>())
+}
+
+fn floats(n: usize, null: impl Fn(usize) -> bool) -> ArrayRef {
+    Arc::new((0..n).map(|i| (!null(i)).then_some(i as f64 / 2.0)).collect::<Float64Array>())
+}
+
+fn table(n: usize) -> RecordBatch {
+    batch(vec![
+        ("x", numbers(n, |i| random(i, 1) % 3 == 0), true),
+        ("y", floats(n, |i| random(i, 2) % 4 == 0), true),
+        ("z", numbers(n, |_| false), false),
+        ("none", numbers(n, |_| true), true),
+    ])
+}
+
+fn strict(host: &RecordBatch, types: &[ColumnType], exprs: &[(kernels::expr::Expr, DataType)], options: &Options) -> Strict {
+    let arguments = exprs.iter().map(|(expr, data_type)| (expr.clone(), Field::new("a", data_type.clone(), true))).collect();
+    Strict::try_new(host.schema(), types.to_vec(), arguments, options.clone()).unwrap()
+}
+
+fn i64_type(strict: &Strict) -> Arc<ColumnType> {
+    Arc::new(ColumnType::of(&DataType::Int64, strict.is_nullable()).unwrap())
+}
+
+/// The first argument as the result.
+fn back(strict: &Strict, arguments: &Arguments) -> Int64Array {
+    let queue = queue();
+    let values = arguments.buffers.first().cloned();
+    let column = block_on(strict.column(&queue, arguments, values, i64_type(strict))).unwrap();
+    let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Int64, strict.is_nullable())]);
+    let rows = column.len();
+    let result = down(&queue, &DeviceBatch::try_new(Arc::new(schema), vec![column], rows).unwrap());
+    result.column(0).as_primitive::<Int64Type>().clone()
+}
+
+#[test]
+fn rows_with_a_null_argument_are_left_out_and_their_results_are_null() {
+    for options in profiles() {
+        for n in SIZES {
+            let whole = table(n + 40);
+            let types = natural_types(&whole.schema()).unwrap();
+            let device = up(&queue(), &whole, &types);
+            for (device, host) in [(device.clone(), whole.clone()), (device.slice(37, n), whole.slice(37, n))] {
+                let sum = arithmetic(ArithmeticOp::Add, col(0), col(2), DataType::Int64);
+                let strict = strict(&host, &types, &[(sum, DataType::Int64), (col(1), DataType::Float64)], &options);
+                let arguments = block_on(strict.arguments(&queue(), &device)).unwrap();
+                let (x, y) = (host.column(0).as_primitive::<Int64Type>(), host.column(1).as_primitive::<Float64Type>());
+                let z = host.column(2).as_primitive::<Int64Type>();
+                let expected: Int64Array =
+                    (0..host.num_rows()).map(|i| (x.is_valid(i) && y.is_valid(i)).then(|| x.value(i) + z.value(i))).collect();
+                assert_eq!(arguments.count, expected.len() - expected.null_count(), "{:?}", options.profile);
+                assert_eq!(back(&strict, &arguments), expected, "{n} rows, {:?}", options.profile);
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_columns_without_nulls_are_handed_on() {
+    for options in profiles() {
+        let host = table(300);
+        let types = natural_types(&host.schema()).unwrap();
+        let queue = queue();
+        let device = up(&queue, &host, &types);
+        let plain = strict(&host, &types, &[(col(2), DataType::Int64)], &options);
+        let arguments = block_on(plain.arguments(&queue, &device)).unwrap();
+        assert!(arguments.buffers[0].same(&device.columns()[2].buffers()[0]));
+        assert!(!plain.is_nullable() && plain.kernel_text().is_empty());
+        assert_eq!(back(&plain, &arguments), *host.column(2).as_primitive::<Int64Type>());
+        // From the middle on they are copied: a function knows no offset.
+        let arguments = block_on(plain.arguments(&queue, &device.slice(8, 100))).unwrap();
+        assert!(!arguments.buffers[0].same(&device.columns()[2].buffers()[0]));
+        assert_eq!(back(&plain, &arguments), *host.slice(8, 100).column(2).as_primitive::<Int64Type>());
+    }
+}
+
+#[test]
+fn a_nullable_column_that_is_known_to_have_no_nulls_is_handed_on() {
+    let host = batch(vec![("x", numbers(100, |_| false), true)]);
+    let types = natural_types(&host.schema()).unwrap();
+    for options in profiles() {
+        let queue = queue();
+        let device = up(&queue, &host, &types);
+        assert_eq!(device.columns()[0].null_count(), Some(0));
+        let strict = strict(&host, &types, &[(col(0), DataType::Int64)], &options);
+        let arguments = block_on(strict.arguments(&queue, &device)).unwrap();
+        assert!(arguments.buffers[0].same(&device.columns()[0].buffers()[0]));
+        assert_eq!(back(&strict, &arguments), *host.column(0).as_primitive::<Int64Type>());
+    }
+}
+
+#[test]
+fn narrow_columns_are_widened() {
+    for options in profiles() {
+        let host = batch(vec![("z", numbers(300, |_| false), false)]);
+        let mut types = natural_types(&host.schema()).unwrap();
+        types[0].layout = Layout::Fixed(Carrier::I8);
+        let queue = queue();
+        let strict = strict(&host, &types, &[(col(0), DataType::Int64)], &options);
+        let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
+        assert!(arguments.buffers[0].len() >= 300 * 8);
+        assert_eq!(back(&strict, &arguments), *host.column(0).as_primitive::<Int64Type>());
+    }
+}
+
+#[test]
+fn without_any_row_there_is_nothing_to_call() {
+    for options in profiles() {
+        let host = table(70);
+        let types = natural_types(&host.schema()).unwrap();
+        let queue = queue();
+        let strict = strict(&host, &types, &[(col(3), DataType::Int64)], &options);
+        let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
+        assert_eq!((arguments.count, arguments.buffers.len()), (0, 0));
+        assert_eq!(back(&strict, &arguments).null_count(), 70);
+        let values = queue.alloc(8).unwrap();
+        let narrow = Arc::new(ColumnType::of(&DataType::Utf8, true).unwrap());
+        assert!(block_on(strict.column(&queue, &arguments, Some(values), narrow)).is_err());
+    }
+}
