@@ -12,7 +12,7 @@ use crate::driver::{Driver, Memory};
 use crate::lane::{Lane, Uses, drop_after};
 use crate::meter::Meters;
 use crate::pool::{Pool, SharedClaim};
-use crate::{Error, Result};
+use crate::{Context, Error, Result};
 
 /// Bytes in device memory. A handle: clones share the memory.
 ///
@@ -128,6 +128,16 @@ impl Buffer {
     /// Whether both are handles of the same memory.
     pub fn same(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether this is the only handle of memory that is the pool's own: nobody else misses its contents.
+    pub fn is_sole(&self) -> bool {
+        matches!(self.0.owner, Owner::Pool(..)) && Arc::strong_count(&self.0) == 1
+    }
+
+    /// Whether it is a buffer of this context.
+    pub fn is_of(&self, context: &Context) -> bool {
+        self.0.home.is_of(context.driver())
     }
 
     pub(crate) fn home(&self) -> &Arc<Lane> {

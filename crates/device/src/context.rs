@@ -147,6 +147,11 @@ impl Context {
         Ok(Self(inner))
     }
 
+    /// Whether both are handles of one context.
+    pub fn same(&self, other: &Context) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// What is known of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info

@@ -8,7 +8,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use crate::{DeviceInfo, Result};
+use crate::{DeviceInfo, Error, Result};
 
 /// Device memory as the driver knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +148,20 @@ pub trait Driver: Debug + Send + Sync {
 
     /// A new in-order queue.
     fn create_queue(&self) -> Result<RawQueue>;
+    /// A new in-order queue for somebody else, who will release it and its context once each: the context is retained for
+    /// that. It times commands with `profiling`.
+    fn lend_queue(&self, profiling: bool) -> Result<RawQueue> {
+        let _ = profiling;
+        let reason = "its driver has no queues that others can own".to_owned();
+        Err(Error::Unusable { device: self.info().name.clone(), reason })
+    }
+    /// Releases what [`lend_queue`](Self::lend_queue) gave, as its new owner would have done.
+    ///
+    /// # Safety
+    /// See the trait; nobody has become its owner.
+    unsafe fn take_back_queue(&self, queue: RawQueue) {
+        let _ = queue;
+    }
     /// Ends a queue whose work has completed.
     ///
     /// # Safety

@@ -58,6 +58,7 @@ mod exit;
 mod foreign;
 mod info;
 mod lane;
+mod lent;
 mod loader;
 mod loss;
 mod meter;
@@ -73,6 +74,7 @@ mod typed;
 
 pub use buffer::{Buffer, Guardian};
 pub use context::Context;
+pub use lent::LentQueue;
 pub use meter::{Counters, Meter};
 pub use pool::{Pool, Reservation};
 pub use program::{Kernel, Program, ProgramSource};

@@ -60,6 +60,7 @@ impl Context {
         let values: Vec<&Value> = arguments.iter().map(Argument::value).collect();
         self.check_arguments(entry_point, &types, &values)?;
         let mut shared = Origins::fresh();
+        let mut consumed = Origins::default();
         for (position, (input, argument)) in entry.inputs.iter().zip(&arguments).enumerate() {
             let value = argument.value();
             if !input.unique || value.handle().is_none() {
@@ -71,15 +72,21 @@ impl Context {
                 let problem = if sole { "must be given, not lent" } else { "shares its memory with another value" };
                 return Err(Error::Usage(format!("{entry_point} consumes argument {}, which {problem}", position + 1)));
             }
+            consumed.extend(&value.origins().buffers());
         }
         let code = self.library().entry(entry_point);
         let code = code.ok_or_else(|| Error::Usage(format!("there is no entry point {entry_point}")))?;
         let outputs: Vec<&str> = entry.outputs.iter().map(|output| output.type_name.as_str()).collect();
         let passed: Vec<Arg<'_>> = values.into_iter().map(Value::ffi).collect();
         let ffi: Vec<Type> = types.iter().map(|name| self.ffi(name)).collect();
-        let origins = |index: usize| match entry.outputs.get(index) {
-            Some(output) if output.unique => Origins::fresh(),
-            _ => shared.clone(),
+        let origins = |index: usize| {
+            let mut origins = match entry.outputs.get(index) {
+                Some(output) if output.unique => Origins::fresh(),
+                _ => shared.clone(),
+            };
+            // A result may have taken the memory of what was consumed.
+            origins.extend(&consumed);
+            origins
         };
         self.with(|context| self.invoke(context, &entry.cfun, code, &outputs, &passed, &ffi, origins))
     }

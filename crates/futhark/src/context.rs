@@ -42,6 +42,8 @@ struct Inner {
     pointers: ReentrantMutex<Pointers>,
     /// Values that were dropped while another thread held the lock.
     dropped: Mutex<Vec<(SendRaw, FreeFn)>>,
+    /// The device in whose memory its arrays lie, where it shares one.
+    device: Option<device::Context>,
 }
 
 struct Pointers {
@@ -63,7 +65,36 @@ impl Context {
     /// # Errors
     /// [`Error::Usage`] for a tuning parameter that the library has not; [`Error::Setup`] with what the library says.
     pub fn new(library: &Library, config: ContextConfig) -> Result<Context> {
+        Self::make(library, config, None)
+    }
+
+    /// Makes a context that shares a device: it gets a queue of its own there, and arrays and buffers can be the same memory
+    /// ([`array_over`](Self::array_over), [`Array::into_buffer`](crate::Array::into_buffer)).
+    ///
+    /// What the library allocates does not count towards the device's limit.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`Error::Usage`] for a library of another back end than `opencl`, [`Error::Device`] for a device
+    /// that is none of OpenCL's.
+    pub fn on_device(library: &Library, config: ContextConfig, device: &device::Context) -> Result<Context> {
+        Self::make(library, config, Some(device))
+    }
+
+    /// The device that it shares.
+    pub fn device(&self) -> Option<&device::Context> {
+        self.inner.device.as_ref()
+    }
+
+    fn make(library: &Library, config: ContextConfig, device: Option<&device::Context>) -> Result<Context> {
         let api = library.api();
+        let queue = match (device, api.config_set_command_queue) {
+            (None, _) => None,
+            (Some(device), Some(set)) => Some((device.lend_queue(config.profiling).map_err(Error::Device)?, set)),
+            (Some(_), None) => {
+                let backend = library.manifest().backend;
+                return Err(Error::Usage(format!("a library of the back end {backend:?} cannot share a device")));
+            }
+        };
         let cache_file = config.cache_file.as_ref().map(|path| c_string(path.as_os_str().as_bytes())).transpose()?;
         // SAFETY: as documented; freed by the drop of `Inner`, or below.
         let raw_config = unsafe { (api.config_new)() };
@@ -72,7 +103,8 @@ impl Context {
         }
         // From here on everything is freed by its drop.
         let pointers = Pointers { config: raw_config, context: std::ptr::null_mut() };
-        let mut inner = Inner { library: library.clone(), pointers: ReentrantMutex::new(pointers), dropped: Mutex::default() };
+        let (library, pointers) = (library.clone(), ReentrantMutex::new(pointers));
+        let mut inner = Inner { library, pointers, dropped: Mutex::default(), device: device.cloned() };
         // SAFETY: the configuration is live and not in use by a context yet.
         unsafe {
             (api.config_set_debugging)(raw_config, config.debugging.into());
@@ -86,15 +118,23 @@ impl Context {
             let c_name = c_string(name.as_bytes())?;
             // SAFETY: as above; the name is copied.
             if unsafe { (api.config_set_tuning_param)(raw_config, c_name.as_ptr(), *value) } != 0 {
-                let names: Vec<String> = library.tuning_params().into_iter().map(|param| param.name).collect();
+                let names: Vec<String> = inner.library.tuning_params().into_iter().map(|param| param.name).collect();
                 let problem = format!("the tuning parameter {name} cannot be set; there are {}", names.join(", "));
                 return Err(Error::Usage(problem));
             }
+        }
+        if let Some((queue, set)) = &queue {
+            // SAFETY: the configuration is live, and the queue is for this context alone.
+            unsafe { set(raw_config, queue.raw().0 as Raw) };
         }
         // SAFETY: the configuration is of no other context.
         let context = unsafe { (api.new)(raw_config) };
         if context.is_null() {
             return Err(Error::Setup("no context can be made".to_owned()));
+        }
+        // Freeing the context releases the queue and its context, which the library has not retained.
+        if let Some((queue, _)) = queue {
+            queue.hand_over();
         }
         inner.pointers.get_mut().context = context;
         // SAFETY: asked at once, as documented; the context is live.

@@ -50,6 +50,9 @@ pub enum Error {
         /// What the library says.
         message: String,
     },
+    /// The device that the context shares failed.
+    #[error(transparent)]
+    Device(device::Error),
     /// Any other failure.
     #[error("{call}: failed with code {code}: {message}")]
     Failed {

@@ -86,7 +86,7 @@ impl Library {
             .map_err(|error| unopened(std::error::Error::source(&error).unwrap_or(&error).to_string()))?;
         let symbols = Symbols { handle: &handle, path: &object };
         check_backend(&symbols, manifest.backend)?;
-        let api = Api::resolve(&symbols)?;
+        let api = Api::resolve(&symbols, manifest.backend)?;
         let entry = |(name, entry): (&String, &crate::manifest::EntryPoint)| Ok((name.clone(), symbols.code(&entry.cfun)?));
         let entries = manifest.entry_points.iter().map(entry).collect::<Result<_>>()?;
         let (mut arrays, mut opaques) = (BTreeMap::new(), BTreeMap::new());
@@ -188,6 +188,8 @@ pub(crate) struct Api {
     pub config_set_logging: unsafe extern "C" fn(Raw, c_int),
     pub config_set_tuning_param: unsafe extern "C" fn(Raw, *const c_char, usize) -> c_int,
     pub config_set_cache_file: unsafe extern "C" fn(Raw, *const c_char),
+    /// Of the back end `opencl` alone.
+    pub config_set_command_queue: Option<unsafe extern "C" fn(Raw, Raw)>,
     pub tuning_param_count: unsafe extern "C" fn() -> c_int,
     pub tuning_param_name: unsafe extern "C" fn(c_int) -> *const c_char,
     pub tuning_param_class: unsafe extern "C" fn(c_int) -> *const c_char,
@@ -202,10 +204,12 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    fn resolve(symbols: &Symbols<'_>) -> Result<Api> {
+    fn resolve(symbols: &Symbols<'_>, backend: Backend) -> Result<Api> {
         // SAFETY: each has its documented type.
         unsafe {
+            let set_command_queue = || symbols.get("futhark_context_config_set_command_queue");
             Ok(Api {
+                config_set_command_queue: (backend == Backend::OpenCl).then(set_command_queue).transpose()?,
                 config_new: symbols.get("futhark_context_config_new")?,
                 config_free: symbols.get("futhark_context_config_free")?,
                 config_set_debugging: symbols.get("futhark_context_config_set_debugging")?,
@@ -239,6 +243,8 @@ pub(crate) struct ArrayFns {
     pub free: FreeFn,
     pub shape: unsafe extern "C" fn(Raw, Raw) -> *const i64,
     pub values: unsafe extern "C" fn(Raw, Raw, Raw) -> c_int,
+    /// `new_raw`, with as many dimensions as `new`, and `values_raw`.
+    pub raw: Option<(Code, unsafe extern "C" fn(Raw, Raw) -> Raw)>,
 }
 
 impl ArrayFns {
@@ -247,7 +253,12 @@ impl ArrayFns {
         // SAFETY: the manifest says what they are, and with it their documented types.
         let (free, shape, values) =
             unsafe { (symbols.get(&array.ops.free)?, symbols.get(&array.ops.shape)?, symbols.get(&array.ops.values)?) };
-        Ok(ArrayFns { element: array.elemtype, rank: array.rank, new, free, shape, values })
+        let raw = match (&array.ops.new_raw, &array.ops.values_raw) {
+            // SAFETY: likewise.
+            (Some(new_raw), Some(values_raw)) => Some((symbols.code(new_raw)?, unsafe { symbols.get(values_raw) }?)),
+            _ => None,
+        };
+        Ok(ArrayFns { element: array.elemtype, rank: array.rank, new, free, shape, values, raw })
     }
 }
 

@@ -114,6 +114,9 @@ pub struct ArrayOps {
     pub shape: String,
     pub values: String,
     pub new: String,
+    /// Named by newer compilers, as is `values_raw`; those of older ones take more arguments.
+    pub new_raw: Option<String>,
+    pub values_raw: Option<String>,
 }
 
 /// An opaque type.
@@ -368,8 +371,9 @@ impl Type {
 }
 
 impl ArrayOps {
-    fn symbols(&self) -> [&str; 4] {
-        [&self.free, &self.shape, &self.values, &self.new]
+    fn symbols(&self) -> Vec<&str> {
+        let always = [&self.free, &self.shape, &self.values, &self.new];
+        always.into_iter().chain(&self.new_raw).chain(&self.values_raw).map(String::as_str).collect()
     }
 }
 

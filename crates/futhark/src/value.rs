@@ -4,9 +4,10 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use device::{Buffer, Queue};
 use libffi::middle::{Arg, arg};
 
-use crate::library::{ArrayFns, FreeFn, OpaqueFns, Raw};
+use crate::library::{ArrayFns, Code, FreeFn, OpaqueFns, Raw};
 use crate::manifest::{Kind, Record, Sum};
 use crate::{Context, Element, Error, Primitive, Result, Scalar};
 
@@ -92,14 +93,25 @@ impl Drop for Handle {
     }
 }
 
-/// What a value's memory comes from. Two values that may share memory have an origin in common.
+/// What a value's memory comes from. Two values that may share memory have an origin in common; one that is a buffer lives as
+/// long as they.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Origins(Vec<Arc<()>>);
+pub(crate) struct Origins(Vec<Arc<Option<Buffer>>>);
 
 impl Origins {
     /// Memory that nothing else has.
     pub fn fresh() -> Origins {
-        Origins(vec![Arc::new(())])
+        Origins(vec![Arc::new(None)])
+    }
+
+    /// The memory of a buffer.
+    pub fn over(buffer: Buffer) -> Origins {
+        Origins(vec![Arc::new(Some(buffer))])
+    }
+
+    /// Those of them that are buffers.
+    pub fn buffers(&self) -> Origins {
+        Origins(self.0.iter().filter(|origin| origin.is_some()).cloned().collect())
     }
 
     /// Adds those of another value.
@@ -111,9 +123,9 @@ impl Origins {
         }
     }
 
-    /// Whether no other value has one of these.
+    /// Whether no other value has one of these, and nobody else the memory.
     pub fn are_sole(&self) -> bool {
-        self.0.iter().all(|origin| Arc::strong_count(origin) == 1)
+        self.0.iter().all(|origin| Arc::strong_count(origin) == 1 && (**origin).as_ref().is_none_or(Buffer::is_sole))
     }
 }
 
@@ -189,6 +201,30 @@ impl Array {
             bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
         }
         Ok(())
+    }
+
+    /// Its elements as a buffer of the device that the context shares, in place; a `bool` is a byte. The buffer keeps the array.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the context shares no device or the manifest names no `values_raw`; [`Error::Device`].
+    pub async fn into_buffer(self, queue: &Queue) -> Result<Buffer> {
+        let context = &self.handle.context;
+        context.shares_memory(self.type_name(), queue.context())?;
+        let bytes = self.len() * self.element.bytes();
+        if bytes == 0 {
+            return queue.alloc(0).map_err(Error::Device);
+        }
+        let (_, values_raw) = context.raw_fns(self.type_name())?;
+        let call = format!("the memory of a value of type {}", self.type_name());
+        // SAFETY: the array is live.
+        let memory = context.with(|raw| unsafe { values_raw(raw, self.handle.raw) });
+        if memory.is_null() {
+            return Err(Error::Failed { call, code: 0, message: "there is none".to_owned() });
+        }
+        // SAFETY: a `cl_mem` of the library's, which keeps it as long as the array, the guardian. Every call has been waited
+        // for, and no later one writes to an array but one that consumes it, which the guardian never is.
+        let adopted = unsafe { queue.adopt(memory as u64, Some(bytes), Arc::new(self)) };
+        adopted.await.map_err(Error::Device)
     }
 
     fn len(&self) -> usize {
@@ -303,10 +339,36 @@ impl Context {
     /// As [`array`](Self::array).
     pub fn array_of_bytes(&self, element: Primitive, shape: &[usize], bytes: &[u8]) -> Result<Array> {
         check_memory(element, shape, bytes)?;
-        let type_name = self.library().array_type(element, shape.len())?;
-        let fns = self.array_fns(type_name)?;
         // The library only reads.
         let data: Raw = bytes.as_ptr().cast_mut().cast();
+        let type_name = self.library().array_type(element, shape.len())?;
+        self.new_array(type_name, self.array_fns(type_name)?.new, data, shape, Origins::fresh())
+    }
+
+    /// An array in a buffer of the device that the context shares, from its beginning and without a copy. A `bool` is a byte.
+    ///
+    /// What writes the buffer must have completed. An entry point may consume the array only if this is the buffer's last handle.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the context shares no device or not the buffer's, the library has no such arrays, its manifest names no
+    /// `new_raw`, or the buffer is too small; [`Error::OutOfMemory`] if it makes none.
+    pub fn array_over(&self, element: Primitive, shape: &[usize], buffer: Buffer) -> Result<Array> {
+        let type_name = self.library().array_type(element, shape.len())?;
+        let shared = self.device().filter(|device| buffer.is_of(device));
+        if shared.is_none() {
+            return Err(Error::Usage(format!("{type_name} over a buffer of a device that the context does not share")));
+        }
+        let needed = shape.iter().try_fold(element.bytes(), |total, dim| total.checked_mul(*dim));
+        if needed.is_none_or(|needed| needed > buffer.len()) {
+            let have = buffer.len();
+            return Err(Error::Usage(format!("{have} bytes are too few for {} with the shape {shape:?}", element.name())));
+        }
+        let (new_raw, _) = self.raw_fns(type_name)?;
+        self.new_array(type_name, new_raw, buffer.raw().handle as Raw, shape, Origins::over(buffer))
+    }
+
+    /// Calls `array *new(context, data, dimension…)`, and waits for it.
+    fn new_array(&self, type_name: &str, new: Code, data: Raw, shape: &[usize], origins: Origins) -> Result<Array> {
         let dims: Vec<i64> = shape.iter().map(|dim| *dim as i64).collect();
         let mut types = vec![libffi::middle::Type::pointer(); 2];
         types.resize(2 + dims.len(), libffi::middle::Type::i64());
@@ -316,13 +378,13 @@ impl Context {
             arguments.extend(dims.iter().map(arg));
             let cif = libffi::middle::Cif::new(types, libffi::middle::Type::pointer());
             // SAFETY: the manifest's rank gives the type; the data have the size that the dimensions give.
-            let array: Raw = unsafe { cif.call(fns.new.into(), &arguments) };
+            let array: Raw = unsafe { cif.call(new.into(), &arguments) };
             if array.is_null() {
                 // There is no code here, and nothing else that can go wrong with memory of the right size.
                 return Err(self.failure(context, &call, 3));
             }
             let room = Room { raw: array };
-            let Value::Array(array) = self.adopt(context, &call, type_name, room, Origins::fresh())? else {
+            let Value::Array(array) = self.adopt(context, &call, type_name, room, origins)? else {
                 return Err(Error::Usage(format!("{type_name} is no array")));
             };
             // The copy may still be under way.
@@ -401,14 +463,7 @@ impl Context {
         Ok(Value::Array(Array { handle: handle(fns.free), element: fns.element, shape }))
     }
 
-    fn construct(
-        &self,
-        type_name: &str,
-        call: &str,
-        code: crate::library::Code,
-        types: &[&str],
-        parts: &[Value],
-    ) -> Result<Opaque> {
+    fn construct(&self, type_name: &str, call: &str, code: Code, types: &[&str], parts: &[Value]) -> Result<Opaque> {
         self.check_arguments(call, types, &parts.iter().collect::<Vec<_>>())?;
         let mut origins = Origins::default();
         parts.iter().for_each(|part| origins.extend(&part.origins()));
@@ -423,15 +478,25 @@ impl Context {
         self.library().array(type_name).ok_or_else(|| Error::Usage(format!("{type_name} is no array type of the library")))
     }
 
+    /// `new_raw` and `values_raw` of an array type.
+    fn raw_fns(&self, type_name: &str) -> Result<(Code, unsafe extern "C" fn(Raw, Raw) -> Raw)> {
+        let raw = self.array_fns(type_name)?.raw;
+        raw.ok_or_else(|| Error::Usage(format!("the manifest names no new_raw of the type {type_name}")))
+    }
+
+    fn shares_memory(&self, type_name: &str, with: &device::Context) -> Result<()> {
+        match self.device() {
+            Some(device) if device.same(with) => Ok(()),
+            _ => Err(Error::Usage(format!("a value of type {type_name} does not lie in that device's memory"))),
+        }
+    }
+
     pub(crate) fn opaque_fns(&self, type_name: &str) -> Result<&OpaqueFns> {
         self.library().opaque(type_name).ok_or_else(|| Error::Usage(format!("{type_name} is no opaque type of the library")))
     }
 
     #[expect(clippy::type_complexity, reason = "a pair of what two other modules call by name")]
-    fn record_fns(
-        &self,
-        type_name: &str,
-    ) -> Result<(&Record, &(crate::library::Code, Vec<unsafe extern "C" fn(Raw, Raw, Raw) -> i32>))> {
+    fn record_fns(&self, type_name: &str) -> Result<(&Record, &(Code, Vec<unsafe extern "C" fn(Raw, Raw, Raw) -> i32>))> {
         let fns = self.opaque_fns(type_name)?.record.as_ref();
         let record = match self.library().manifest().kind(type_name) {
             Some(Kind::Opaque(opaque)) => opaque.record.as_ref(),
@@ -441,7 +506,7 @@ impl Context {
     }
 
     #[expect(clippy::type_complexity, reason = "as above")]
-    fn sum_fns(&self, type_name: &str) -> Result<(&Sum, &(FreeFn, Vec<(crate::library::Code, crate::library::Code)>))> {
+    fn sum_fns(&self, type_name: &str) -> Result<(&Sum, &(FreeFn, Vec<(Code, Code)>))> {
         let fns = self.opaque_fns(type_name)?.sum.as_ref();
         let sum = match self.library().manifest().kind(type_name) {
             Some(Kind::Opaque(opaque)) => opaque.sum.as_ref(),

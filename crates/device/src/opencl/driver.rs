@@ -300,6 +300,30 @@ impl Driver for OpenClDriver {
         self.check("clCreateCommandQueue", queue).map(|queue| RawQueue(queue as u64))
     }
 
+    fn lend_queue(&self, profiling: bool) -> Result<RawQueue> {
+        let _alone = self.alone();
+        let properties = if profiling { queue::CL_QUEUE_PROFILING_ENABLE } else { 0 };
+        // SAFETY: the device belongs to the context.
+        let queue = unsafe { queue::create_command_queue(self.context, self.device, properties) };
+        let queue = self.check("clCreateCommandQueue", queue)?;
+        // SAFETY: the context is this driver's own and alive.
+        if let Err(error) = self.check("clRetainContext", unsafe { context::retain_context(self.context) }) {
+            // SAFETY: made above, and nobody else knows it.
+            let _ = unsafe { queue::release_command_queue(queue) };
+            return Err(error);
+        }
+        Ok(RawQueue(queue as u64))
+    }
+
+    unsafe fn take_back_queue(&self, queue: RawQueue) {
+        let _alone = self.alone();
+        // SAFETY: the caller promises that both references are still those of `lend_queue`.
+        unsafe {
+            let _ = queue::release_command_queue(queue.0 as cl_command_queue);
+            let _ = context::release_context(self.context);
+        }
+    }
+
     unsafe fn destroy_queue(&self, queue: RawQueue) {
         let _alone = self.alone();
         // SAFETY: the caller promises that the queue is ours and that its work has completed.

@@ -359,6 +359,19 @@ impl Driver for Faulty {
         born(&self.plan.live.queues, self.driver.create_queue())
     }
 
+    fn lend_queue(&self, profiling: bool) -> Result<RawQueue> {
+        self.present("lend_queue")?;
+        if self.plan.queues.fails() {
+            return Err(self.injected("lend_queue"));
+        }
+        self.driver.lend_queue(profiling)
+    }
+
+    unsafe fn take_back_queue(&self, queue: RawQueue) {
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.take_back_queue(queue) };
+    }
+
     unsafe fn destroy_queue(&self, queue: RawQueue) {
         // SAFETY: the caller's promise.
         unsafe { self.driver.destroy_queue(queue) };

@@ -9,6 +9,7 @@ mod calls;
 mod context;
 mod manifests;
 mod memory;
+mod opencl;
 mod opening;
 mod real;
 mod values;
