@@ -17,10 +17,11 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::codegen::Profile;
-use kernels::ops::{Conform, Decode, GroupBy, JoinChain, Reduce, Select, Sort, Unnest, Window};
+use kernels::ops::{Conform, Decode, GroupBy, JoinChain, Reduce, Select, Sort, Strict, Unnest, Window};
 
 use crate::exchange::Source;
 use crate::exec::GroupingSet;
+use crate::futhark::DeviceCall;
 use crate::table::Snapshot;
 
 pub(crate) use join::{BuildSide, JoinedAggregate, Joins, Marks, OverJoins, ScanFilter, Side};
@@ -70,6 +71,8 @@ pub(crate) enum StageKind {
         lists: Vec<ListOutput>,
         over_joins: Option<Box<OverJoins>>,
     },
+    /// Results of libraries behind the input's columns.
+    Futhark { input: Arc<Stage>, calls: Vec<LibraryCall>, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// The elements of lists, a row for each.
     Unnest { input: Arc<Stage>, op: Box<Unnest> },
     /// All rows in an order, or the first of them.
@@ -90,6 +93,18 @@ pub(crate) enum StageKind {
     Limit { input: Arc<Stage>, skip: usize, fetch: Option<usize> },
 }
 
+/// A call of a library, whose result is a column.
+#[derive(Debug)]
+pub(crate) struct LibraryCall {
+    pub call: Arc<DeviceCall>,
+    /// From the columns before its own to the arguments, and from the values to the column.
+    pub way: Strict,
+    /// Those columns.
+    pub schema: SchemaRef,
+    /// The result's column.
+    pub ty: Arc<ColumnType>,
+}
+
 /// A column of lists that an aggregation gives as words; they keep the elements that they have in its input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListOutput {
@@ -107,6 +122,7 @@ impl Stage {
             StageKind::Scan { .. } => false,
             StageKind::Columns { input, .. }
             | StageKind::Expand { input, .. }
+            | StageKind::Futhark { input, .. }
             | StageKind::Limit { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Select { input, .. }
@@ -140,6 +156,7 @@ impl Stage {
             StageKind::Reduce { input, over_joins: Some(over), .. }
             | StageKind::GroupBy { input, over_joins: Some(over), .. } => input.pipelines_of_joins(&over.chain) + 1,
             StageKind::Select { input, .. }
+            | StageKind::Futhark { input, .. }
             | StageKind::Reduce { input, .. }
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
@@ -170,6 +187,7 @@ impl Stage {
             | StageKind::GroupBy { input, over_joins: Some(over), .. } => {
                 return [input.kernel_texts_of_joins(&over.chain), over.kernel_texts.clone()].concat();
             }
+            StageKind::Futhark { input, calls, .. } => (input, calls.iter().flat_map(|call| call.way.kernel_text()).collect()),
             StageKind::Reduce { input, op, .. } => (input, op.kernel_text()),
             StageKind::GroupBy { input, op, .. } => (input, op.kernel_text()),
             StageKind::Sort { input, op, .. } => (input, op.kernel_text()),

@@ -2,6 +2,7 @@
 //! Runs the stages of an island: one in-order queue per execution, batches pulled through it, and a second one
 //! for uploads on devices with memory of their own.
 
+mod futhark;
 mod gather;
 mod joins;
 mod lists;
@@ -277,6 +278,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             expanded.try_flatten().boxed()
         }
         StageKind::Select { input, .. } => select(open(input, partition, run)?, Arc::clone(stage), queue),
+        StageKind::Futhark { input, .. } => futhark::call(open(input, partition, run)?, Arc::clone(stage), queue),
         StageKind::Unnest { input, .. } => unnest(open(input, partition, run)?, Arc::clone(stage), queue),
         StageKind::Union { inputs } => {
             let mut first = 0;

@@ -22,7 +22,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::CreateFunction;
 use datafusion::prelude::SessionContext;
-use devicefusion::{DeviceOptions, FutharkFunctions, SessionStateBuilderExt, register_futhark};
+use devicefusion::{DeviceOptions, DeviceRuntime, FutharkFunctions, SessionStateBuilderExt, register_futhark};
 use futhark::{Context, ContextConfig, Library};
 
 use crate::fixture::{Fixture, Form};
@@ -484,6 +484,160 @@ async fn explain_says_that_they_work_on_the_host() {
     check_fails(&ctx, "SELECT add(i, i) FROM numbers", "the Futhark function add works in host memory").await;
 }
 
+/// A session on the device, strict, with the library of the back end `opencl` and rows in host and device memory; `None` where
+/// the device is none of OpenCL's.
+async fn device_session(profile: &str) -> Option<(SessionContext, Fixture)> {
+    let ctx = session();
+    set(&ctx, "device.selector", &device::testing::config().unwrap().selector.to_string());
+    set(&ctx, "device.cost", "always");
+    set(&ctx, "device.profile", profile);
+    set(&ctx, "datafusion.execution.batch_size", "1000");
+    let rows = "SELECT value AS i, value * 0.5 AS x, value % 3 = 0 AS b, CAST(value AS INTEGER) AS small, \
+        CASE WHEN value % 7 > 0 THEN value END AS n FROM generate_series(1, 3000)";
+    run(&ctx, &format!("CREATE TABLE host AS {rows}")).await.unwrap();
+    run(&ctx, "CREATE TABLE device.t AS SELECT * FROM host").await.unwrap();
+    let device = runtime(&ctx).opened().unwrap();
+    if device.info().driver != device::DriverKind::OpenCl {
+        return None;
+    }
+    let fixture = Fixture::opencl();
+    create(&ctx, &fixture, &["add", "bump", "flip", "halve", "hungry", "id_i64", "late", "positives", "scale", "triple"]).await;
+    set(&ctx, "device.fallback", "error");
+    assert_eq!(fixture.counter("fixture_adopted"), 1, "the library shares the device");
+    Some((ctx, fixture))
+}
+
+fn runtime(ctx: &SessionContext) -> Arc<DeviceRuntime> {
+    DeviceRuntime::of(ctx.state().config()).unwrap()
+}
+
+async fn explain(ctx: &SessionContext, sql: &str) -> String {
+    pretty_format_batches(&run(ctx, &format!("EXPLAIN {sql}")).await.unwrap()).unwrap().to_string()
+}
+
+/// Asserts that a query of both tables has the same answer as an expression without the library has on the host.
+async fn check_on_device(ctx: &SessionContext, sql: &str, instead: &str) {
+    for table in ["device.t", "host"] {
+        let rows = lines(&run(ctx, &sql.replace("FROM t", &format!("FROM {table}"))).await.unwrap());
+        set(ctx, "device.enabled", "false");
+        let expected = lines(&run(ctx, &instead.replace("FROM t", "FROM host")).await.unwrap());
+        set(ctx, "device.enabled", "true");
+        assert!(!rows.is_empty());
+        assert_eq!(rows, expected, "{sql} over {table}");
+    }
+}
+
+#[tokio::test]
+async fn a_library_that_shares_the_device_is_called_inside_an_island() {
+    for profile in ["cpu", "gpu"] {
+        let Some((ctx, fixture)) = device_session(profile).await else { return };
+        for (sql, instead) in [
+            ("SELECT i, scale(x, 3) FROM t ORDER BY i", "SELECT i, x * 3 FROM t ORDER BY i"),
+            // Rows with a NULL, columns that a kernel must write, filters below, calls within expressions and calls.
+            ("SELECT i, add(n, i) FROM t ORDER BY i", "SELECT i, n + i FROM t ORDER BY i"),
+            ("SELECT i, add(n + 1, small) FROM t ORDER BY i", "SELECT i, n + 1 + small FROM t ORDER BY i"),
+            ("SELECT i, add(i, 5) FROM t WHERE i % 2 = 0 ORDER BY i", "SELECT i, i + 5 FROM t WHERE i % 2 = 0 ORDER BY i"),
+            ("SELECT i, flip(b), NOT flip(n > 50) FROM t ORDER BY i", "SELECT i, NOT b, n > 50 FROM t ORDER BY i"),
+            ("SELECT i, halve(small) * 2 FROM t ORDER BY i", "SELECT i, small / 2 * 2 FROM t ORDER BY i"),
+            ("SELECT i, add(add(i, n), n) - 1 FROM t ORDER BY i", "SELECT i, i + n + n - 1 FROM t ORDER BY i"),
+            ("SELECT i, id_i64(n) FROM t ORDER BY i", "SELECT i, n FROM t ORDER BY i"),
+            // What is consumed is a copy.
+            ("SELECT i, bump(i), bump(n), n FROM t ORDER BY i", "SELECT i, i + 1, n + 1, n FROM t ORDER BY i"),
+            ("SELECT i FROM t WHERE add(i, n) > 5000 ORDER BY i", "SELECT i FROM t WHERE i + n > 5000 ORDER BY i"),
+            ("SELECT count(*), sum(v) FROM (SELECT add(i, n) AS v FROM t)", "SELECT count(*), sum(i + n) FROM t"),
+            (
+                "SELECT halve(small) % 5, sum(add(i, n)), max(i) FILTER (WHERE flip(b)) FROM t GROUP BY 1 ORDER BY 1",
+                "SELECT small / 2 % 5, sum(i + n), max(i) FILTER (WHERE NOT b) FROM t GROUP BY 1 ORDER BY 1",
+            ),
+            // All rows NULL, and none.
+            ("SELECT i, add(i, n) FROM t WHERE n IS NULL ORDER BY i", "SELECT i, n FROM t WHERE n IS NULL ORDER BY i"),
+            ("SELECT count(v) FROM (SELECT add(i, n) AS v FROM t WHERE i < 0)", "SELECT 0"),
+        ] {
+            check_on_device(&ctx, sql, instead).await;
+        }
+        assert_eq!(fixture.counter("fixture_copied"), 0, "no array came from the host or went there");
+        clean(ctx, &fixture).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_inside_an_island_costs_no_trip_to_the_host() {
+    let Some((ctx, fixture)) = device_session("auto").await else { return };
+    let device = runtime(&ctx);
+    let sql = "SELECT scale(x, 2) FROM device.t";
+    run(&ctx, sql).await.unwrap();
+    let (before, borrowed) = (device.counters().unwrap(), fixture.counter("fixture_borrowed"));
+    let rows: usize = run(&ctx, sql).await.unwrap().iter().map(RecordBatch::num_rows).sum();
+    let after = device.counters().unwrap();
+    assert_eq!((rows, fixture.counter("fixture_borrowed") - borrowed), (3000, 1));
+    assert_eq!(after.bytes_up, before.bytes_up);
+    // The result: values, and a bit for each where the column says that there can be NULLs.
+    let down = after.bytes_down - before.bytes_down;
+    assert!((24_000..=24_000 + 376).contains(&down), "{down} bytes");
+    assert_eq!(after.launches, before.launches, "the column's own memory is the argument");
+    // The operator itself moves nothing, not even for the number of rows that are not NULL.
+    let analyzed = pretty_format_batches(&run(&ctx, &format!("EXPLAIN ANALYZE {sql}")).await.unwrap()).unwrap().to_string();
+    let operator = analyzed.lines().find(|line| line.contains("DeviceFutharkExec")).unwrap();
+    assert!(operator.contains("output_rows=3.00 K") && !operator.contains("bytes_"), "{operator}");
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn explain_names_the_function_and_the_library() {
+    let Some((ctx, fixture)) = device_session("auto").await else { return };
+    let plan = explain(&ctx, "SELECT scale(x, 2) AS twice FROM device.t").await;
+    let library = fixture.object().canonicalize().unwrap();
+    let file = library.file_name().unwrap().to_string_lossy().into_owned();
+    assert!(plan.contains("DeviceFutharkExec: calls=[scale(x@0, 2)], of=[") && plan.contains(&file), "{plan}");
+    set(&ctx, "device.fallback", "host");
+    for (sql, reason) in [
+        ("SELECT CASE WHEN i > 5 THEN add(i, i) END FROM device.t", "may ask for its values in some rows only"),
+        ("SELECT coalesce(n, add(i, i)) FROM device.t", "may ask for its values in some rows only"),
+        ("SELECT triple(small) FROM device.t", "the Futhark function triple works in host memory: it is called for each row"),
+        ("SELECT scale(x, NULL) FROM device.t", "its argument k is NULL"),
+        ("SELECT add(i, i), sum(i) OVER (ORDER BY add(i, n)) FROM device.t", "projections, filters and aggregations alone"),
+    ] {
+        let plan = explain(&ctx, sql).await;
+        assert!(plan.contains(reason), "{sql}\n{plan}");
+    }
+    check(&ctx, "SELECT CASE WHEN i > 2998 THEN add(i, i) END FROM device.t WHERE i > 2997 ORDER BY 1", &["5998", "6000", ""])
+        .await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn failures_inside_an_island_are_the_querys() {
+    let Some((ctx, fixture)) = device_session("auto").await else { return };
+    // Once the library waits for its own work, at once, and where a row gets no value.
+    check_fails(&ctx, "SELECT late(i - 10) FROM device.t", "late: futhark_entry_late: Error: the kernel failed").await;
+    let error = check_fails(&ctx, "SELECT hungry(i - 10) FROM device.t", "no memory for 1 TiB").await;
+    assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
+    let problem = "positives gave 2989 values for 2999 rows: a scalar function must give each row its value";
+    check_fails(&ctx, "SELECT positives(i - 11) FROM device.t WHERE i < 3000", problem.replace("2989", "2988").as_str()).await;
+    // DataFusion's own message of a value that does not fit.
+    check_fails(&ctx, "SELECT halve(i * 1000000) FROM device.t", "Can't cast value 2148000000 to type Int32").await;
+    // The rows that fail are not among those that are asked for, and NULL is no row of theirs.
+    check(&ctx, "SELECT count(late(i)), count(hungry(i)) FROM device.t", &["3000,3000"]).await;
+    let below = "SELECT count(v) FROM (SELECT late(CASE WHEN i > 9 THEN i - 10 END) AS v FROM device.t)";
+    check(&ctx, below, &["2991"]).await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn a_function_of_another_device_says_so() {
+    let Some((ctx, fixture)) = device_session("auto").await else { return };
+    check(&ctx, "SELECT sum(scale(x, 2)) FROM device.t", &["4501500.0"]).await;
+    let other = device::Context::new(device::testing::config().unwrap()).unwrap();
+    // SAFETY: the manifest was written for it.
+    let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
+    let context = Context::on_device(&library, ContextConfig::default(), &other).unwrap();
+    run(&ctx, "DROP FUNCTION add").await.unwrap();
+    assert!(register_futhark(&ctx, &context).unwrap().registered.contains(&"add".to_owned()));
+    check_fails(&ctx, "SELECT add(i, i) FROM device.t", "the Futhark function add shares another device than the query's").await;
+    drop((context, library, other));
+    clean(ctx, &fixture).await;
+}
+
 const PAGE: &str = include_str!("../../../docs/futhark.md");
 
 /// The blocks of the page, with their languages.
@@ -548,7 +702,7 @@ fn the_page_shows_code_that_runs() {
 fn the_page_names_tests_that_there_are() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../futhark/tests/library");
     let mut sources = include_str!("futhark.rs").to_owned();
-    for file in ["calls.rs", "context.rs", "manifests.rs", "opening.rs", "values.rs"] {
+    for file in ["calls.rs", "context.rs", "manifests.rs", "opencl.rs", "opening.rs", "values.rs"] {
         sources += &std::fs::read_to_string(folder.join(file)).unwrap();
     }
     let table = PAGE.split_once("## The C API").unwrap().1;

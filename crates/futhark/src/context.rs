@@ -91,8 +91,8 @@ impl Context {
             (None, _) => None,
             (Some(device), Some(set)) => Some((device.lend_queue(config.profiling).map_err(Error::Device)?, set)),
             (Some(_), None) => {
-                let backend = library.manifest().backend;
-                return Err(Error::Usage(format!("a library of the back end {backend:?} cannot share a device")));
+                let backend = library.manifest().backend.name();
+                return Err(Error::Usage(format!("a library of the back end {backend} cannot share a device")));
             }
         };
         let cache_file = config.cache_file.as_ref().map(|path| c_string(path.as_os_str().as_bytes())).transpose()?;

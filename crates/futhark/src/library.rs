@@ -139,6 +139,12 @@ impl Library {
         (0..count).map(param).collect()
     }
 
+    /// Whether arrays of this type and rank can lie in memory of others, and show their own: the manifest names what makes
+    /// and shows them.
+    pub fn shares(&self, element: Primitive, rank: usize) -> bool {
+        self.inner.arrays.values().any(|fns| (fns.element, fns.rank) == (element, rank) && fns.raw.is_some())
+    }
+
     pub(crate) fn api(&self) -> &Api {
         &self.inner.api
     }

@@ -43,6 +43,20 @@ pub enum Backend {
     Hip,
 }
 
+impl Backend {
+    /// The compiler's name for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::C => "c",
+            Backend::Multicore => "multicore",
+            Backend::Ispc => "ispc",
+            Backend::OpenCl => "opencl",
+            Backend::Cuda => "cuda",
+            Backend::Hip => "hip",
+        }
+    }
+}
+
 /// A function of the library.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntryPoint {

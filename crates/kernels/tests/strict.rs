@@ -25,8 +25,8 @@ fn floats(n: usize, null: impl Fn(usize) -> bool) -> ArrayRef {
 
 fn table(n: usize) -> RecordBatch {
     batch(vec![
-        ("x", numbers(n, |i| random(i, 1) % 3 == 0), true),
-        ("y", floats(n, |i| random(i, 2) % 4 == 0), true),
+        ("x", numbers(n, |i| random(i, 1).is_multiple_of(3)), true),
+        ("y", floats(n, |i| random(i, 2).is_multiple_of(4)), true),
         ("z", numbers(n, |_| false), false),
         ("none", numbers(n, |_| true), true),
     ])
@@ -119,6 +119,31 @@ fn narrow_columns_are_widened() {
         let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
         assert!(arguments.buffers[0].len() >= 300 * 8);
         assert_eq!(back(&strict, &arguments), *host.column(0).as_primitive::<Int64Type>());
+    }
+}
+
+#[test]
+fn bytes_become_bits() {
+    for options in profiles() {
+        let host = table(300);
+        let types = natural_types(&host.schema()).unwrap();
+        let queue = queue();
+        let is_odd = |index| {
+            let odd = arithmetic(ArithmeticOp::BitAnd, col(index), int(1, DataType::Int64), DataType::Int64);
+            let byte = odd.cast(&DataType::Int64, &DataType::UInt8, true).unwrap();
+            strict(&host, &types, &[(byte, DataType::UInt8)], &options)
+        };
+        for column in [0, 2] {
+            let strict = is_odd(column);
+            let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
+            let ty = Arc::new(ColumnType::of(&DataType::Boolean, strict.is_nullable()).unwrap());
+            let odd = block_on(strict.column(&queue, &arguments, arguments.buffers.first().cloned(), ty)).unwrap();
+            let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Boolean, strict.is_nullable())]);
+            let odd = down(&queue, &DeviceBatch::try_new(Arc::new(schema), vec![odd], 300).unwrap());
+            let numbers = host.column(column).as_primitive::<Int64Type>();
+            let expected: Vec<Option<bool>> = numbers.iter().map(|number| number.map(|number| number % 2 == 1)).collect();
+            assert_eq!(odd.column(0).as_boolean().iter().collect::<Vec<_>>(), expected, "{:?}", options.profile);
+        }
     }
 }
 

@@ -118,7 +118,8 @@ macro_rules! inner_methods {
 pub(crate) use inner_methods;
 
 /// Implements `DisplayAs` and `ExecutionPlan` for a row-wise device operator that keeps the host
-/// operator it stands for: schema, properties and statistics are that operator's, over the device child.
+/// operator it stands for: schema, properties and statistics are that operator's, over the device child. With `plan of` before
+/// the name, `ExecutionPlan` alone.
 macro_rules! row_wise_operator {
     ($node:ident, $name:literal) => {
         $crate::exec::row_wise_operator!($node, $name, |node| node.host.properties());
@@ -139,6 +140,9 @@ macro_rules! row_wise_operator {
             }
         }
 
+        $crate::exec::row_wise_operator!(plan of $node, $name, |$of| $properties);
+    };
+    (plan of $node:ident, $name:literal, |$of:ident| $properties:expr) => {
         impl datafusion::physical_plan::ExecutionPlan for $node {
             $crate::exec::device_methods!($name, execute: $crate::exec::refuse_stream($name));
 

@@ -10,6 +10,7 @@ mod aggregate;
 mod dynamic_filter;
 mod expand;
 mod filter;
+mod futhark;
 mod host;
 mod island;
 mod join;
@@ -31,6 +32,7 @@ pub use dynamic_filter::DeviceDynamicFilterExec;
 pub use expand::DeviceExpandExec;
 pub(crate) use expand::GroupingSet;
 pub use filter::DeviceFilterExec;
+pub use futhark::DeviceFutharkExec;
 pub use host::HostExec;
 pub use island::DeviceIslandExec;
 pub use join::DeviceJoinExec;
@@ -63,6 +65,7 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<DeviceAggregateExec>()
         || plan.is::<DeviceDynamicFilterExec>()
         || plan.is::<DeviceExpandExec>()
+        || plan.is::<DeviceFutharkExec>()
         || plan.is::<DeviceJoinExec>()
         || plan.is::<DeviceLimitExec>()
         || plan.is::<DeviceReuseExec>()

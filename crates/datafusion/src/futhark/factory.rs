@@ -13,13 +13,15 @@ use datafusion::common::{Result, config_err, exec_datafusion_err, plan_datafusio
 use datafusion::execution::context::{FunctionFactory, RegisterFunction};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{CreateFunction, Expr, Volatility};
+use device::DriverKind;
+use futhark::manifest::Backend;
 use futhark::{Context, ContextConfig, Library};
 
 use crate::futhark::aggregate::FutharkAggregate;
 use crate::futhark::function::Function;
 use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::table::FutharkTable;
-use crate::runtime::options_of;
+use crate::runtime::{DeviceRuntime, options_of};
 
 /// Makes the functions of `LANGUAGE futhark`; other languages are left to the session's former factory.
 #[derive(Debug)]
@@ -56,7 +58,7 @@ impl FunctionFactory for FutharkFactory {
         let (path, entry_point) = source(statement.params.function_body.as_ref(), name)?;
         let context = match contexts_of(state).find(|context| is_of(context, &path)) {
             Some(context) => context.clone(),
-            None => open(path).await?,
+            None => open(path, state).await?,
         };
         let types: Option<Vec<DataType>> =
             statement.args.filter(|args| !args.is_empty()).map(|args| args.into_iter().map(|arg| arg.data_type).collect());
@@ -70,12 +72,22 @@ impl FunctionFactory for FutharkFactory {
     }
 }
 
-/// Opens a library and makes a context, which takes its time.
-async fn open(path: PathBuf) -> Result<Context> {
+/// Opens a library and makes a context, which takes its time. One of the back end `opencl` shares the session's device, if
+/// that is one of OpenCL's too.
+async fn open(path: PathBuf, state: &SessionState) -> Result<Context> {
+    let (runtime, options) = (DeviceRuntime::of(state.config()), options_of(state.config_options()));
     let open = move || {
         // SAFETY: device.futhark is the user's word that libraries named in SQL are what their manifests say.
         let library = unsafe { Library::open(&path) }?;
-        Context::new(&library, ContextConfig::default())
+        let device = match library.manifest().backend {
+            // Without a device the library sets one up for itself, and functions work in host memory.
+            Backend::OpenCl => runtime.and_then(|runtime| runtime.try_context(&options).ok()),
+            _ => None,
+        };
+        match device.filter(|device| device.info().driver == DriverKind::OpenCl) {
+            Some(device) => Context::on_device(&library, ContextConfig::default(), &device),
+            None => Context::new(&library, ContextConfig::default()),
+        }
     };
     let opened = SpawnedTask::spawn_blocking(open).join().await;
     let opened = opened.map_err(|error| exec_datafusion_err!("opening a Futhark library: {error}"))?;

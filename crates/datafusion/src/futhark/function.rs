@@ -142,6 +142,19 @@ impl Function {
         &self.inner.context
     }
 
+    /// Of each parameter that is an array, whether a call overwrites what it is given.
+    pub fn consumes(&self) -> impl Iterator<Item = bool> {
+        let entry = self.inner.context.library().manifest().entry_points.get(&self.inner.entry_point);
+        let inputs = entry.into_iter().flat_map(|entry| &entry.inputs).zip(&self.inner.parameters);
+        inputs.filter(|(_, parameter)| parameter.is_array).map(|(input, _)| input.unique)
+    }
+
+    /// What a result of another length is told as.
+    pub fn other_length(&self, gave: usize, rows: usize) -> String {
+        let name = self.name();
+        format!("{name} gave {gave} values for {rows} rows: a scalar function must give each row its value")
+    }
+
     pub fn documentation(&self) -> &Documentation {
         &self.inner.documentation
     }

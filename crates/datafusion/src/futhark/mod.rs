@@ -3,9 +3,10 @@
 //!
 //! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their types say
 //! (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`). They work in host memory, as any other function
-//! of a user's does. `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`.
+//! of a user's does, but where a library shares the device (`calls.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`.
 
 mod aggregate;
+mod calls;
 mod convert;
 mod factory;
 mod function;
@@ -20,6 +21,7 @@ use futhark::Context;
 
 use crate::expr::Reason;
 use crate::futhark::aggregate::FutharkAggregate;
+pub(crate) use crate::futhark::calls::{Calls, DeviceCall, unreached};
 pub(crate) use crate::futhark::factory::FutharkFactory;
 use crate::futhark::factory::name_is_free;
 use crate::futhark::function::Function;
@@ -87,14 +89,22 @@ fn register(ctx: &SessionContext, function: RegisterFunction) -> Result<()> {
 
 /// Why a scalar function stays on the host, if it is of a Futhark library.
 pub(crate) fn scalar_reason(function: &ScalarUDF) -> Option<Reason> {
-    function.inner().downcast_ref::<FutharkScalar>().map(|_| reason(function.name()))
+    let function = function.inner().downcast_ref::<FutharkScalar>()?.function();
+    let why = calls::stays_on_host(function).err();
+    // What has a place on the device has it in some operators.
+    Some(why.unwrap_or_else(|| reason(function, "on the device it is called by projections, filters and aggregations alone")))
 }
 
 /// The same of aggregates.
 pub(crate) fn aggregate_reason(function: &AggregateUDF) -> Option<Reason> {
-    function.inner().downcast_ref::<FutharkAggregate>().map(|_| reason(function.name()))
+    let function = function.inner().downcast_ref::<FutharkAggregate>()?.function();
+    let why = match function.context().device() {
+        None => calls::no_device(function),
+        Some(_) => "an aggregate has no device form yet".to_owned(),
+    };
+    Some(reason(function, &why))
 }
 
-fn reason(name: &str) -> Reason {
-    format!("the Futhark function {name} works in host memory")
+fn reason(function: &Function, why: &str) -> Reason {
+    format!("the Futhark function {} works in host memory: {why}", function.name())
 }

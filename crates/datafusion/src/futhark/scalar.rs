@@ -37,6 +37,11 @@ impl FutharkScalar {
         &self.function
     }
 
+    /// Whether it may give other values the next time.
+    pub fn volatility(&self) -> Volatility {
+        self.signature.volatility
+    }
+
     /// One call for all rows: some arguments are columns, the others are the same for all rows.
     fn call_for_all(&self, args: &[ColumnarValue], rows: usize, primitive: Primitive, to: &DataType) -> Result<ArrayRef> {
         let function = &self.function;
@@ -71,8 +76,7 @@ impl FutharkScalar {
         };
         let result = from_futhark(function, result, to)?;
         if result.len() != kept {
-            let (name, gave) = (function.name(), result.len());
-            return exec_err!("{name} gave {gave} values for {kept} rows: a scalar function must give each row its value");
+            return exec_err!("{}", function.other_length(result.len(), kept));
         }
         match nulls {
             None => Ok(result),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{Carrier, ColumnType, Layout};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
@@ -11,13 +11,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::codegen::Profile;
 use kernels::expr::Expr as KernelExpr;
-use kernels::ops::{Conform, GroupBy, Input, Options, Reduce, Sort, SortKey, Unnest, UnnestOutput, Window};
+use kernels::ops::{Conform, GroupBy, Input, Options, Reduce, Sort, SortKey, Strict, Unnest, UnnestOutput, Window};
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, partitions, pipeline};
-use super::{ListOutput, OverJoins, Stage, StageKind};
+use super::{LibraryCall, ListOutput, OverJoins, Stage, StageKind};
 use crate::aggregate::AggregateCall;
 use crate::exec::{
-    DeviceAggregateExec, DeviceExpandExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, GroupingSet,
+    DeviceAggregateExec, DeviceExpandExec, DeviceFutharkExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
+    DeviceWindowExec, GroupingSet,
 };
 use crate::planner::lower_window;
 
@@ -91,6 +92,38 @@ pub(super) fn unnested(
         kind: StageKind::Unnest { input: Arc::new(input), op: Box::new(op) },
         operator: plan.name().to_string(),
         metrics: unnest.metrics.clone(),
+    })
+}
+
+/// Results of libraries behind the columns of the input.
+pub(super) fn called(
+    futhark: &DeviceFutharkExec,
+    input: Stage,
+    plan: &Arc<dyn ExecutionPlan>,
+    profile: Profile,
+) -> Result<Stage> {
+    let (schema, width) = (plan.schema(), input.types.len());
+    let mut types = input.types.clone();
+    let (mut calls, mut checks) = (Vec::new(), Vec::new());
+    for (call, result) in futhark.calls().iter().zip(schema.fields().iter().skip(width)) {
+        let fields = schema.fields().iter().take(types.len()).cloned().collect::<Vec<_>>();
+        let before = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
+        let arguments = call.arguments(&before).map_err(|reason| internal_datafusion_err!("{reason}"))?;
+        let way = Strict::try_new(Arc::clone(&before), types.clone(), arguments, Options::new(profile)).map_err(kernel_error)?;
+        let Some(ty) = ColumnType::of(result.data_type(), way.is_nullable()) else {
+            return internal_err!("{} gives {}, which has no device form", call.function().name(), result.data_type());
+        };
+        types.push(ty.clone());
+        checks.push(Arc::clone(call.expr()));
+        calls.push(LibraryCall { call: Arc::new(call.clone()), way, schema: before, ty: Arc::new(ty) });
+    }
+    Ok(Stage {
+        partitions: partitions(plan),
+        kind: StageKind::Futhark { input: Arc::new(input), calls, checks },
+        schema,
+        types,
+        operator: plan.name().to_string(),
+        metrics: futhark.metrics.clone(),
     })
 }
 

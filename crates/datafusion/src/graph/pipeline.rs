@@ -17,12 +17,12 @@ use kernels::codegen::Profile;
 use kernels::ops::{Decode, Input, Join, Options, Select};
 
 use super::join::{Side, filtered, joined};
-use super::operators::{expanded, shared_rows, unioned, unnested, windowed};
+use super::operators::{called, expanded, shared_rows, unioned, unnested, windowed};
 use super::{Stage, StageKind};
 use crate::exec::{
-    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec,
-    DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec, DeviceUnionExec,
-    DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec,
+    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
+    DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec,
+    DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec,
 };
 use crate::expr::{lower as lower_expr, lower_output, must_be_column};
 use crate::list_of_rows::ListOfRows;
@@ -154,6 +154,9 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Resul
     } else if let Some(unnest) = plan.downcast_ref::<DeviceUnnestExec>() {
         let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
         unnested(unnest, input, plan, profile)?
+    } else if let Some(futhark) = plan.downcast_ref::<DeviceFutharkExec>() {
+        let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
+        called(futhark, input, plan, profile)?
     } else if let Some(union) = plan.downcast_ref::<DeviceUnionExec>() {
         unioned(union, profile)?
     } else if let Some(window) = plan.downcast_ref::<DeviceWindowExec>() {

@@ -16,7 +16,7 @@ use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::joins::{PiecewiseMergeJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -32,10 +32,11 @@ use datafusion::physical_plan::{
 };
 use kernels::codegen::Profile;
 
+use crate::aggregate::AggregateCall;
 use crate::exec::{
-    AggregateSpec, DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec,
-    DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec, GroupingSet,
-    is_device,
+    AggregateSpec, DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceIslandExec, DeviceJoinExec,
+    DeviceLimitExec, DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec,
+    GroupingSet, is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::dynamic_filters::with_dynamic_filters;
@@ -116,7 +117,7 @@ impl<'a> Placer<'a> {
                     // Their rows come in the order of the input where no other is asked for.
                     _ if !all_name_their_order(raw) => ordered(raw, plan.schema(), input)?,
                     _ if has_ordered(raw) => ordered(raw, plan.schema(), unsorted(input))?,
-                    _ => DeviceAggregateExec::new(DeviceAggregateExec::spec_of(raw, plan.schema()), unsorted(input)),
+                    _ => aggregated(DeviceAggregateExec::spec_of(raw, plan.schema()), unsorted(input))?,
                 };
                 if let Some(placed) = in_order_of(plan, Arc::new(aggregate))? {
                     return Ok(placed);
@@ -252,10 +253,10 @@ impl<'a> Placer<'a> {
         {
             // A filter that stops after some rows is a filter below a limit of each partition.
             let Some(unlimited) = plan.with_fetch(None) else { return Ok(None) };
-            let filter = Arc::new(DeviceFilterExec::try_new(with_child(&unlimited, input)?)?);
+            let filter = Arc::new(DeviceFilterExec::try_new(above(&unlimited, input)?)?);
             return Ok(Some(Arc::new(DeviceLimitExec::try_new(Arc::new(LocalLimitExec::new(filter, fetch)))?)));
         }
-        let host = with_child(plan, input)?;
+        let host = above(plan, input)?;
         Ok(if plan.is::<UnnestExec>() {
             Some(Arc::new(DeviceUnnestExec::try_new(host)?))
         } else if plan.is::<FilterExec>() {
@@ -356,6 +357,23 @@ fn device_operator(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan
         _ if plan.is::<ProjectionExec>() => Ok(Arc::new(DeviceProjectionExec::try_new(plan)?)),
         _ => internal_err!("{} has no device form of its own", plan.name()),
     }
+}
+
+/// An aggregation over a device input, with the calls of libraries that its expressions make in an operator between them.
+fn aggregated(mut spec: AggregateSpec, input: Arc<dyn ExecutionPlan>) -> Result<DeviceAggregateExec> {
+    let exprs = spec.keys.iter().map(|(key, _)| key).chain(spec.calls.iter().flat_map(AggregateCall::exprs));
+    let Some((calls, lifted)) = DeviceFutharkExec::below(&exprs.cloned().collect::<Vec<_>>(), &input)? else {
+        return Ok(DeviceAggregateExec::new(spec, input));
+    };
+    let mut lifted = lifted.into_iter();
+    for ((key, _), lifted) in spec.keys.iter_mut().zip(lifted.by_ref()) {
+        *key = lifted;
+    }
+    for call in &mut spec.calls {
+        let exprs: Vec<_> = lifted.by_ref().take(call.exprs().count()).collect();
+        *call = call.with_exprs(&exprs);
+    }
+    Ok(DeviceAggregateExec::new(spec, calls))
 }
 
 /// An aggregation of rows at some places of an order, above window functions that number them.
@@ -471,6 +489,28 @@ fn fetches(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 
 fn with_child(plan: &Arc<dyn ExecutionPlan>, child: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     Arc::clone(plan).replace_children(vec![child], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+}
+
+/// An operator over a device input, with the calls of libraries that its expressions make in an operator between them.
+fn above(plan: &Arc<dyn ExecutionPlan>, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let exprs: Vec<_> = projection.expr().iter().map(|output| Arc::clone(&output.expr)).collect();
+        if let Some((calls, exprs)) = DeviceFutharkExec::below(&exprs, &input)? {
+            let outputs = exprs.into_iter().zip(projection.expr()).map(|(expr, output)| (expr, output.alias.clone()));
+            let outputs = outputs.collect::<Vec<_>>();
+            return Ok(Arc::new(ProjectionExec::try_new_with_schema_metadata(outputs, calls, &plan.schema())?));
+        }
+    }
+    if let Some(filter) = plan.downcast_ref::<FilterExec>()
+        && let Some((calls, exprs)) = DeviceFutharkExec::below(&[Arc::clone(filter.predicate())], &input)?
+        && let [predicate] = exprs.as_slice()
+    {
+        let own = || (0..input.schema().fields().len()).collect();
+        let columns = filter.projection().as_ref().map_or_else(own, |projection| projection.to_vec());
+        let filter = FilterExecBuilder::new(Arc::clone(predicate), calls).apply_projection(Some(columns))?;
+        return Ok(Arc::new(filter.build()?));
+    }
+    with_child(plan, input)
 }
 
 /// The device operators of an island below exchanges that mean nothing between device operators; an

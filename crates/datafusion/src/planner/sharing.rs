@@ -20,9 +20,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::aggregate::AggregateCall;
 use crate::exec::{
-    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec,
-    DeviceWindowExec, is_device,
+    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec, DeviceLimitExec,
+    DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
+    DeviceUploadExec, DeviceWindowExec, is_device,
 };
 use crate::planner::dynamic_filters::of_children;
 
@@ -169,6 +169,7 @@ fn same_operator(a: &Plan, b: &Plan) -> bool {
         DeviceSortExec => |a, b| a.keys() == b.keys() && a.fetch_rows() == b.fetch_rows(),
         DeviceLimitExec => |a, b| (a.skip(), a.fetch_rows()) == (b.skip(), b.fetch_rows()),
         DeviceExpandExec => |a, b| a.sets() == b.sets(),
+        DeviceFutharkExec => |a, b| a.calls() == b.calls(),
         DeviceUnionExec => |_a, _b| true,
         DeviceUnnestExec => |a, b| (a.lists(), a.keeps()) == (b.lists(), b.keeps()),
         // They compare as they print: expressions and frames in full.

@@ -29,6 +29,7 @@ use kernels::support::supports_group_keys;
 use crate::aggregate::AggregateCall;
 use crate::exec::{DeviceIslandExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
 use crate::expr::{Reason, lower};
+use crate::futhark::Calls;
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::ordered::{has_ordered, ordered_calls};
@@ -123,13 +124,16 @@ pub(crate) fn is_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
 pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         columns_have_device_form(filter.input())?;
-        return has_device_form(filter.predicate(), &filter.input().schema());
+        let mut calls = Calls::behind(&filter.input().schema());
+        let predicate = calls.lift(filter.predicate())?;
+        return has_device_form(&predicate, &calls.schema);
     }
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
         columns_have_device_form(projection.input())?;
-        let schema = projection.input().schema();
+        let mut calls = Calls::behind(&projection.input().schema());
         for output in projection.expr() {
-            output_has_device_form(&output.expr, &schema)?;
+            let output = calls.lift(&output.expr)?;
+            output_has_device_form(&output, &calls.schema)?;
         }
         return columns_have_device_form(plan);
     }
@@ -203,9 +207,13 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     }
     columns_have_device_form(raw.input())?;
     let schema = raw.input().schema();
+    // Rows that come in an order, or several times, are brought by operators that make no calls.
+    let makes_calls = !raw.group_expr().has_grouping_set() && !has_ordered(raw);
+    let mut library = Calls::behind(&schema);
     let mut fields = Vec::new();
     for (key, name) in raw.group_expr().expr() {
-        has_device_form(key, &schema)?;
+        let lifted = if makes_calls { library.lift(key)? } else { Arc::clone(key) };
+        has_device_form(&lifted, &library.schema)?;
         let data_type = key.data_type(&schema).map_err(|error| error.to_string())?;
         fields.push(Field::new(name, data_type, true));
     }
@@ -226,7 +234,13 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
             (calls, input.schema())
         }
     };
-    calls.iter().try_for_each(|call| aggregate_has_device_form(call, &schema))
+    calls.iter().try_for_each(|call| {
+        if !makes_calls {
+            return aggregate_has_device_form(call, &schema);
+        }
+        let exprs = call.exprs().map(|expr| library.lift(expr)).collect::<Result<Vec<_>, _>>()?;
+        aggregate_has_device_form(&call.with_exprs(&exprs), &library.schema)
+    })
 }
 
 /// An operator that stands for the device form that it has.

@@ -167,7 +167,7 @@ fn what_cannot_be_shared_is_refused() {
     fixture.assert_clean();
     let on_host = Fixture::new(Form::Outputs);
     let error = Context::on_device(&library(&on_host), ContextConfig::default(), &device).unwrap_err();
-    assert_eq!(error.to_string(), "a library of the back end C cannot share a device");
+    assert_eq!(error.to_string(), "a library of the back end c cannot share a device");
     // Manifests of older compilers name neither: their functions take more arguments.
     let mut manifest = crate::fixture::opencl_manifest();
     manifest["types"]["[]i64"]["ops"].as_object_mut().unwrap().remove("new_raw");

@@ -12,6 +12,7 @@ use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
 use super::compact::{Survivors, write_body};
+use super::primitives::Primitives;
 use super::program::{Kernel, Program};
 use super::{Conform, Input, Options, Select};
 use crate::codegen::Params;
@@ -34,6 +35,7 @@ pub struct Strict {
     /// Each to the layout of its type.
     conform: Conform,
     spread: Program,
+    primitives: Primitives,
 }
 
 /// What a function is given.
@@ -83,7 +85,7 @@ impl Strict {
             Kernel::new(format!("spread_u{bits}"), params, body)
         });
         let spread = Program::try_new("Strict", &options, spread.into())?;
-        Ok(Strict { whole, kept, nullable, conform, spread })
+        Ok(Strict { whole, kept, nullable, conform, spread, primitives: Primitives::try_new(&options)? })
     }
 
     /// Whether results may be NULL.
@@ -124,6 +126,7 @@ impl Strict {
     }
 
     /// The column of the type `ty` whose values are `values` in the rows that `arguments` are of, and NULL in the others.
+    /// Values of booleans are bytes, 0 or 1.
     ///
     /// # Errors
     /// `Internal` for a type of another width than 1, 2, 4 or 8 bytes, or too few values; the device's.
@@ -141,7 +144,7 @@ impl Strict {
         }
         let values = match (values, survivors) {
             (Some(values), Some(survivors)) if count < rows => {
-                let spread = queue.alloc(rows * width)?;
+                let spread = queue.zeroed(rows * width)?;
                 let loaded = self.spread.load(queue).await?;
                 let mut named = survivors.args();
                 named.extend([("from", Arg::Buffer(&values)), ("to", Arg::Buffer(&spread))]);
@@ -149,7 +152,11 @@ impl Strict {
                 spread
             }
             (Some(values), _) => values,
-            (None, _) => queue.alloc(rows * width)?,
+            (None, _) => queue.zeroed(rows * width)?,
+        };
+        let values = match &ty.layout {
+            Layout::Bits => self.primitives.load(queue).await?.pack(queue, &values, *rows)?,
+            _ => values,
         };
         let validity = match survivors {
             _ if !ty.nullable => None,
@@ -174,6 +181,7 @@ fn from_beginning(queue: &Queue, column: &DeviceColumn) -> Result<Buffer> {
 
 fn width(ty: &ColumnType) -> Result<usize> {
     match &ty.layout {
+        Layout::Bits => Ok(1),
         Layout::Fixed(carrier) if WIDTHS.contains(&carrier.width()) => Ok(carrier.width()),
         layout => Err(Error::Internal(format!("values of {} in {layout:?}", ty.data_type))),
     }

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls of scalar functions within an island: of libraries that share the device.
+//!
+//! A call within an expression becomes a column behind those of the input, and the expression one over all of them. The
+//! library is called for all rows of a batch; where a CASE or the like asks for the values of some rows, calls stay
+//! on the host, since rows that do not need a value must not fail.
+
+use std::sync::Arc;
+
+use arrow::compute::CastOptions;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use columnar::ColumnType;
+use datafusion::common::{Result, exec_datafusion_err, exec_err, internal_err};
+use datafusion::logical_expr::Volatility;
+use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, Column, Literal};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use device::Buffer;
+use futhark::{Primitive, Scalar, Value};
+use kernels::expr::Expr;
+
+use super::reason;
+use crate::expr::{Reason, lower};
+use crate::futhark::convert::constant;
+use crate::futhark::function::{Function, Returns};
+use crate::futhark::scalar::FutharkScalar;
+use crate::own::is_own;
+
+/// A call of a library that shares the device.
+#[derive(Debug, Clone)]
+pub(crate) struct DeviceCall {
+    function: Function,
+    /// The arguments that are arrays, as what the library takes, over the columns before the call's own.
+    columns: Vec<Arc<dyn PhysicalExpr>>,
+    /// Those that are one value for all rows.
+    constants: Vec<Scalar>,
+    /// The call over the input's columns.
+    expr: Arc<dyn PhysicalExpr>,
+    data_type: DataType,
+}
+
+impl PartialEq for DeviceCall {
+    /// Everything else follows from the call as the host would make it.
+    fn eq(&self, other: &DeviceCall) -> bool {
+        self.expr.eq(&other.expr)
+    }
+}
+
+impl DeviceCall {
+    fn try_new(
+        function: &Function,
+        expr: &Arc<dyn PhysicalExpr>,
+        arguments: &[Arc<dyn PhysicalExpr>],
+        schema: &SchemaRef,
+    ) -> std::result::Result<DeviceCall, Reason> {
+        stays_on_host(function)?;
+        let Returns::Column(_, data_type) = function.returns() else { return Err(reason(function, EACH_ROW)) };
+        let (mut columns, mut constants) = (Vec::new(), Vec::new());
+        for (parameter, argument) in function.parameters().iter().zip(arguments) {
+            let name = &parameter.name;
+            if parameter.is_array {
+                let column = as_argument(argument, &parameter.data_type, schema);
+                lower(&column, schema).map_err(|why| reason(function, &format!("its argument {name}: {why}")))?;
+                columns.push(column);
+                continue;
+            }
+            let value = argument.downcast_ref::<Literal>().map(|literal| constant(function, parameter, literal.value()));
+            match value {
+                Some(Ok(Some(value))) => constants.push(value),
+                Some(Ok(None)) => return Err(reason(function, &format!("its argument {name} is NULL"))),
+                Some(Err(error)) => return Err(reason(function, &error.to_string())),
+                None => return Err(reason(function, &format!("its argument {name} is no constant"))),
+            }
+        }
+        let (function, data_type) = (function.clone(), data_type.clone());
+        Ok(DeviceCall { function, columns, constants, expr: Arc::clone(expr), data_type })
+    }
+
+    /// The function.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// The call over the input's columns, as the host would make it.
+    pub fn expr(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.expr
+    }
+
+    /// The arguments that are arrays over `schema`, as kernels compute them.
+    pub fn arguments(&self, schema: &Schema) -> std::result::Result<Vec<(Expr, Field)>, Reason> {
+        let argument = |column: &Arc<dyn PhysicalExpr>| {
+            let data_type = column.data_type(schema).map_err(|error| error.to_string())?;
+            Ok((lower(column, schema)?, Field::new("argument", data_type, true)))
+        };
+        self.columns.iter().map(argument).collect()
+    }
+
+    /// Of each of these arguments, whether the library overwrites it.
+    pub fn consumes(&self) -> impl Iterator<Item = bool> {
+        self.function.consumes()
+    }
+
+    /// Calls the library with a value of each argument for each of `rows` rows, which are there, and waits for its result. Blocks.
+    ///
+    /// # Errors
+    /// What the library says, and where it gives another number of values.
+    pub fn call(&self, buffers: Vec<Buffer>, rows: usize) -> Result<futhark::Array> {
+        let function = &self.function;
+        let call = || {
+            let (mut buffers, mut constants) = (buffers.into_iter(), self.constants.iter());
+            let mut arguments = Vec::with_capacity(function.parameters().len());
+            for parameter in function.parameters() {
+                if parameter.is_array {
+                    let array = |buffer| function.context().array_over(parameter.primitive, &[rows], buffer);
+                    arguments.extend(buffers.next().map(array).transpose()?.map(Value::from));
+                } else {
+                    arguments.extend(constants.next().copied().map(Value::from));
+                }
+            }
+            function.call(arguments)
+        };
+        let results = function.context().locked(call).map_err(|error| function.failed(error))?;
+        let Ok([Value::Array(result)]) = <[Value; 1]>::try_from(results) else {
+            return internal_err!("{} gave no array", function.name());
+        };
+        match result.shape() {
+            [gave] if *gave == rows => Ok(result),
+            shape => {
+                let gave: usize = shape.iter().product();
+                exec_err!("{}", function.other_length(gave, rows))
+            }
+        }
+    }
+}
+
+/// The calls within expressions over an input, as columns behind its own.
+pub(crate) struct Calls {
+    /// The input's columns and those of the calls.
+    pub schema: SchemaRef,
+    /// Each over the columns before its own.
+    pub calls: Vec<DeviceCall>,
+    /// Columns of the input.
+    columns: usize,
+}
+
+impl Calls {
+    /// None yet.
+    pub fn behind(schema: &SchemaRef) -> Calls {
+        Calls { schema: Arc::clone(schema), calls: Vec::new(), columns: schema.fields().len() }
+    }
+
+    /// The expression over columns, or why a call within it stays on the host.
+    pub fn lift(&mut self, expr: &Arc<dyn PhysicalExpr>) -> std::result::Result<Arc<dyn PhysicalExpr>, Reason> {
+        let Some(function) = called_within(expr) else { return Ok(Arc::clone(expr)) };
+        if chooses_rows(expr) {
+            return Err(reason(&function, &format!("{expr} may ask for its values in some rows only")));
+        }
+        let lifted = expr.children().into_iter().map(|child| self.lift(child)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let Some(function) = function_of(expr) else {
+            return Arc::clone(expr).with_new_children(lifted).map_err(|error| error.to_string());
+        };
+        let known = self.calls.iter().position(|call| &call.expr == expr && function.volatility() != Volatility::Volatile);
+        let index = self.columns + known.unwrap_or(self.calls.len());
+        if known.is_none() {
+            let call = DeviceCall::try_new(function.function(), expr, &lifted, &self.schema)?;
+            let field = Arc::new(Field::new(expr.to_string(), call.data_type.clone(), true));
+            let fields = self.schema.fields().iter().cloned().chain([field]).collect::<Vec<_>>();
+            self.schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
+            self.calls.push(call);
+        }
+        Ok(Arc::new(Column::new(self.schema.field(index).name(), index)))
+    }
+}
+
+fn function_of(expr: &Arc<dyn PhysicalExpr>) -> Option<&FutharkScalar> {
+    expr.downcast_ref::<ScalarFunctionExpr>()?.fun().inner().downcast_ref::<FutharkScalar>()
+}
+
+/// A function that is called within an expression.
+fn called_within(expr: &Arc<dyn PhysicalExpr>) -> Option<Function> {
+    match function_of(expr) {
+        Some(function) => Some(function.function().clone()),
+        None => expr.children().into_iter().find_map(called_within),
+    }
+}
+
+/// Whether an expression computes some of its operands for some rows only.
+fn chooses_rows(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    let lazy = |function: &ScalarFunctionExpr| is_own(function.fun()) && function.fun().short_circuits();
+    expr.is::<CaseExpr>() || expr.downcast_ref::<ScalarFunctionExpr>().is_some_and(lazy)
+}
+
+/// An argument as what a library takes. A boolean is a byte.
+fn as_argument(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &Schema) -> Arc<dyn PhysicalExpr> {
+    let to = if *to == DataType::Boolean { DataType::UInt8 } else { to.clone() };
+    match argument.data_type(schema) {
+        Ok(from) if from == to => Arc::clone(argument),
+        _ => {
+            let options = CastOptions { safe: false, ..CastOptions::default() };
+            Arc::new(CastExpr::new(Arc::clone(argument), to, Some(options)))
+        }
+    }
+}
+
+const EACH_ROW: &str = "it is called for each row";
+
+/// Why a function has no place on the device whatever it is given, if so.
+pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reason> {
+    let why = |why: &str| Err(reason(function, why));
+    if function.context().device().is_none() {
+        return why(&no_device(function));
+    }
+    let Returns::Column(gives, data_type) = function.returns() else { return why(EACH_ROW) };
+    if function.parameters().iter().any(|parameter| parameter.data_type.is_list()) {
+        return why("it takes lists");
+    }
+    let arrays = function.parameters().iter().filter(|parameter| parameter.is_array);
+    let arrays: Vec<(Primitive, &DataType)> =
+        arrays.map(|parameter| (parameter.primitive, &parameter.data_type)).chain([(*gives, data_type)]).collect();
+    if let Some((primitive, _)) = arrays.iter().find(|(_, data_type)| ColumnType::of(data_type, true).is_none()) {
+        return why(&format!("{} has no device form", primitive.name()));
+    }
+    match arrays.iter().find(|(primitive, _)| !function.context().library().shares(*primitive, 1)) {
+        Some((primitive, _)) => why(&format!("the manifest names no new_raw of the type []{}", primitive.name())),
+        None => Ok(()),
+    }
+}
+
+/// Why a library shares no device.
+pub(super) fn no_device(function: &Function) -> String {
+    match function.context().library().manifest().backend {
+        futhark::manifest::Backend::OpenCl => "its library shares no device of OpenCL's".to_owned(),
+        other => format!("its back end is {}", other.name()),
+    }
+}
+
+/// A failure to reach the library at all.
+pub(crate) fn unreached(call: &DeviceCall, error: impl std::fmt::Display) -> datafusion::common::DataFusionError {
+    exec_datafusion_err!("{}: {error}", call.function.name())
+}
