@@ -561,6 +561,57 @@ async fn a_library_that_shares_the_device_is_called_inside_an_island() {
 }
 
 #[tokio::test]
+async fn masks_say_where_there_are_values() {
+    for form in [Form::Outputs, Form::Output] {
+        let (ctx, fixture) = (session(), Fixture::new(form));
+        for name in ["fill", "halves"] {
+            let create =
+                format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}#{name}?nulls=mask'", fixture.manifest().display());
+            run(&ctx, &create).await.unwrap();
+        }
+        run(&ctx, NUMBERS).await.unwrap();
+        let sql = "SELECT i, fill(i, -1), halves(i), halves(i - 1) FROM numbers ORDER BY i";
+        check(&ctx, sql, &["1,1,,0", "3,3,,1", "4,4,2,", "5,5,,2", "7,7,,3", ",-1,,", ",-1,,"]).await;
+        check(&ctx, "SELECT fill(NULL, 3), fill(2, 3), fill(2, NULL), halves(8)", &["3,2,,4"]).await;
+        check(&ctx, "SELECT fill(i, 0) FROM numbers WHERE i > 100", &[]).await;
+        let manifest = fixture.manifest();
+        for (entry_point, problem) in [
+            ("add?nulls=mask", "behind its parameter xs there is no mask, an array of bool"),
+            ("sum?nulls=mask", "behind its parameter xs there is no mask, an array of bool"),
+            ("row_sums?nulls=mask", "its parameter xss has several dimensions, and a mask only one"),
+            ("triple?nulls=mask", "with nulls=mask it must take arrays, and give one, or one and its mask"),
+            ("fill?nulls=some", "nulls = some: must be strict or mask"),
+        ] {
+            let sql = format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#{entry_point}'", manifest.display());
+            check_fails(&ctx, &sql, problem).await;
+        }
+        clean(ctx, &fixture).await;
+    }
+}
+
+#[tokio::test]
+async fn masks_stay_on_the_device() {
+    for profile in ["cpu", "gpu"] {
+        let Some((ctx, fixture)) = device_session(profile).await else { return };
+        for name in ["fill", "halves"] {
+            let create =
+                format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}#{name}?nulls=mask'", fixture.manifest().display());
+            run(&ctx, &create).await.unwrap();
+        }
+        let even = "CASE WHEN n % 2 = 0 THEN n / 2 END";
+        for (sql, instead) in [
+            ("SELECT i, fill(n, -1) FROM t ORDER BY i".to_owned(), "SELECT i, coalesce(n, -1) FROM t ORDER BY i".to_owned()),
+            ("SELECT i, halves(n) FROM t ORDER BY i".to_owned(), format!("SELECT i, {even} FROM t ORDER BY i")),
+            ("SELECT sum(fill(halves(n), -5)) FROM t".to_owned(), format!("SELECT sum(coalesce({even}, -5)) FROM t")),
+        ] {
+            check_on_device(&ctx, &sql, &instead).await;
+        }
+        assert_eq!(fixture.counter("fixture_copied"), 0, "no array came from the host or went there");
+        clean(ctx, &fixture).await;
+    }
+}
+
+#[tokio::test]
 async fn a_call_inside_an_island_costs_no_trip_to_the_host() {
     let Some((ctx, fixture)) = device_session("auto").await else { return };
     let device = runtime(&ctx);
@@ -674,7 +725,7 @@ async fn queries_of_the_page_give_what_it_says() {
             _ => {}
         }
     }
-    assert_eq!(answers, 4);
+    assert_eq!(answers, 5);
     clean(ctx, &fixture).await;
 }
 

@@ -44,7 +44,7 @@ fn i64_type(strict: &Strict) -> Arc<ColumnType> {
 /// The first argument as the result.
 fn back(strict: &Strict, arguments: &Arguments) -> Int64Array {
     let queue = queue();
-    let values = arguments.buffers.first().cloned();
+    let values = arguments.buffers.first().cloned().map(|values| (values, None));
     let column = block_on(strict.column(&queue, arguments, values, i64_type(strict))).unwrap();
     let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Int64, strict.is_nullable())]);
     let rows = column.len();
@@ -137,13 +137,37 @@ fn bytes_become_bits() {
             let strict = is_odd(column);
             let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
             let ty = Arc::new(ColumnType::of(&DataType::Boolean, strict.is_nullable()).unwrap());
-            let odd = block_on(strict.column(&queue, &arguments, arguments.buffers.first().cloned(), ty)).unwrap();
+            let odd =
+                block_on(strict.column(&queue, &arguments, arguments.buffers.first().cloned().map(|values| (values, None)), ty))
+                    .unwrap();
             let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Boolean, strict.is_nullable())]);
             let odd = down(&queue, &DeviceBatch::try_new(Arc::new(schema), vec![odd], 300).unwrap());
             let numbers = host.column(column).as_primitive::<Int64Type>();
             let expected: Vec<Option<bool>> = numbers.iter().map(|number| number.map(|number| number % 2 == 1)).collect();
             assert_eq!(odd.column(0).as_boolean().iter().collect::<Vec<_>>(), expected, "{:?}", options.profile);
         }
+    }
+}
+
+#[test]
+fn a_mask_of_the_results_says_which_are_null() {
+    for options in profiles() {
+        let host = table(300);
+        let types = natural_types(&host.schema()).unwrap();
+        let queue = queue();
+        let odd = arithmetic(ArithmeticOp::BitAnd, col(0), int(1, DataType::Int64), DataType::Int64);
+        let odd = odd.cast(&DataType::Int64, &DataType::UInt8, true).unwrap();
+        let strict = strict(&host, &types, &[(col(0), DataType::Int64), (odd, DataType::UInt8)], &options);
+        let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
+        let [values, mask] = arguments.buffers.as_slice() else { panic!("two arguments") };
+        let ty = Arc::new(ColumnType::of(&DataType::Int64, true).unwrap());
+        let values = Some((values.clone(), Some(mask.clone())));
+        let column = block_on(strict.column(&queue, &arguments, values, ty)).unwrap();
+        let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Int64, true)]);
+        let result = down(&queue, &DeviceBatch::try_new(Arc::new(schema), vec![column], 300).unwrap());
+        let numbers = host.column(0).as_primitive::<Int64Type>();
+        let expected: Int64Array = numbers.iter().map(|number| number.filter(|number| number % 2 == 1)).collect();
+        assert_eq!(*result.column(0).as_primitive::<Int64Type>(), expected, "{:?}", options.profile);
     }
 }
 
@@ -159,6 +183,6 @@ fn without_any_row_there_is_nothing_to_call() {
         assert_eq!(back(&strict, &arguments).null_count(), 70);
         let values = queue.alloc(8).unwrap();
         let narrow = Arc::new(ColumnType::of(&DataType::Utf8, true).unwrap());
-        assert!(block_on(strict.column(&queue, &arguments, Some(values), narrow)).is_err());
+        assert!(block_on(strict.column(&queue, &arguments, Some((values, None)), narrow)).is_err());
     }
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use arrow::compute::CastOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::ColumnType;
-use datafusion::common::{Result, exec_datafusion_err, exec_err, internal_err};
+use datafusion::common::{Result, ScalarValue, exec_datafusion_err};
 use datafusion::logical_expr::Volatility;
-use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, Column, Literal};
+use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, Column, IsNotNullExpr, IsNullExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use device::Buffer;
 use futhark::{Primitive, Scalar, Value};
@@ -21,7 +21,7 @@ use kernels::expr::Expr;
 use super::reason;
 use crate::expr::{Reason, lower};
 use crate::futhark::convert::constant;
-use crate::futhark::function::{Function, Returns};
+use crate::futhark::function::{Function, Nulls, Returns};
 use crate::futhark::scalar::FutharkScalar;
 use crate::own::is_own;
 
@@ -58,9 +58,14 @@ impl DeviceCall {
         for (parameter, argument) in function.parameters().iter().zip(arguments) {
             let name = &parameter.name;
             if parameter.is_array {
-                let column = as_argument(argument, &parameter.data_type, schema);
-                lower(&column, schema).map_err(|why| reason(function, &format!("its argument {name}: {why}")))?;
-                columns.push(column);
+                let arguments = match function.nulls() {
+                    Nulls::Strict => vec![as_argument(argument, &parameter.data_type, schema)],
+                    Nulls::Mask => with_mask(argument, &parameter.data_type, schema).map_err(|error| error.to_string())?,
+                };
+                for column in arguments {
+                    lower(&column, schema).map_err(|why| reason(function, &format!("its argument {name}: {why}")))?;
+                    columns.push(column);
+                }
                 continue;
             }
             let value = argument.downcast_ref::<Literal>().map(|literal| constant(function, parameter, literal.value()));
@@ -99,16 +104,22 @@ impl DeviceCall {
         self.function.consumes()
     }
 
-    /// Calls the library with a value of each argument for each of `rows` rows, which are there, and waits for its result. Blocks.
+    /// Whether the result may be NULL where no argument is.
+    pub fn gives_nulls(&self) -> bool {
+        self.function.gives_mask()
+    }
+
+    /// Calls the library with a value of each argument for each of `rows` rows, which are there, and waits for its result, which
+    /// may have a mask. Blocks.
     ///
     /// # Errors
     /// What the library says, and where it gives another number of values.
-    pub fn call(&self, buffers: Vec<Buffer>, rows: usize) -> Result<futhark::Array> {
+    pub fn call(&self, buffers: Vec<Buffer>, rows: usize) -> Result<(futhark::Array, Option<futhark::Array>)> {
         let function = &self.function;
         let call = || {
             let (mut buffers, mut constants) = (buffers.into_iter(), self.constants.iter());
-            let mut arguments = Vec::with_capacity(function.parameters().len());
-            for parameter in function.parameters() {
+            let mut arguments = Vec::with_capacity(function.inputs().len());
+            for parameter in function.inputs() {
                 if parameter.is_array {
                     let array = |buffer| function.context().array_over(parameter.primitive, &[rows], buffer);
                     arguments.extend(buffers.next().map(array).transpose()?.map(Value::from));
@@ -119,16 +130,7 @@ impl DeviceCall {
             function.call(arguments)
         };
         let results = function.context().locked(call).map_err(|error| function.failed(error))?;
-        let Ok([Value::Array(result)]) = <[Value; 1]>::try_from(results) else {
-            return internal_err!("{} gave no array", function.name());
-        };
-        match result.shape() {
-            [gave] if *gave == rows => Ok(result),
-            shape => {
-                let gave: usize = shape.iter().product();
-                exec_err!("{}", function.other_length(gave, rows))
-            }
-        }
+        function.array_of(results, rows)
     }
 }
 
@@ -201,6 +203,16 @@ fn as_argument(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &Schema)
     }
 }
 
+/// An argument with 0 for NULL, and where it has values, as bytes.
+fn with_mask(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &Schema) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
+    let value = as_argument(argument, to, schema);
+    let zero: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::new_default(&value.data_type(schema)?)?));
+    let missing: Arc<dyn PhysicalExpr> = Arc::new(IsNullExpr::new(Arc::clone(argument)));
+    let known = Arc::new(IsNotNullExpr::new(Arc::clone(argument)));
+    let mask = Arc::new(CastExpr::new(known, DataType::UInt8, None));
+    Ok(vec![Arc::new(CaseExpr::try_new(None, vec![(missing, zero)], Some(value))?), mask])
+}
+
 const EACH_ROW: &str = "it is called for each row";
 
 /// Why a function has no place on the device whatever it is given, if so.
@@ -213,9 +225,9 @@ pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reas
     if function.parameters().iter().any(|parameter| parameter.data_type.is_list()) {
         return why("it takes lists");
     }
-    let arrays = function.parameters().iter().filter(|parameter| parameter.is_array);
+    let arrays = function.inputs().iter().filter(|input| input.is_array);
     let arrays: Vec<(Primitive, &DataType)> =
-        arrays.map(|parameter| (parameter.primitive, &parameter.data_type)).chain([(*gives, data_type)]).collect();
+        arrays.map(|input| (input.primitive, &input.data_type)).chain([(*gives, data_type)]).collect();
     if let Some((primitive, _)) = arrays.iter().find(|(_, data_type)| ColumnType::of(data_type, true).is_none()) {
         return why(&format!("{} has no device form", primitive.name()));
     }

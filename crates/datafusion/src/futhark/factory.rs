@@ -18,7 +18,7 @@ use futhark::manifest::Backend;
 use futhark::{Context, ContextConfig, Library};
 
 use crate::futhark::aggregate::FutharkAggregate;
-use crate::futhark::function::Function;
+use crate::futhark::function::{Function, Nulls};
 use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::table::FutharkTable;
 use crate::runtime::{DeviceRuntime, options_of};
@@ -55,14 +55,14 @@ impl FunctionFactory for FutharkFactory {
         }
         let name = statement.name.as_str();
         name_is_free(state, name, statement.or_replace)?;
-        let (path, entry_point) = source(statement.params.function_body.as_ref(), name)?;
+        let (path, entry_point, nulls) = source(statement.params.function_body.as_ref(), name)?;
         let context = match contexts_of(state).find(|context| is_of(context, &path)) {
             Some(context) => context.clone(),
             None => open(path, state).await?,
         };
         let types: Option<Vec<DataType>> =
             statement.args.filter(|args| !args.is_empty()).map(|args| args.into_iter().map(|arg| arg.data_type).collect());
-        let function = Function::new(name, &entry_point, &context)
+        let function = Function::new(name, &entry_point, nulls, &context)
             .and_then(|function| function.declared(types.as_deref(), statement.return_type.as_ref()))
             .map_err(|reason| plan_datafusion_err!("CREATE FUNCTION {name}: {reason}"))?;
         if statement.or_replace {
@@ -94,8 +94,9 @@ async fn open(path: PathBuf, state: &SessionState) -> Result<Context> {
     opened.map_err(|error| exec_datafusion_err!("{error}"))
 }
 
-/// The manifest and the entry point that `AS 'path#entry_point'` names; without the latter, that of the function's name.
-fn source(body: Option<&Expr>, name: &str) -> Result<(PathBuf, String)> {
+/// The manifest and the entry point that `AS 'path#entry_point?nulls=mask'` names, without the latter that of the function's
+/// name, and what becomes of NULLs.
+fn source(body: Option<&Expr>, name: &str) -> Result<(PathBuf, String, Nulls)> {
     let text = match body {
         Some(Expr::Literal(value, _)) => value.try_as_str().flatten(),
         _ => None,
@@ -103,9 +104,15 @@ fn source(body: Option<&Expr>, name: &str) -> Result<(PathBuf, String)> {
     let Some(text) = text else {
         return plan_err!("CREATE FUNCTION {name} needs the path of a manifest: AS '/path/program.json'");
     };
+    let (text, nulls) = match text.rsplit_once("?nulls=") {
+        None => (text, Nulls::Strict),
+        Some((text, "strict")) => (text, Nulls::Strict),
+        Some((text, "mask")) => (text, Nulls::Mask),
+        Some((_, other)) => return plan_err!("CREATE FUNCTION {name}: nulls = {other}: must be strict or mask"),
+    };
     Ok(match text.rsplit_once('#') {
-        Some((path, entry_point)) if !entry_point.contains('/') => (PathBuf::from(path), entry_point.to_owned()),
-        _ => (PathBuf::from(text), name.to_owned()),
+        Some((path, entry_point)) if !entry_point.contains('/') => (PathBuf::from(path), entry_point.to_owned(), nulls),
+        _ => (PathBuf::from(text), name.to_owned(), nulls),
     })
 }
 

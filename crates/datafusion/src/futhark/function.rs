@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::compute::can_cast_types;
 use arrow::datatypes::DataType;
-use datafusion::common::{DataFusionError, Result, exec_datafusion_err, plan_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_err, plan_err};
 use datafusion::execution::context::RegisterFunction;
 use datafusion::logical_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, Signature, TypeSignature, Volatility};
 use futhark::manifest::{EntryPoint, Kind};
@@ -31,7 +31,11 @@ struct Inner {
     name: String,
     entry_point: String,
     context: Context,
+    /// What the library takes.
+    inputs: Vec<Parameter>,
+    /// What SQL gives: without masks.
     parameters: Vec<Parameter>,
+    nulls: Nulls,
     returns: Returns,
     signature: String,
     documentation: Documentation,
@@ -46,6 +50,17 @@ pub(crate) struct Parameter {
     pub is_array: bool,
     /// What SQL gives for a row, or for all: a type with the primitive type's bits, or lists of it for more dimensions.
     pub data_type: DataType,
+}
+
+/// What becomes of rows with a NULL argument.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Nulls {
+    /// The library does not see them, and they give NULL.
+    #[default]
+    Strict,
+    /// Behind each array the library takes another one of booleans, which says where there is a value. Its result has NULL
+    /// where a second result of booleans says so.
+    Mask,
 }
 
 /// What a function gives.
@@ -74,15 +89,19 @@ impl Returns {
 
 impl Function {
     /// An entry point under a name, or why SQL has no form for it.
-    pub fn new(name: &str, entry_point: &str, context: &Context) -> std::result::Result<Function, Reason> {
+    pub fn new(name: &str, entry_point: &str, nulls: Nulls, context: &Context) -> std::result::Result<Function, Reason> {
         let manifest = context.library().manifest();
         let entry = manifest.entry_point(entry_point).map_err(|error| error.to_string())?;
-        let parameters = parameters(manifest, entry)?;
-        let returns = returns(manifest, entry, &parameters)?;
+        let inputs = parameters(manifest, entry)?;
+        let (parameters, returns) = match nulls {
+            Nulls::Strict => (inputs.clone(), returns(manifest, entry, &inputs)?),
+            Nulls::Mask => (without_masks(&inputs)?, returns_with_mask(manifest, entry)?),
+        };
         let signature = manifest.signature(entry_point).map_err(|error| error.to_string())?;
         let documentation = documentation(name, entry, &signature, context, &parameters);
         let (name, entry_point) = (name.to_owned(), entry_point.to_owned());
-        let inner = Inner { name, entry_point, context: context.clone(), parameters, returns, signature, documentation };
+        let context = context.clone();
+        let inner = Inner { name, entry_point, context, inputs, parameters, nulls, returns, signature, documentation };
         Ok(Function { inner: Arc::new(inner) })
     }
 
@@ -134,6 +153,48 @@ impl Function {
         &self.inner.parameters
     }
 
+    /// What the library takes: the parameters, and masks.
+    pub fn inputs(&self) -> &[Parameter] {
+        &self.inner.inputs
+    }
+
+    /// What becomes of rows with a NULL argument.
+    pub fn nulls(&self) -> Nulls {
+        self.inner.nulls
+    }
+
+    /// Whether a result has a mask.
+    pub fn gives_mask(&self) -> bool {
+        let manifest = self.inner.context.library().manifest();
+        let entry = manifest.entry_points.get(&self.inner.entry_point);
+        self.inner.nulls == Nulls::Mask && entry.is_some_and(|entry| outputs(manifest, entry).len() > 1)
+    }
+
+    /// The array that a call for all rows has given, and the mask of its values, if there is one.
+    ///
+    /// # Errors
+    /// Where it is not that, or the library gave another number of values than there were rows.
+    pub fn array_of(&self, mut results: Vec<Value>, rows: usize) -> Result<(futhark::Array, Option<futhark::Array>)> {
+        let name = self.name();
+        if let [Value::Opaque(pair)] = results.as_slice() {
+            results = pair.fields().map_err(|error| self.failed(error))?;
+        }
+        let mut arrays = Vec::with_capacity(results.len());
+        for result in results {
+            let Value::Array(array) = result else { return internal_err!("{name} gave no array") };
+            if *array.shape() != [rows] {
+                let gave: usize = array.shape().iter().product();
+                return exec_err!("{name} gave {gave} values for {rows} rows: a scalar function must give each row its value");
+            }
+            arrays.push(array);
+        }
+        let mut arrays = arrays.into_iter();
+        match (arrays.next(), arrays.next()) {
+            (Some(values), mask) => Ok((values, mask)),
+            (None, _) => internal_err!("{name} gave nothing"),
+        }
+    }
+
     pub fn returns(&self) -> &Returns {
         &self.inner.returns
     }
@@ -142,17 +203,11 @@ impl Function {
         &self.inner.context
     }
 
-    /// Of each parameter that is an array, whether a call overwrites what it is given.
+    /// Of each input that is an array, whether a call overwrites what it is given.
     pub fn consumes(&self) -> impl Iterator<Item = bool> {
         let entry = self.inner.context.library().manifest().entry_points.get(&self.inner.entry_point);
-        let inputs = entry.into_iter().flat_map(|entry| &entry.inputs).zip(&self.inner.parameters);
-        inputs.filter(|(_, parameter)| parameter.is_array).map(|(input, _)| input.unique)
-    }
-
-    /// What a result of another length is told as.
-    pub fn other_length(&self, gave: usize, rows: usize) -> String {
-        let name = self.name();
-        format!("{name} gave {gave} values for {rows} rows: a scalar function must give each row its value")
+        let inputs = entry.into_iter().flat_map(|entry| &entry.inputs).zip(&self.inner.inputs);
+        inputs.filter(|(_, input)| input.is_array).map(|(of, _)| of.unique)
     }
 
     pub fn documentation(&self) -> &Documentation {
@@ -189,8 +244,8 @@ impl Function {
     pub fn call_over(&self, columns: &[ArrayRef], constants: &[Scalar]) -> Result<Vec<Value>> {
         let call = || {
             let (mut columns, mut constants) = (columns.iter(), constants.iter());
-            let mut arguments = Vec::with_capacity(self.parameters().len());
-            for parameter in self.parameters() {
+            let mut arguments = Vec::with_capacity(self.inputs().len());
+            for parameter in self.inputs() {
                 if parameter.is_array {
                     arguments.extend(columns.next().map(|column| to_futhark(self, parameter, column)).transpose()?);
                 } else {
@@ -246,6 +301,46 @@ fn parameters(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Ve
     entry.inputs.iter().enumerate().map(parameter).collect()
 }
 
+/// The parameters of a function whose arrays have masks.
+fn without_masks(inputs: &[Parameter]) -> std::result::Result<Vec<Parameter>, Reason> {
+    let (mut parameters, mut inputs) = (Vec::new(), inputs.iter());
+    while let Some(parameter) = inputs.next() {
+        if parameter.data_type.is_list() {
+            return Err(format!("its parameter {} has several dimensions, and a mask only one", parameter.name));
+        }
+        if parameter.is_array && !inputs.next().is_some_and(|mask| mask.is_array && mask.data_type == DataType::Boolean) {
+            return Err(format!("behind its parameter {} there is no mask, an array of bool", parameter.name));
+        }
+        parameters.push(parameter.clone());
+    }
+    Ok(parameters)
+}
+
+/// The types of what an entry point gives: of a record or tuple those of its fields.
+fn outputs<'a>(manifest: &'a Manifest, entry: &'a EntryPoint) -> Vec<&'a str> {
+    if let [single] = entry.outputs.as_slice()
+        && let Some(Kind::Opaque(opaque)) = manifest.kind(&single.type_name)
+        && let Some(record) = &opaque.record
+    {
+        return record.fields.iter().map(|field| field.type_name.as_str()).collect();
+    }
+    entry.outputs.iter().map(|output| output.type_name.as_str()).collect()
+}
+
+/// What a function whose arrays have masks gives: an array without NULLs, or with a mask of its own.
+fn returns_with_mask(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Returns, Reason> {
+    let types = outputs(manifest, entry);
+    let takes_arrays = entry.inputs.iter().any(|input| matches!(manifest.kind(&input.type_name), Some(Kind::Array(_))));
+    let line = |name: &str| match manifest.kind(name) {
+        Some(Kind::Array(array)) if array.rank == 1 => Some(array.elemtype),
+        _ => None,
+    };
+    match types.iter().map(|name| line(name)).collect::<Option<Vec<_>>>().as_deref() {
+        Some([values] | [values, Primitive::Bool]) if takes_arrays => Ok(Returns::Column(*values, data_type_of(*values))),
+        _ => Err("with nulls=mask it must take arrays, and give one, or one and its mask".to_owned()),
+    }
+}
+
 fn returns(manifest: &Manifest, entry: &EntryPoint, parameters: &[Parameter]) -> std::result::Result<Returns, Reason> {
     let takes_arrays = parameters.iter().any(|parameter| parameter.is_array);
     let single = match entry.outputs.as_slice() {
@@ -267,13 +362,7 @@ fn returns(manifest: &Manifest, entry: &EntryPoint, parameters: &[Parameter]) ->
 
 /// Whether all that an entry point gives can be columns.
 fn check_columns(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<(), Reason> {
-    let mut types: Vec<&str> = entry.outputs.iter().map(|output| output.type_name.as_str()).collect();
-    if let [single] = types.as_slice()
-        && let Some(Kind::Opaque(opaque)) = manifest.kind(single)
-        && let Some(record) = &opaque.record
-    {
-        types = record.fields.iter().map(|field| field.type_name.as_str()).collect();
-    }
+    let types = outputs(manifest, entry);
     let kinds: Vec<_> = types.iter().map(|name| manifest.kind(name)).collect();
     if let Some(opaque) = kinds.iter().position(|kind| matches!(kind, None | Some(Kind::Opaque(_)))) {
         return Err(format!("it gives a value of type {}, which is no column", types[opaque]));
@@ -292,10 +381,15 @@ fn documentation(name: &str, entry: &EntryPoint, signature: &str, context: &Cont
     let description = entry.doc.as_ref().map_or(from.clone(), |doc| format!("{doc} {from}"));
     let section = DocSection { include: false, label: "Futhark", description: None };
     let mut builder = Documentation::builder(section, description, format!("{name}({})", names.join(", ")));
-    for (parameter, input) in parameters.iter().zip(&entry.inputs) {
-        builder = builder.with_argument(&parameter.name, &input.type_name);
+    for parameter in parameters {
+        let dimensions = if parameter.is_array { 1 } else { 0 } + list_depth(&parameter.data_type);
+        builder = builder.with_argument(&parameter.name, format!("{}{}", "[]".repeat(dimensions), parameter.primitive.name()));
     }
     builder.build()
+}
+
+fn list_depth(data_type: &DataType) -> usize {
+    if let DataType::List(item) = data_type { 1 + list_depth(item.data_type()) } else { 0 }
 }
 
 /// The Arrow type that has a primitive type's values.

@@ -24,7 +24,7 @@ use crate::futhark::aggregate::FutharkAggregate;
 pub(crate) use crate::futhark::calls::{Calls, DeviceCall, unreached};
 pub(crate) use crate::futhark::factory::FutharkFactory;
 use crate::futhark::factory::name_is_free;
-use crate::futhark::function::Function;
+use crate::futhark::function::{Function, Nulls};
 use crate::futhark::scalar::FutharkScalar;
 
 /// What [`register_futhark`] has done with the entry points of a library.
@@ -61,7 +61,7 @@ pub fn register_futhark(ctx: &SessionContext, context: &Context) -> Result<Futha
     let mut functions = FutharkFunctions::default();
     for name in context.library().manifest().entry_points.keys() {
         let function = name_is_free(&ctx.state(), name, false)
-            .and_then(|()| Function::new(name, name, context).map_err(|reason| plan_datafusion_err!("{reason}")));
+            .and_then(|()| Function::new(name, name, Nulls::Strict, context).map_err(|reason| plan_datafusion_err!("{reason}")));
         match function {
             Ok(function) => {
                 register(ctx, function.into_registration(Volatility::Immutable))?;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scalar functions: a call for all rows of a batch, or a call for each row.
 //!
-//! Rows with a NULL argument give NULL, and the library does not see them.
+//! Rows with a NULL argument give NULL, and the library does not see them, unless it takes masks.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt64Array, new_null_array};
 use arrow::buffer::NullBuffer;
-use arrow::compute::{filter, take};
+use arrow::compute::kernels::zip::zip;
+use arrow::compute::{filter, is_not_null, not, nullif, take};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::logical_expr::{
@@ -16,7 +17,7 @@ use datafusion::logical_expr::{
 use futhark::{Primitive, Scalar, Value};
 
 use crate::futhark::convert::{cast_argument, column_of, constant, from_futhark, scalar_at};
-use crate::futhark::function::{Function, Returns};
+use crate::futhark::function::{Function, Nulls, Returns};
 
 /// An entry point as a scalar function.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -43,7 +44,7 @@ impl FutharkScalar {
     }
 
     /// One call for all rows: some arguments are columns, the others are the same for all rows.
-    fn call_for_all(&self, args: &[ColumnarValue], rows: usize, primitive: Primitive, to: &DataType) -> Result<ArrayRef> {
+    fn call_for_all(&self, args: &[ColumnarValue], rows: usize, to: &DataType) -> Result<ArrayRef> {
         let function = &self.function;
         let (mut columns, mut constants) = (Vec::new(), Vec::new());
         for (parameter, argument) in function.parameters().iter().zip(args) {
@@ -61,7 +62,13 @@ impl FutharkScalar {
                 }
             }
         }
-        let nulls = nulls_of(&columns);
+        let nulls = match function.nulls() {
+            Nulls::Strict => nulls_of(&columns),
+            Nulls::Mask => {
+                columns = columns.iter().map(with_mask).collect::<Result<Vec<_>>>()?.concat();
+                None
+            }
+        };
         let kept = nulls.as_ref().map_or(rows, |nulls| rows - nulls.null_count());
         if kept == 0 {
             return Ok(new_null_array(to, rows));
@@ -71,12 +78,11 @@ impl FutharkScalar {
             columns = columns.iter().map(|column| filter(column, &valid)).collect::<std::result::Result<_, _>>()?;
         }
         let results = function.call_over(&columns, &constants)?;
-        let [Value::Array(result)] = results.as_slice() else {
-            return internal_err!("{} gave no array of {}", function.name(), primitive.name());
-        };
-        let result = from_futhark(function, result, to)?;
-        if result.len() != kept {
-            return exec_err!("{}", function.other_length(result.len(), kept));
+        let (values, mask) = function.array_of(results, kept)?;
+        let mut result = from_futhark(function, &values, to)?;
+        if let Some(mask) = mask {
+            let mask = from_futhark(function, &mask, &DataType::Boolean)?;
+            result = nullif(&result, &not(mask.as_boolean())?)?;
         }
         match nulls {
             None => Ok(result),
@@ -132,14 +138,14 @@ impl ScalarUDFImpl for FutharkScalar {
     }
 
     fn is_strict(&self) -> bool {
-        true
+        self.function.nulls() == Nulls::Strict
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let constant = args.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
         let rows = if constant { 1 } else { args.number_rows };
         let result = match self.function.returns() {
-            Returns::Column(primitive, to) => self.call_for_all(&args.args, rows, *primitive, to)?,
+            Returns::Column(_, to) => self.call_for_all(&args.args, rows, to)?,
             Returns::Value(primitive, to) => self.call_for_each(&args.args, rows, *primitive, to)?,
             Returns::Aggregate(..) | Returns::Table => return internal_err!("{} is no scalar function", self.name()),
         };
@@ -162,6 +168,13 @@ impl ScalarUDFImpl for FutharkScalar {
 pub(crate) fn nulls_of(columns: &[ArrayRef]) -> Option<NullBuffer> {
     let nulls = columns.iter().fold(None, |nulls, column| NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref()));
     nulls.filter(|nulls| nulls.null_count() > 0)
+}
+
+/// A column with 0 for NULL, and where it has values.
+fn with_mask(column: &ArrayRef) -> Result<[ArrayRef; 2]> {
+    let mask = is_not_null(column)?;
+    let zero = ScalarValue::new_default(column.data_type())?.to_scalar()?;
+    Ok([zip(&mask, column, &zero)?, Arc::new(mask)])
 }
 
 /// For each row its place among those that are not NULL.

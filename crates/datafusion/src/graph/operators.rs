@@ -110,7 +110,7 @@ pub(super) fn called(
         let before = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
         let arguments = call.arguments(&before).map_err(|reason| internal_datafusion_err!("{reason}"))?;
         let way = Strict::try_new(Arc::clone(&before), types.clone(), arguments, Options::new(profile)).map_err(kernel_error)?;
-        let Some(ty) = ColumnType::of(result.data_type(), way.is_nullable()) else {
+        let Some(ty) = ColumnType::of(result.data_type(), way.is_nullable() || call.gives_nulls()) else {
             return internal_err!("{} gives {}, which has no device form", call.function().name(), result.data_type());
         };
         types.push(ty.clone());

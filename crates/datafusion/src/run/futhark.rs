@@ -48,8 +48,8 @@ async fn with_results(stage: &Stage, queue: &Queue, batch: DeviceBatch) -> Resul
     DeviceBatch::try_new(Arc::clone(&stage.schema), columns, rows).map_err(failed)
 }
 
-/// What the library gives for the arguments, where it lies.
-async fn values(library: &LibraryCall, arguments: &Arguments, queue: &Queue, operator: &str) -> Result<Buffer> {
+/// What the library gives for the arguments, where it lies, and its mask.
+async fn values(library: &LibraryCall, arguments: &Arguments, queue: &Queue, operator: &str) -> Result<(Buffer, Option<Buffer>)> {
     let failed = |error| device_error(operator, error);
     let function = library.call.function();
     if !function.context().device().is_some_and(|device| device.same(queue.context())) {
@@ -69,8 +69,13 @@ async fn values(library: &LibraryCall, arguments: &Arguments, queue: &Queue, ope
     queue.finish().await.map_err(failed)?;
     let (call, count) = (Arc::clone(&library.call), arguments.count);
     let called = SpawnedTask::spawn_blocking(move || call.call(buffers, count)).join().await;
-    let result = called.map_err(|error| unreached(&library.call, error))??;
-    result.into_buffer(queue).await.map_err(|error| function.failed(error))
+    let (values, mask) = called.map_err(|error| unreached(&library.call, error))??;
+    let values = values.into_buffer(queue).await.map_err(|error| function.failed(error))?;
+    let mask = match mask {
+        Some(mask) => Some(mask.into_buffer(queue).await.map_err(|error| function.failed(error))?),
+        None => None,
+    };
+    Ok((values, mask))
 }
 
 /// Memory that the library may overwrite.

@@ -126,7 +126,7 @@ impl Strict {
     }
 
     /// The column of the type `ty` whose values are `values` in the rows that `arguments` are of, and NULL in the others.
-    /// Values of booleans are bytes, 0 or 1.
+    /// Values of booleans are bytes, 0 or 1, and so is `mask`, which is 0 where a value of `values` is NULL too.
     ///
     /// # Errors
     /// `Internal` for a type of another width than 1, 2, 4 or 8 bytes, or too few values; the device's.
@@ -134,26 +134,25 @@ impl Strict {
         &self,
         queue: &Queue,
         arguments: &Arguments,
-        values: Option<Buffer>,
+        values: Option<(Buffer, Option<Buffer>)>,
         ty: Arc<ColumnType>,
     ) -> Result<DeviceColumn> {
+        let (values, mask) = values.unzip();
         let width = width(&ty)?;
         let Arguments { count, rows, survivors, .. } = arguments;
         if values.as_ref().map_or(0, Buffer::len) < count * width {
             return Err(Error::Internal(format!("{count} values of {width} bytes are missing")));
         }
-        let values = match (values, survivors) {
-            (Some(values), Some(survivors)) if count < rows => {
-                let spread = queue.zeroed(rows * width)?;
-                let loaded = self.spread.load(queue).await?;
-                let mut named = survivors.args();
-                named.extend([("from", Arg::Buffer(&values)), ("to", Arg::Buffer(&spread))]);
-                loaded.launch(queue, width.trailing_zeros() as usize, survivors.grid(), named)?;
-                spread
-            }
-            (Some(values), _) => values,
-            (None, _) => queue.zeroed(rows * width)?,
+        let values = match values {
+            Some(values) => self.spread(queue, arguments, values, width).await?,
+            None => queue.zeroed(rows * width)?,
         };
+        if let Some(mask) = mask.flatten() {
+            let mask = self.spread(queue, arguments, mask, 1).await?;
+            let primitives = self.primitives.load(queue).await?;
+            let values = if ty.layout == Layout::Bits { primitives.pack(queue, &values, *rows)? } else { values };
+            return primitives.column(queue, &ty, *rows, vec![values], Some(&mask), None);
+        }
         let values = match &ty.layout {
             Layout::Bits => self.primitives.load(queue).await?.pack(queue, &values, *rows)?,
             _ => values,
@@ -164,6 +163,19 @@ impl Strict {
             None => Some((queue.filled(rows.div_ceil(32).max(1) * 4, 0xff)?, 0)),
         };
         Ok(DeviceColumn::try_new(ty, *rows, vec![values], validity, Some(rows - count), None)?)
+    }
+
+    /// Values of the rows that were not left out, at their rows; 0 at the others.
+    async fn spread(&self, queue: &Queue, arguments: &Arguments, values: Buffer, width: usize) -> Result<Buffer> {
+        let Some(survivors) = arguments.survivors.as_ref().filter(|_| arguments.count < arguments.rows) else {
+            return Ok(values);
+        };
+        let spread = queue.zeroed(arguments.rows * width)?;
+        let loaded = self.spread.load(queue).await?;
+        let mut named = survivors.args();
+        named.extend([("from", Arg::Buffer(&values)), ("to", Arg::Buffer(&spread))]);
+        loaded.launch(queue, width.trailing_zeros() as usize, survivors.grid(), named)?;
+        Ok(spread)
     }
 }
 

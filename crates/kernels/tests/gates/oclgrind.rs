@@ -296,7 +296,7 @@ fn arguments_are_dense_and_results_are_spread() {
             let arguments = block_on(strict.arguments(queue, &uploaded(queue, 0))).unwrap();
             let ty = std::sync::Arc::new(columnar::ColumnType::of(&arrow::datatypes::DataType::Int64, true).unwrap());
             let values = queue.zeroed(arguments.count * 8).unwrap();
-            let column = block_on(strict.column(queue, &arguments, Some(values), ty)).unwrap();
+            let column = block_on(strict.column(queue, &arguments, Some((values, None)), ty)).unwrap();
             assert_eq!(column.len(), ROWS);
             block_on(queue.finish()).unwrap();
         }
