@@ -107,6 +107,12 @@ const SETTINGS: &[SettingDoc] = &[
         description: "Whether CREATE FUNCTION … LANGUAGE futhark may load native libraries into this process; they can do whatever it can",
     },
     SettingDoc {
+        key: "device.futhark_profiling",
+        default: "false",
+        frozen: false,
+        description: "Whether libraries that CREATE FUNCTION opens from now on measure themselves, for the report of the device; OpenCL's keep what they measure until it is asked for",
+    },
+    SettingDoc {
         key: "device.load_programs",
         default: "",
         frozen: true,
@@ -192,6 +198,8 @@ pub struct DeviceOptions {
     pub profile: ProfileSetting,
     /// `device.futhark`.
     pub futhark: bool,
+    /// `device.futhark_profiling`.
+    pub futhark_profiling: bool,
     /// `device.memory_bytes`.
     pub memory_bytes: usize,
     /// `device.batch_rows`.
@@ -226,6 +234,7 @@ impl Default for DeviceOptions {
             min_rows: 10_000,
             profile: ProfileSetting::Auto,
             futhark: false,
+            futhark_profiling: false,
             memory_bytes: 0,
             batch_rows: 0,
             compile_options: String::new(),
@@ -312,6 +321,7 @@ impl DeviceOptions {
             }
             .to_string(),
             "device.futhark" => self.futhark.to_string(),
+            "device.futhark_profiling" => self.futhark_profiling.to_string(),
             "device.load_programs" => self.load_programs.clone(),
             "device.memory_bytes" => self.memory_bytes.to_string(),
             "device.min_rows" => self.min_rows.to_string(),
@@ -386,6 +396,7 @@ impl ExtensionOptions for DeviceOptions {
                 self.fallback = choice(setting.key, value, &[("host", Fallback::Host), ("error", Fallback::Error)])?;
             }
             "futhark" => self.futhark = boolean(setting.key, value)?,
+            "futhark_profiling" => self.futhark_profiling = boolean(setting.key, value)?,
             "load_programs" => self.load_programs = value.to_string(),
             "memory_bytes" => self.memory_bytes = number(setting.key, value)?,
             "min_rows" => self.min_rows = number(setting.key, value)?,

@@ -9,6 +9,7 @@ use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err}
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionConfig;
 use device::{Context, DeviceConfig, DeviceKind, LogSink, ProgramQueue, UnifiedMemory};
+use futhark::WeakContext;
 use kernels::codegen::Profile;
 use parking_lot::Mutex;
 
@@ -32,6 +33,8 @@ pub struct DeviceRuntime {
     device: Mutex<Device>,
     /// Why the last attempt to open a device failed.
     problem: Mutex<Option<String>>,
+    /// Contexts of Futhark libraries that measure themselves.
+    libraries: Mutex<Vec<WeakContext>>,
     /// The settings that a plan was last made under. Apart, since opening a device takes its time.
     seen: Mutex<Option<DeviceOptions>>,
 }
@@ -155,9 +158,27 @@ impl DeviceRuntime {
         self.opened().map(|context| context.counters())
     }
 
-    /// JSON report of the open device: kernels, copies, compilations, memory.
+    /// JSON report of the open device: kernels, copies, compilations, memory; with `device.futhark_profiling` also `libraries`,
+    /// what each Futhark library says of itself, by its path. For that it waits until a call of the library has ended.
     pub fn report(&self) -> Option<serde_json::Value> {
-        self.opened().map(|context| context.report())
+        let mut report = self.opened()?.report();
+        let libraries: Vec<futhark::Context> = {
+            let mut libraries = self.libraries.lock();
+            libraries.retain(|library| library.upgrade().is_some());
+            libraries.iter().filter_map(WeakContext::upgrade).collect()
+        };
+        for context in libraries {
+            let own = context.report().unwrap_or_else(|error| serde_json::json!({ "error": error.to_string() }));
+            report["libraries"][context.library().path().display().to_string()] = own;
+        }
+        Some(report)
+    }
+
+    /// Joins what a library measures to the report, if it does.
+    pub(crate) fn join_report(&self, library: &futhark::Context) {
+        if library.is_profiled() {
+            self.libraries.lock().push(library.downgrade());
+        }
     }
 }
 

@@ -333,7 +333,10 @@ async fn what_does_not_fit_is_refused_with_the_reason() {
             "CREATE OR REPLACE FUNCTION sum() LANGUAGE futhark AS 'PATH#triple'",
             "the function sum is of the kind aggregate, and would be scalar too; DROP FUNCTION sum before",
         ),
-        ("CREATE FUNCTION area() LANGUAGE futhark AS 'PATH'", "its parameter r is of type rect: SQL has scalars and columns"),
+        (
+            "CREATE FUNCTION describe() LANGUAGE futhark AS 'PATH'",
+            "its parameter a is of type answer: SQL has scalars, columns and structs",
+        ),
         ("CREATE FUNCTION classify() LANGUAGE futhark AS 'PATH'", "it gives a value of type answer, which is no column"),
         (
             "CREATE FUNCTION scale(x DOUBLE) LANGUAGE futhark AS 'PATH'",
@@ -353,7 +356,7 @@ async fn what_does_not_fit_is_refused_with_the_reason() {
         ),
         (
             "CREATE FUNCTION matrix() RETURNS REAL LANGUAGE futhark AS 'PATH'",
-            "matrix gives a table, whose columns are the manifest's",
+            "matrix gives columns that are the manifest's: leave RETURNS out",
         ),
     ] {
         check_fails(&ctx, &sql.replace("PATH", &path), problem).await;
@@ -457,9 +460,9 @@ async fn rust_registers_a_whole_library() {
     let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Outputs));
     let functions = register(&ctx, &fixture.manifest()).unwrap();
     let refused: Vec<&str> = functions.refused.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(refused, ["area", "classify", "describe", "sum"]);
-    assert!(functions.refused[3].1.starts_with("there is a function sum already"), "{:?}", functions.refused);
-    assert_eq!(functions.registered.len() + 4, fixture::manifest(Form::Outputs)["entry_points"].as_object().unwrap().len());
+    assert_eq!(refused, ["classify", "describe", "sum"]);
+    assert!(functions.refused[2].1.starts_with("there is a function sum already"), "{:?}", functions.refused);
+    assert_eq!(functions.registered.len() + 3, fixture::manifest(Form::Outputs)["entry_points"].as_object().unwrap().len());
     check(&ctx, "SELECT tuned(), add(1, 2)", &["7,3"]).await;
     // What consumes its argument gets a copy.
     check(&ctx, "SELECT bump(column1), column1 FROM VALUES (1), (NULL), (5)", &["2,1", ",", "6,5"]).await;
@@ -580,11 +583,76 @@ async fn masks_say_where_there_are_values() {
             ("sum?nulls=mask", "behind its parameter xs there is no mask, an array of bool"),
             ("row_sums?nulls=mask", "its parameter xss has several dimensions, and a mask only one"),
             ("triple?nulls=mask", "with nulls=mask it must take arrays, and give one, or one and its mask"),
-            ("fill?nulls=some", "nulls = some: must be strict or mask"),
+            ("fill?nulls=some", "nulls=some: must be nulls=strict, nulls=mask, returns=table or returns=struct"),
         ] {
             let sql = format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#{entry_point}'", manifest.display());
             check_fails(&ctx, &sql, problem).await;
         }
+        clean(ctx, &fixture).await;
+    }
+}
+
+#[tokio::test]
+async fn what_libraries_measure_is_in_the_devices_report() {
+    let Some((ctx, fixture)) = device_session("auto").await else { return };
+    let device = runtime(&ctx);
+    assert!(device.report().unwrap().get("libraries").is_none(), "it was not asked to measure");
+    let measured = Fixture::opencl();
+    set(&ctx, "device.futhark_profiling", "true");
+    run(&ctx, "DROP FUNCTION add").await.unwrap();
+    create(&ctx, &measured, &["add"]).await;
+    check(&ctx, "SELECT max(add(i, i)) FROM device.t", &["6000"]).await;
+    check(&ctx, "SELECT max(scale(x, 2)) FROM device.t", &["3000.0"]).await;
+    let path = measured.object().canonicalize().unwrap().display().to_string();
+    assert_eq!(device.report().unwrap()["libraries"], serde_json::json!({ path: { "calls": 1 } }));
+    run(&ctx, "DROP FUNCTION add").await.unwrap();
+    for _ in 0..1000 {
+        if measured.counter("fixture_contexts") == 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(device.report().unwrap().get("libraries").is_none(), "it has gone with its last function");
+    measured.assert_clean();
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
+async fn records_are_structs() {
+    for form in [Form::Outputs, Form::Output] {
+        let (ctx, fixture) = (session(), Fixture::new(form));
+        create(&ctx, &fixture, &["area", "weigh"]).await;
+        for (name, from) in [("parts", "divmod"), ("corner", "corner")] {
+            let path = fixture.manifest();
+            let create = format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}#{from}?returns=struct'", path.display());
+            run(&ctx, &create).await.unwrap();
+        }
+        run(&ctx, NUMBERS).await.unwrap();
+        // Fields are found by their names; a NULL in a struct is one of the whole.
+        let sql = "SELECT i, area({width: i, height: 2}), area(named_struct('height', x, 'width', i)) FROM numbers ORDER BY i";
+        check(&ctx, sql, &["1,2.0,1.5", "3,6.0,", "4,8.0,18.0", "5,10.0,27.5", "7,14.0,52.5", ",,", ",,"]).await;
+        let sql = "SELECT i, weigh({key: i, half: i * 0.5, even: i % 2 = 0}) FROM numbers ORDER BY i";
+        check(&ctx, sql, &["1,0.5", "3,4.5", "4,2.0", "5,12.5", "7,24.5", ",", ","]).await;
+        check(&ctx, "SELECT weigh({key: i, half: x, even: true}) FROM numbers WHERE i > 100", &[]).await;
+        let sql = "SELECT i, parts(i, 2), parts(i, 2)['c1'] FROM numbers WHERE i < 4 OR i IS NULL ORDER BY i";
+        check(&ctx, sql, &["1,{c0: 0, c1: 1},1", "3,{c0: 1, c1: 1},1", ",,", ",,"]).await;
+        check(&ctx, "SELECT arrow_typeof(parts(1, 2))", &["Struct(\"c0\": Int64, \"c1\": Int64)"]).await;
+        check(
+            &ctx,
+            "SELECT corner(i, 2), area(corner(i, x)) FROM numbers WHERE i = 4 OR i = 3 ORDER BY i",
+            &["{height: 2.0, width: 3.0},", "{height: 2.0, width: 4.0},18.0"],
+        )
+        .await;
+        check_fails(&ctx, "SELECT area({width: 1})", "the struct has no field height").await;
+        check_fails(&ctx, "SELECT area({width: 1, height: 2, depth: 3})", "the struct has 3 fields, must have 2").await;
+        check_fails(&ctx, "SELECT area({width: 1, height: 'a'})", "its field height: ").await;
+        check_fails(&ctx, "SELECT area(1)", "is not taken for").await;
+        check_fails(&ctx, "SELECT parts(i, 0) FROM numbers", "divmod: Error: division by zero").await;
+        let create =
+            |entry: &str| format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#{entry}'", fixture.manifest().display());
+        check_fails(&ctx, &create("sum?returns=struct"), "with returns=struct it must give a record or tuple").await;
+        check_fails(&ctx, &create("listing?returns=struct"), "the fields of what it gives must all be scalars").await;
+        check_fails(&ctx, &create("describe"), "its parameter a is of type answer: SQL has scalars, columns and structs").await;
         clean(ctx, &fixture).await;
     }
 }
@@ -725,7 +793,7 @@ async fn queries_of_the_page_give_what_it_says() {
             _ => {}
         }
     }
-    assert_eq!(answers, 5);
+    assert_eq!(answers, 6);
     clean(ctx, &fixture).await;
 }
 

@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, ReentrantMutex};
 
@@ -37,6 +37,19 @@ pub struct Context {
     inner: Arc<Inner>,
 }
 
+/// A context that may be gone.
+#[derive(Clone)]
+pub struct WeakContext {
+    inner: Weak<Inner>,
+}
+
+impl WeakContext {
+    /// The context, if it is still there.
+    pub fn upgrade(&self) -> Option<Context> {
+        self.inner.upgrade().map(|inner| Context { inner })
+    }
+}
+
 struct Inner {
     library: Library,
     pointers: ReentrantMutex<Pointers>,
@@ -44,6 +57,7 @@ struct Inner {
     dropped: Mutex<Vec<(SendRaw, FreeFn)>>,
     /// The device in whose memory its arrays lie, where it shares one.
     device: Option<device::Context>,
+    profiling: bool,
 }
 
 struct Pointers {
@@ -80,6 +94,24 @@ impl Context {
         Self::make(library, config, Some(device))
     }
 
+    /// The same context, which this does not keep.
+    ///
+    /// ```no_run
+    /// # fn example(context: futhark::Context) {
+    /// let weak = context.downgrade();
+    /// drop(context);
+    /// assert!(weak.upgrade().is_none());
+    /// # }
+    /// ```
+    pub fn downgrade(&self) -> WeakContext {
+        WeakContext { inner: Arc::downgrade(&self.inner) }
+    }
+
+    /// Whether [`ContextConfig::profiling`] asked it to measure.
+    pub fn is_profiled(&self) -> bool {
+        self.inner.profiling
+    }
+
     /// The device that it shares.
     pub fn device(&self) -> Option<&device::Context> {
         self.inner.device.as_ref()
@@ -104,7 +136,8 @@ impl Context {
         // From here on everything is freed by its drop.
         let pointers = Pointers { config: raw_config, context: std::ptr::null_mut() };
         let (library, pointers) = (library.clone(), ReentrantMutex::new(pointers));
-        let mut inner = Inner { library, pointers, dropped: Mutex::default(), device: device.cloned() };
+        let mut inner =
+            Inner { library, pointers, dropped: Mutex::default(), device: device.cloned(), profiling: config.profiling };
         // SAFETY: the configuration is live and not in use by a context yet.
         unsafe {
             (api.config_set_debugging)(raw_config, config.debugging.into());

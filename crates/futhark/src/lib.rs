@@ -28,7 +28,7 @@ mod primitive;
 mod value;
 
 pub use call::Argument;
-pub use context::{Context, ContextConfig};
+pub use context::{Context, ContextConfig, WeakContext};
 pub use error::{Error, Result};
 pub use library::{Library, TuningParam};
 pub use manifest::Manifest;

@@ -21,7 +21,7 @@ use kernels::expr::Expr;
 use super::reason;
 use crate::expr::{Reason, lower};
 use crate::futhark::convert::constant;
-use crate::futhark::function::{Function, Nulls, Returns};
+use crate::futhark::function::{Function, Nulls, Of, Parameter, Returns};
 use crate::futhark::scalar::FutharkScalar;
 use crate::own::is_own;
 
@@ -120,11 +120,12 @@ impl DeviceCall {
             let (mut buffers, mut constants) = (buffers.into_iter(), self.constants.iter());
             let mut arguments = Vec::with_capacity(function.inputs().len());
             for parameter in function.inputs() {
-                if parameter.is_array {
-                    let array = |buffer| function.context().array_over(parameter.primitive, &[rows], buffer);
-                    arguments.extend(buffers.next().map(array).transpose()?.map(Value::from));
-                } else {
-                    arguments.extend(constants.next().copied().map(Value::from));
+                match parameter.of {
+                    Of::Values(primitive) if parameter.is_array => {
+                        let array = |buffer| function.context().array_over(primitive, &[rows], buffer);
+                        arguments.extend(buffers.next().map(array).transpose()?.map(Value::from));
+                    }
+                    _ => arguments.extend(constants.next().copied().map(Value::from)),
                 }
             }
             function.call(arguments)
@@ -221,13 +222,24 @@ pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reas
     if function.context().device().is_none() {
         return why(&no_device(function));
     }
-    let Returns::Column(gives, data_type) = function.returns() else { return why(EACH_ROW) };
+    let (gives, data_type) = match function.returns() {
+        Returns::Column(gives, data_type) => (gives, data_type),
+        Returns::Struct { for_all: true, .. } => return why("it gives structs"),
+        _ => return why(EACH_ROW),
+    };
+    if function.parameters().iter().any(|parameter| matches!(parameter.of, Of::Records(..))) {
+        return why("it takes structs");
+    }
     if function.parameters().iter().any(|parameter| parameter.data_type.is_list()) {
         return why("it takes lists");
     }
-    let arrays = function.inputs().iter().filter(|input| input.is_array);
-    let arrays: Vec<(Primitive, &DataType)> =
-        arrays.map(|input| (input.primitive, &input.data_type)).chain([(*gives, data_type)]).collect();
+    fn array(input: &Parameter) -> Option<(Primitive, &DataType)> {
+        match input {
+            Parameter { of: Of::Values(primitive), is_array: true, data_type, .. } => Some((*primitive, data_type)),
+            _ => None,
+        }
+    }
+    let arrays: Vec<(Primitive, &DataType)> = function.inputs().iter().filter_map(array).chain([(*gives, data_type)]).collect();
     if let Some((primitive, _)) = arrays.iter().find(|(_, data_type)| ColumnType::of(data_type, true).is_none()) {
         return why(&format!("{} has no device form", primitive.name()));
     }

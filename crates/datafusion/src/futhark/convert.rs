@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray, make_array};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray, StructArray, make_array};
 use arrow::buffer::MutableBuffer;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::{Result, ScalarValue, exec_datafusion_err};
+use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err, internal_err};
 use futhark::{Primitive, Scalar, Value};
 
 use crate::expr::Reason;
-use crate::futhark::function::{Function, Parameter, data_type_of};
+use crate::futhark::function::{Function, Of, Parameter, data_type_of};
 
 /// An argument as the type that its parameter has.
 ///
@@ -20,6 +20,15 @@ use crate::futhark::function::{Function, Parameter, data_type_of};
 pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &ArrayRef) -> Result<ArrayRef> {
     if *array.data_type() == parameter.data_type {
         return Ok(Arc::clone(array));
+    }
+    if let (Of::Records(_, fields), Some(structs)) = (&parameter.of, array.as_struct_opt()) {
+        let field = |field: &Parameter| match structs.column_by_name(&field.name) {
+            Some(column) => cast_argument(function, field, column),
+            None => exec_err!("the argument {} of {} has no field {}", parameter.name, function.name(), field.name),
+        };
+        let columns = fields.iter().map(field).collect::<Result<Vec<_>>>()?;
+        let DataType::Struct(types) = &parameter.data_type else { return internal_err!("records of {}", parameter.data_type) };
+        return Ok(Arc::new(StructArray::try_new_with_length(types.clone(), columns, structs.nulls().cloned(), structs.len())?));
     }
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(array, &parameter.data_type, &options)
@@ -32,6 +41,14 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
 /// Where lists differ in length or hold a NULL; else what the library says.
 pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &ArrayRef) -> futhark::Result<Value> {
     let context = function.context();
+    let primitive = match &parameter.of {
+        Of::Values(primitive) => *primitive,
+        Of::Records(type_name, fields) => {
+            let columns = array.as_struct_opt().map_or(&[] as &[ArrayRef], |structs| structs.columns());
+            let values = fields.iter().zip(columns).map(|(field, column)| to_futhark(function, field, column));
+            return context.record(type_name, &values.collect::<futhark::Result<Vec<_>>>()?).map(Value::from);
+        }
+    };
     let refused = |problem: String| futhark::Error::Usage(format!("the argument {}: {problem}", parameter.name));
     let (mut column, mut shape) = (Arc::clone(array), vec![array.len()]);
     while let Some(lists) = column.as_list_opt::<i32>() {
@@ -43,7 +60,7 @@ pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &Arr
         let bytes: Vec<u8> = flags.values().iter().map(u8::from).collect();
         return context.array_of_bytes(Primitive::Bool, &shape, &bytes).map(Value::from);
     }
-    context.array_of_bytes(parameter.primitive, &shape, &bytes_of(&column.to_data(), parameter.primitive)).map(Value::from)
+    context.array_of_bytes(primitive, &shape, &bytes_of(&column.to_data(), primitive)).map(Value::from)
 }
 
 /// The length of lists that are equally long, and their elements one after the other.
@@ -61,13 +78,31 @@ fn elements_of(lists: &ListArray) -> std::result::Result<(usize, ArrayRef), Reas
     }
 }
 
+/// The value of a row, which may be a record.
+///
+/// # Errors
+/// What the library says.
+pub(crate) fn value_at(function: &Function, parameter: &Parameter, array: &ArrayRef, row: usize) -> futhark::Result<Value> {
+    let value = match &parameter.of {
+        Of::Values(_) => scalar_at(parameter, array, row).map(Value::from),
+        Of::Records(type_name, fields) => {
+            let columns = array.as_struct_opt().map_or(&[] as &[ArrayRef], |structs| structs.columns());
+            let values = fields.iter().zip(columns).map(|(field, column)| value_at(function, field, column, row));
+            let values = values.collect::<futhark::Result<Vec<_>>>()?;
+            Some(function.context().record(type_name, &values)?.into())
+        }
+    };
+    value.ok_or_else(|| futhark::Error::Usage(format!("the argument {} has no value", parameter.name)))
+}
+
 /// The value of a row.
-pub(crate) fn scalar_at(parameter: &Parameter, array: &ArrayRef, row: usize) -> Option<Scalar> {
+fn scalar_at(parameter: &Parameter, array: &ArrayRef, row: usize) -> Option<Scalar> {
+    let Of::Values(primitive) = parameter.of else { return None };
     if let Some(flags) = array.as_boolean_opt() {
         return Some(Scalar::Bool(flags.value(row)));
     }
     let data = array.slice(row, 1).to_data();
-    Scalar::from_bytes(parameter.primitive, &bytes_of(&data, parameter.primitive))
+    Scalar::from_bytes(primitive, &bytes_of(&data, primitive))
 }
 
 fn bytes_of(data: &ArrayData, primitive: Primitive) -> arrow::buffer::Buffer {

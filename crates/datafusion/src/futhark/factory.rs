@@ -18,7 +18,7 @@ use futhark::manifest::Backend;
 use futhark::{Context, ContextConfig, Library};
 
 use crate::futhark::aggregate::FutharkAggregate;
-use crate::futhark::function::{Function, Nulls};
+use crate::futhark::function::{Conventions, Function, Nulls};
 use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::table::FutharkTable;
 use crate::runtime::{DeviceRuntime, options_of};
@@ -55,14 +55,14 @@ impl FunctionFactory for FutharkFactory {
         }
         let name = statement.name.as_str();
         name_is_free(state, name, statement.or_replace)?;
-        let (path, entry_point, nulls) = source(statement.params.function_body.as_ref(), name)?;
+        let (path, entry_point, conventions) = source(statement.params.function_body.as_ref(), name)?;
         let context = match contexts_of(state).find(|context| is_of(context, &path)) {
             Some(context) => context.clone(),
             None => open(path, state).await?,
         };
         let types: Option<Vec<DataType>> =
             statement.args.filter(|args| !args.is_empty()).map(|args| args.into_iter().map(|arg| arg.data_type).collect());
-        let function = Function::new(name, &entry_point, nulls, &context)
+        let function = Function::new(name, &entry_point, conventions, &context)
             .and_then(|function| function.declared(types.as_deref(), statement.return_type.as_ref()))
             .map_err(|reason| plan_datafusion_err!("CREATE FUNCTION {name}: {reason}"))?;
         if statement.or_replace {
@@ -81,22 +81,27 @@ async fn open(path: PathBuf, state: &SessionState) -> Result<Context> {
         let library = unsafe { Library::open(&path) }?;
         let device = match library.manifest().backend {
             // Without a device the library sets one up for itself, and functions work in host memory.
-            Backend::OpenCl => runtime.and_then(|runtime| runtime.try_context(&options).ok()),
+            Backend::OpenCl => runtime.as_ref().and_then(|runtime| runtime.try_context(&options).ok()),
             _ => None,
         };
-        match device.filter(|device| device.info().driver == DriverKind::OpenCl) {
-            Some(device) => Context::on_device(&library, ContextConfig::default(), &device),
-            None => Context::new(&library, ContextConfig::default()),
+        let config = ContextConfig { profiling: options.futhark_profiling, ..ContextConfig::default() };
+        let context = match device.filter(|device| device.info().driver == DriverKind::OpenCl) {
+            Some(device) => Context::on_device(&library, config, &device)?,
+            None => Context::new(&library, config)?,
+        };
+        if let Some(runtime) = runtime {
+            runtime.join_report(&context);
         }
+        Ok(context)
     };
     let opened = SpawnedTask::spawn_blocking(open).join().await;
     let opened = opened.map_err(|error| exec_datafusion_err!("opening a Futhark library: {error}"))?;
-    opened.map_err(|error| exec_datafusion_err!("{error}"))
+    opened.map_err(|error: futhark::Error| exec_datafusion_err!("{error}"))
 }
 
 /// The manifest and the entry point that `AS 'path#entry_point?nulls=mask'` names, without the latter that of the function's
-/// name, and what becomes of NULLs.
-fn source(body: Option<&Expr>, name: &str) -> Result<(PathBuf, String, Nulls)> {
+/// name, and what is said of it.
+fn source(body: Option<&Expr>, name: &str) -> Result<(PathBuf, String, Conventions)> {
     let text = match body {
         Some(Expr::Literal(value, _)) => value.try_as_str().flatten(),
         _ => None,
@@ -104,15 +109,26 @@ fn source(body: Option<&Expr>, name: &str) -> Result<(PathBuf, String, Nulls)> {
     let Some(text) = text else {
         return plan_err!("CREATE FUNCTION {name} needs the path of a manifest: AS '/path/program.json'");
     };
-    let (text, nulls) = match text.rsplit_once("?nulls=") {
-        None => (text, Nulls::Strict),
-        Some((text, "strict")) => (text, Nulls::Strict),
-        Some((text, "mask")) => (text, Nulls::Mask),
-        Some((_, other)) => return plan_err!("CREATE FUNCTION {name}: nulls = {other}: must be strict or mask"),
-    };
+    // A path may have any of these characters before its file's name.
+    let is_convention = |rest: &str| !rest.contains('/') && rest.contains('=');
+    let (text, said) = text.rsplit_once('?').filter(|(_, said)| is_convention(said)).unwrap_or((text, ""));
+    let mut conventions = Conventions::default();
+    for word in said.split('&').filter(|word| !word.is_empty()) {
+        match word {
+            "nulls=strict" => conventions.nulls = Nulls::Strict,
+            "nulls=mask" => conventions.nulls = Nulls::Mask,
+            "returns=struct" => conventions.returns_struct = true,
+            "returns=table" => conventions.returns_struct = false,
+            word => {
+                return plan_err!(
+                    "CREATE FUNCTION {name}: {word}: must be nulls=strict, nulls=mask, returns=table or returns=struct"
+                );
+            }
+        }
+    }
     Ok(match text.rsplit_once('#') {
-        Some((path, entry_point)) if !entry_point.contains('/') => (PathBuf::from(path), entry_point.to_owned(), nulls),
-        _ => (PathBuf::from(text), name.to_owned(), nulls),
+        Some((path, entry_point)) if !entry_point.contains('/') => (PathBuf::from(path), entry_point.to_owned(), conventions),
+        _ => (PathBuf::from(text), name.to_owned(), conventions),
     })
 }
 

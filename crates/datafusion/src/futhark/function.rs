@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::compute::can_cast_types;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_err, plan_err};
 use datafusion::execution::context::RegisterFunction;
 use datafusion::logical_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, Signature, TypeSignature, Volatility};
-use futhark::manifest::{EntryPoint, Kind};
+use futhark::manifest::{EntryPoint, Kind, OpaqueType};
 use futhark::{Argument, Context, Manifest, Primitive, Scalar, Value};
 
 use crate::expr::Reason;
@@ -45,11 +45,21 @@ struct Inner {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parameter {
     pub name: String,
-    pub primitive: Primitive,
+    pub of: Of,
     /// A value for each row; else one for all.
     pub is_array: bool,
-    /// What SQL gives for a row, or for all: a type with the primitive type's bits, or lists of it for more dimensions.
+    /// What SQL gives for a row, or for all: a type with the primitive type's bits, lists of it for more dimensions, structs for
+    /// records.
     pub data_type: DataType,
+}
+
+/// What a parameter's values are.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Of {
+    /// Values of a primitive type.
+    Values(Primitive),
+    /// Records of this type, and their fields in the manifest's order.
+    Records(String, Vec<Parameter>),
 }
 
 /// What becomes of rows with a NULL argument.
@@ -63,6 +73,14 @@ pub(crate) enum Nulls {
     Mask,
 }
 
+/// What `CREATE FUNCTION` says of an entry point beside its name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Conventions {
+    pub nulls: Nulls,
+    /// Whether a record or tuple is a struct for each row, not a table.
+    pub returns_struct: bool,
+}
+
 /// What a function gives.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Returns {
@@ -70,6 +88,8 @@ pub(crate) enum Returns {
     Column(Primitive, DataType),
     /// A value for each row, from a call for each.
     Value(Primitive, DataType),
+    /// A struct for each row, of fields of these types: from a call for all rows, or one for each.
+    Struct { fields: Vec<Primitive>, data_type: DataType, for_all: bool },
     /// One value for all rows.
     Aggregate(Primitive, DataType),
     /// Rows.
@@ -80,7 +100,7 @@ impl Returns {
     /// What kind of function it makes.
     pub fn kind(&self) -> &'static str {
         match self {
-            Returns::Column(..) | Returns::Value(..) => "scalar",
+            Returns::Column(..) | Returns::Value(..) | Returns::Struct { .. } => "scalar",
             Returns::Aggregate(..) => "aggregate",
             Returns::Table => "table",
         }
@@ -89,14 +109,23 @@ impl Returns {
 
 impl Function {
     /// An entry point under a name, or why SQL has no form for it.
-    pub fn new(name: &str, entry_point: &str, nulls: Nulls, context: &Context) -> std::result::Result<Function, Reason> {
+    pub fn new(
+        name: &str,
+        entry_point: &str,
+        conventions: Conventions,
+        context: &Context,
+    ) -> std::result::Result<Function, Reason> {
+        let Conventions { nulls, returns_struct } = conventions;
         let manifest = context.library().manifest();
         let entry = manifest.entry_point(entry_point).map_err(|error| error.to_string())?;
         let inputs = parameters(manifest, entry)?;
         let (parameters, returns) = match nulls {
-            Nulls::Strict => (inputs.clone(), returns(manifest, entry, &inputs)?),
+            Nulls::Mask if returns_struct => return Err("nulls=mask and returns=struct exclude one another".to_owned()),
             Nulls::Mask => (without_masks(&inputs)?, returns_with_mask(manifest, entry)?),
+            Nulls::Strict if returns_struct => (inputs.clone(), returns_struct_of(manifest, entry, &inputs)?),
+            Nulls::Strict => (inputs.clone(), returns(manifest, entry, &inputs)?),
         };
+        check_records(&parameters, &returns)?;
         let signature = manifest.signature(entry_point).map_err(|error| error.to_string())?;
         let documentation = documentation(name, entry, &signature, context, &parameters);
         let (name, entry_point) = (name.to_owned(), entry_point.to_owned());
@@ -124,7 +153,7 @@ impl Function {
             let (Returns::Column(_, data_type) | Returns::Value(_, data_type) | Returns::Aggregate(_, data_type)) =
                 &mut inner.returns
             else {
-                return Err(format!("{entry_point} gives a table, whose columns are the manifest's: leave RETURNS out"));
+                return Err(format!("{entry_point} gives columns that are the manifest's: leave RETURNS out"));
             };
             has_bits_of(declared, data_type).map_err(|reason| format!("the result of {entry_point}: {reason}"))?;
             *data_type = declared.clone();
@@ -135,7 +164,7 @@ impl Function {
     /// What DataFusion registers.
     pub fn into_registration(self, volatility: Volatility) -> RegisterFunction {
         match self.inner.returns {
-            Returns::Column(..) | Returns::Value(..) => {
+            Returns::Column(..) | Returns::Value(..) | Returns::Struct { .. } => {
                 RegisterFunction::Scalar(Arc::new(ScalarUDF::new_from_impl(FutharkScalar::new(self, volatility))))
             }
             Returns::Aggregate(..) => {
@@ -174,13 +203,22 @@ impl Function {
     ///
     /// # Errors
     /// Where it is not that, or the library gave another number of values than there were rows.
-    pub fn array_of(&self, mut results: Vec<Value>, rows: usize) -> Result<(futhark::Array, Option<futhark::Array>)> {
-        let name = self.name();
-        if let [Value::Opaque(pair)] = results.as_slice() {
-            results = pair.fields().map_err(|error| self.failed(error))?;
+    pub fn array_of(&self, results: Vec<Value>, rows: usize) -> Result<(futhark::Array, Option<futhark::Array>)> {
+        let mut arrays = self.arrays_of(results, rows)?.into_iter();
+        match (arrays.next(), arrays.next()) {
+            (Some(values), mask) => Ok((values, mask)),
+            (None, _) => internal_err!("{} gave nothing", self.name()),
         }
+    }
+
+    /// The arrays that a call for all rows has given, or the fields of a record of them.
+    ///
+    /// # Errors
+    /// As [`array_of`](Self::array_of).
+    pub fn arrays_of(&self, results: Vec<Value>, rows: usize) -> Result<Vec<futhark::Array>> {
+        let name = self.name();
         let mut arrays = Vec::with_capacity(results.len());
-        for result in results {
+        for result in self.fields_of(results)? {
             let Value::Array(array) = result else { return internal_err!("{name} gave no array") };
             if *array.shape() != [rows] {
                 let gave: usize = array.shape().iter().product();
@@ -188,10 +226,14 @@ impl Function {
             }
             arrays.push(array);
         }
-        let mut arrays = arrays.into_iter();
-        match (arrays.next(), arrays.next()) {
-            (Some(values), mask) => Ok((values, mask)),
-            (None, _) => internal_err!("{name} gave nothing"),
+        Ok(arrays)
+    }
+
+    /// The results of a call; of a record or tuple its fields.
+    pub fn fields_of(&self, results: Vec<Value>) -> Result<Vec<Value>> {
+        match results.as_slice() {
+            [Value::Opaque(record)] => record.fields().map_err(|error| self.failed(error)),
+            _ => Ok(results),
         }
     }
 
@@ -290,15 +332,81 @@ impl Hash for Function {
 fn parameters(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Vec<Parameter>, Reason> {
     let parameter = |(position, input): (usize, &futhark::manifest::Input)| {
         let name = if input.name.is_empty() { format!("arg{}", position + 1) } else { input.name.clone() };
-        let (primitive, rank) = match manifest.kind(&input.type_name) {
-            Some(Kind::Scalar(primitive)) => (primitive, 0),
-            Some(Kind::Array(array)) => (array.elemtype, array.rank),
-            _ => return Err(format!("its parameter {name} is of type {}: SQL has scalars and columns", input.type_name)),
-        };
-        let data_type = (1..rank).fold(data_type_of(primitive), |item, _| DataType::new_list(item, true));
-        Ok(Parameter { name, primitive, is_array: rank > 0, data_type })
+        parameter_of(manifest, name, &input.type_name)
     };
     entry.inputs.iter().enumerate().map(parameter).collect()
+}
+
+fn parameter_of(manifest: &Manifest, name: String, type_name: &str) -> std::result::Result<Parameter, Reason> {
+    let (primitive, rank) = match manifest.kind(type_name) {
+        Some(Kind::Scalar(primitive)) => (primitive, 0),
+        Some(Kind::Array(array)) => (array.elemtype, array.rank),
+        Some(Kind::Opaque(OpaqueType { record: Some(record), .. })) => {
+            let fields = record.fields.iter().map(|field| parameter_of(manifest, field_name(&field.name), &field.type_name));
+            let fields = fields.collect::<std::result::Result<Vec<_>, _>>().map_err(|reason| format!("{name}: {reason}"))?;
+            let arrays = fields.iter().filter(|field| field.is_array).count();
+            let nested = fields.iter().any(|field| matches!(field.of, Of::Records(..)) || field.data_type.is_list());
+            if nested || fields.is_empty() || arrays != 0 && arrays != fields.len() {
+                let what = "a record is a struct where its fields are all scalars, or all arrays of one dimension";
+                return Err(format!("its parameter {name} is of type {type_name}: {what}"));
+            }
+            let data_type =
+                DataType::Struct(fields.iter().map(|field| Field::new(&field.name, field.data_type.clone(), true)).collect());
+            return Ok(Parameter { name, of: Of::Records(type_name.to_owned(), fields), is_array: arrays > 0, data_type });
+        }
+        _ => return Err(format!("its parameter {name} is of type {type_name}: SQL has scalars, columns and structs")),
+    };
+    let data_type = (1..rank).fold(data_type_of(primitive), |item, _| DataType::new_list(item, true));
+    Ok(Parameter { name, of: Of::Values(primitive), is_array: rank > 0, data_type })
+}
+
+/// The name of a field; those of tuples are numbers, and called as `struct()` calls them.
+fn field_name(name: &str) -> String {
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { format!("c{name}") } else { name.to_owned() }
+}
+
+/// Whether records are where they can be structs: of arrays in calls for all rows, of scalars in calls for each.
+fn check_records(parameters: &[Parameter], returns: &Returns) -> std::result::Result<(), Reason> {
+    let for_all = match returns {
+        Returns::Column(..) | Returns::Struct { for_all: true, .. } => Some(true),
+        Returns::Value(..) | Returns::Struct { for_all: false, .. } => Some(false),
+        Returns::Aggregate(..) | Returns::Table => None,
+    };
+    let is_record = |parameter: &&Parameter| matches!(parameter.of, Of::Records(..)) && Some(parameter.is_array) != for_all;
+    match parameters.iter().find(is_record) {
+        Some(Parameter { name, is_array: true, .. }) => {
+            Err(format!("its parameter {name} is a record of arrays, which functions of rows alone take"))
+        }
+        Some(Parameter { name, .. }) => Err(format!("its parameter {name} is a record of scalars beside arrays")),
+        None => Ok(()),
+    }
+}
+
+/// What a function gives whose record or tuple is a struct for each row.
+fn returns_struct_of(manifest: &Manifest, entry: &EntryPoint, parameters: &[Parameter]) -> std::result::Result<Returns, Reason> {
+    let for_all = parameters.iter().any(|parameter| parameter.is_array);
+    let names: Vec<String> = match entry.outputs.as_slice() {
+        [single] => match manifest.kind(&single.type_name) {
+            Some(Kind::Opaque(OpaqueType { record: Some(record), .. })) => {
+                record.fields.iter().map(|field| field_name(&field.name)).collect()
+            }
+            _ => return Err("with returns=struct it must give a record or tuple".to_owned()),
+        },
+        several => (0..several.len()).map(|index| format!("c{index}")).collect(),
+    };
+    let primitive = |name: &str| match manifest.kind(name) {
+        Some(Kind::Array(array)) if for_all && array.rank == 1 => Some(array.elemtype),
+        Some(Kind::Scalar(primitive)) if !for_all => Some(primitive),
+        _ => None,
+    };
+    let fields = outputs(manifest, entry).into_iter().map(primitive).collect::<Option<Vec<_>>>();
+    let Some(fields) = fields.filter(|fields| !fields.is_empty()) else {
+        let wanted = if for_all { "arrays of one dimension" } else { "scalars" };
+        return Err(format!("with returns=struct the fields of what it gives must all be {wanted}"));
+    };
+    let types = names.into_iter().zip(&fields).map(|(name, primitive)| Field::new(name, data_type_of(*primitive), true));
+    Ok(Returns::Struct { data_type: DataType::Struct(types.collect()), fields, for_all })
 }
 
 /// The parameters of a function whose arrays have masks.
@@ -383,7 +491,11 @@ fn documentation(name: &str, entry: &EntryPoint, signature: &str, context: &Cont
     let mut builder = Documentation::builder(section, description, format!("{name}({})", names.join(", ")));
     for parameter in parameters {
         let dimensions = if parameter.is_array { 1 } else { 0 } + list_depth(&parameter.data_type);
-        builder = builder.with_argument(&parameter.name, format!("{}{}", "[]".repeat(dimensions), parameter.primitive.name()));
+        let of = match &parameter.of {
+            Of::Values(primitive) => format!("{}{}", "[]".repeat(dimensions), primitive.name()),
+            Of::Records(type_name, _) => type_name.clone(),
+        };
+        builder = builder.with_argument(&parameter.name, of);
     }
     builder.build()
 }
@@ -438,6 +550,18 @@ fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
             return match to {
                 DataType::List(to) => converts(item.data_type(), to.data_type()),
                 to => Err(format!("{from} is not taken for {to}")),
+            };
+        }
+        DataType::Struct(from) => {
+            let DataType::Struct(to) = to else { return Err(format!("a struct is not taken for {to}")) };
+            let missing = to.iter().find(|to| from.find(to.name()).is_none());
+            return match missing {
+                Some(missing) => Err(format!("the struct has no field {}", missing.name())),
+                None if from.len() != to.len() => Err(format!("the struct has {} fields, must have {}", from.len(), to.len())),
+                None => to.iter().try_for_each(|to| {
+                    let from = from.find(to.name()).map_or(&DataType::Null, |(_, from)| from.data_type());
+                    converts(from, to.data_type()).map_err(|reason| format!("its field {}: {reason}", to.name()))
+                }),
             };
         }
         from if from == to => true,

@@ -24,8 +24,9 @@ use crate::futhark::aggregate::FutharkAggregate;
 pub(crate) use crate::futhark::calls::{Calls, DeviceCall, unreached};
 pub(crate) use crate::futhark::factory::FutharkFactory;
 use crate::futhark::factory::name_is_free;
-use crate::futhark::function::{Function, Nulls};
+use crate::futhark::function::{Conventions, Function};
 use crate::futhark::scalar::FutharkScalar;
+use crate::runtime::DeviceRuntime;
 
 /// What [`register_futhark`] has done with the entry points of a library.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,10 +59,14 @@ pub struct FutharkFunctions {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn register_futhark(ctx: &SessionContext, context: &Context) -> Result<FutharkFunctions> {
+    if let Some(runtime) = DeviceRuntime::of(&ctx.copied_config()) {
+        runtime.join_report(context);
+    }
     let mut functions = FutharkFunctions::default();
     for name in context.library().manifest().entry_points.keys() {
-        let function = name_is_free(&ctx.state(), name, false)
-            .and_then(|()| Function::new(name, name, Nulls::Strict, context).map_err(|reason| plan_datafusion_err!("{reason}")));
+        let function = name_is_free(&ctx.state(), name, false).and_then(|()| {
+            Function::new(name, name, Conventions::default(), context).map_err(|reason| plan_datafusion_err!("{reason}"))
+        });
         match function {
             Ok(function) => {
                 register(ctx, function.into_registration(Volatility::Immutable))?;

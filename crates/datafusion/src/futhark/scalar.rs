@@ -5,18 +5,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt64Array, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StructArray, UInt64Array, new_null_array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{filter, is_not_null, not, nullif, take};
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 use futhark::{Primitive, Scalar, Value};
 
-use crate::futhark::convert::{cast_argument, column_of, constant, from_futhark, scalar_at};
+use crate::futhark::convert::{cast_argument, column_of, constant, from_futhark, value_at};
 use crate::futhark::function::{Function, Nulls, Returns};
 
 /// An entry point as a scalar function.
@@ -78,41 +78,72 @@ impl FutharkScalar {
             columns = columns.iter().map(|column| filter(column, &valid)).collect::<std::result::Result<_, _>>()?;
         }
         let results = function.call_over(&columns, &constants)?;
-        let (values, mask) = function.array_of(results, kept)?;
-        let mut result = from_futhark(function, &values, to)?;
-        if let Some(mask) = mask {
-            let mask = from_futhark(function, &mask, &DataType::Boolean)?;
-            result = nullif(&result, &not(mask.as_boolean())?)?;
-        }
+        let result = if let DataType::Struct(fields) = to {
+            let arrays = function.arrays_of(results, kept)?;
+            let columns = arrays.iter().zip(fields).map(|(array, field)| from_futhark(function, array, field.data_type()));
+            structs(fields, columns.collect::<Result<_>>()?, kept)?
+        } else {
+            let (values, mask) = function.array_of(results, kept)?;
+            let values = from_futhark(function, &values, to)?;
+            match mask {
+                None => values,
+                Some(mask) => {
+                    let mask = from_futhark(function, &mask, &DataType::Boolean)?;
+                    nullif(&values, &not(mask.as_boolean())?)?
+                }
+            }
+        };
         match nulls {
             None => Ok(result),
             Some(nulls) => Ok(take(&result, &places(&nulls), None)?),
         }
     }
 
-    /// A call for each row.
-    fn call_for_each(&self, args: &[ColumnarValue], rows: usize, primitive: Primitive, to: &DataType) -> Result<ArrayRef> {
+    /// A call for each row, which gives a value of each of these types.
+    fn call_for_each(&self, args: &[ColumnarValue], rows: usize, primitives: &[Primitive], to: &DataType) -> Result<ArrayRef> {
         let function = &self.function;
         let column = |(parameter, argument): (&_, &ColumnarValue)| cast_argument(function, parameter, &argument.to_array(rows)?);
         let columns: Vec<ArrayRef> = function.parameters().iter().zip(args).map(column).collect::<Result<_>>()?;
         let nulls = nulls_of(&columns);
         let call = |row: usize| {
             let arguments = function.parameters().iter().zip(&columns);
-            let arguments = arguments.filter_map(|(parameter, column)| scalar_at(parameter, column, row));
-            let results = function.call(arguments.map(Value::from).collect()).map_err(|error| function.failed(error))?;
-            match results.as_slice() {
-                [Value::Scalar(scalar)] => Ok(*scalar),
-                _ => internal_err!("{} gave no {}", function.name(), primitive.name()),
-            }
+            let arguments = arguments.map(|(parameter, column)| value_at(function, parameter, column, row));
+            let results = arguments.collect::<futhark::Result<_>>().and_then(|arguments| function.call(arguments));
+            let results = function.fields_of(results.map_err(|error| function.failed(error))?)?;
+            let scalar = |value: &Value| match value {
+                Value::Scalar(scalar) => Ok(*scalar),
+                other => internal_err!("{} gave {} for a row", function.name(), other.type_name()),
+            };
+            results.iter().map(scalar).collect::<Result<Vec<_>>>()
         };
         let is_valid = |row: &usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
-        let scalars: Vec<Scalar> = function.context().locked(|| (0..rows).filter(is_valid).map(call).collect::<Result<_>>())?;
-        let result = column_of(&scalars, primitive, to)?;
+        let results: Vec<Vec<Scalar>> =
+            function.context().locked(|| (0..rows).filter(is_valid).map(call).collect::<Result<_>>())?;
+        let column = |(index, primitive): (usize, &Primitive), to: &DataType| {
+            let scalars: Vec<Scalar> = results.iter().filter_map(|row| row.get(index).copied()).collect();
+            column_of(&scalars, *primitive, to)
+        };
+        let mut values = primitives.iter().enumerate();
+        let result = match to {
+            DataType::Struct(fields) => {
+                let columns = values.zip(fields).map(|(value, field)| column(value, field.data_type()));
+                structs(fields, columns.collect::<Result<_>>()?, results.len())?
+            }
+            to => match values.next() {
+                Some(value) => column(value, to)?,
+                None => return internal_err!("{} gives nothing", function.name()),
+            },
+        };
         match nulls {
             None => Ok(result),
             Some(nulls) => Ok(take(&result, &places(&nulls), None)?),
         }
     }
+}
+
+/// A column of structs.
+fn structs(fields: &Fields, columns: Vec<ArrayRef>, rows: usize) -> Result<ArrayRef> {
+    Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), columns, None, rows)?))
 }
 
 impl ScalarUDFImpl for FutharkScalar {
@@ -127,7 +158,9 @@ impl ScalarUDFImpl for FutharkScalar {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         self.function.check(types.iter())?;
         match self.function.returns() {
-            Returns::Column(_, data_type) | Returns::Value(_, data_type) => Ok(data_type.clone()),
+            Returns::Column(_, data_type) | Returns::Value(_, data_type) | Returns::Struct { data_type, .. } => {
+                Ok(data_type.clone())
+            }
             Returns::Aggregate(..) | Returns::Table => internal_err!("{} is no scalar function", self.name()),
         }
     }
@@ -146,7 +179,9 @@ impl ScalarUDFImpl for FutharkScalar {
         let rows = if constant { 1 } else { args.number_rows };
         let result = match self.function.returns() {
             Returns::Column(_, to) => self.call_for_all(&args.args, rows, to)?,
-            Returns::Value(primitive, to) => self.call_for_each(&args.args, rows, *primitive, to)?,
+            Returns::Struct { data_type, for_all: true, .. } => self.call_for_all(&args.args, rows, data_type)?,
+            Returns::Struct { data_type, fields, .. } => self.call_for_each(&args.args, rows, fields, data_type)?,
+            Returns::Value(primitive, to) => self.call_for_each(&args.args, rows, &[*primitive], to)?,
             Returns::Aggregate(..) | Returns::Table => return internal_err!("{} is no scalar function", self.name()),
         };
         Ok(match constant {
@@ -166,7 +201,12 @@ impl ScalarUDFImpl for FutharkScalar {
 
 /// The rows in which any column is NULL.
 pub(crate) fn nulls_of(columns: &[ArrayRef]) -> Option<NullBuffer> {
-    let nulls = columns.iter().fold(None, |nulls, column| NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref()));
+    let nulls = columns.iter().fold(None, |nulls, column| {
+        let own = NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref());
+        // A struct with a NULL in it is no record.
+        let fields = column.as_struct_opt().and_then(|structs| nulls_of(structs.columns()));
+        NullBuffer::union(own.as_ref(), fields.as_ref())
+    });
     nulls.filter(|nulls| nulls.null_count() > 0)
 }
 
