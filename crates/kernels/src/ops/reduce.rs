@@ -109,8 +109,9 @@ impl Reduce {
         let (mut accumulators, mut fields) = (Accumulators::default(), Vec::new());
         let mut simple = true;
         for (aggregate, field) in aggregates {
-            accumulators.plan(&joined.aggregate(aggregate)?, &source, 0, Use { atomic: false, grouped: false })?;
-            simple &= !aggregate.distinct;
+            let aggregate = joined.aggregate(aggregate)?.plain();
+            accumulators.plan(&aggregate, &source, 0, Use { atomic: false, grouped: false })?;
+            simple &= !aggregate.groups_values();
             fields.push(field.clone());
         }
         simple &= !accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax));

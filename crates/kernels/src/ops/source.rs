@@ -39,7 +39,7 @@ impl Source {
         let fields = types.iter().map(|ty| Field::new("column", ty.data_type.clone(), ty.nullable));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let places = vec![None; types.len()];
-        Source { schema, columns: types.len(), types, filter: None, aliases: vec![], places }
+        Source { schema, columns: types.len(), types, filter: None, aliases: vec![], places, lookup: None }
     }
 
     /// The source of which columns are read at their places.

@@ -108,11 +108,11 @@ impl GroupBy {
     ) -> Result<GroupBy> {
         let mut source = joined.source().clone();
         let keys = keys.iter().map(|(expr, field)| Ok((joined.over(expr)?, field.clone()))).collect::<Result<Vec<_>>>()?;
-        let aggregates = aggregates.iter().map(|(aggregate, field)| Ok((plain(joined.aggregate(aggregate)?), field.clone())));
+        let aggregates = aggregates.iter().map(|(aggregate, field)| Ok((joined.aggregate(aggregate)?.plain(), field.clone())));
         let aggregates = aggregates.collect::<Result<Vec<_>>>()?;
         let planned = plan_keys(&mut source, &keys, false, &options)?;
         let mode = choose(&planned.0, &options);
-        let simple = matches!(mode, Mode::Dense { .. }) && !aggregates.iter().any(|(aggregate, _)| aggregate.distinct);
+        let simple = matches!(mode, Mode::Dense { .. }) && !aggregates.iter().any(|(aggregate, _)| aggregate.groups_values());
         let input = Input { schema: source.schema.clone(), types: source.types.clone(), filter: None };
         let group = if simple { Some(build(source, input, keys, planned, mode, aggregates, options)?) } else { None };
         match group {
