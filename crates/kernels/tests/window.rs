@@ -746,7 +746,7 @@ fn what_has_no_device_form_is_refused() {
     refused(call(distinct(aggregate_of(Count, Some(TEXT), DataType::Int64)), some), "DISTINCT");
     let many = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(5000), end: FrameBound::CurrentRow };
     refused(call(distinct(aggregate_of(Count, Some(TEXT), DataType::Int64)), many), "DISTINCT");
-    refused(call(aggregate_of(ApproxDistinct, Some(TEXT), DataType::UInt64), Frame::RUNNING), "ApproxDistinct");
+    refused(call(aggregate_of(ApproxDistinct, Some(TEXT), DataType::UInt64), Frame::RUNNING), "approx_distinct");
     refused(call(WindowFunction::Ntile(0), Frame::RUNNING), "NTILE");
 }
 

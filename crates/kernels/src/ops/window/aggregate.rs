@@ -59,7 +59,7 @@ impl AggregateCall {
         kernels: &mut Vec<Kernel>,
     ) -> Result<AggregateCall> {
         if aggregate.groups_values() {
-            return Err(Error::Unsupported(format!("{:?} in a window has no device form", aggregate.function)));
+            return Err(Error::Unsupported("approx_distinct in a window has no device form".into()));
         }
         let mut accumulators = Accumulators::default();
         accumulators.plan(aggregate, source, 0, Use { atomic: false, grouped: false })?;

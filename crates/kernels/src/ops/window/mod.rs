@@ -3,12 +3,13 @@
 //!
 //! The input comes in the order of partition and order keys, as [`Sort`](super::Sort) gives it, and all of it is kept: at the
 //! end it becomes one batch. Where partitions and groups of peers begin is found first (see [`bounds`]), and then each function
-//! writes its column (see [`value`] and [`aggregate`]). DISTINCT, and the least and the greatest text, look at the order of their values
-//! (see [`sorted`]). Rows keep their order.
+//! writes its column (see [`value`] and [`aggregate`]). DISTINCT, and the least and the greatest text, look at the order of
+//! their values (see [`over_order`]). Rows keep their order.
 
 mod aggregate;
 mod bounds;
 mod frame;
+mod over_order;
 mod sorted;
 mod value;
 
@@ -19,19 +20,16 @@ use columnar::{ColumnType, DeviceBatch};
 use device::Queue;
 
 use super::primitives::Primitives;
-use super::program::{Kernel, Program};
+use super::program::Program;
 use super::source::Source;
 use super::{Concat, Input, Options, Select, check_rows};
-use crate::codegen::CType;
-use crate::expr::{Aggregate, AggregateFunction, CompareOp, Expr, Literal, LiteralValue};
+use crate::expr::{Aggregate, Expr, Literal};
 use crate::{Error, Result};
 use aggregate::AggregateCall;
 pub use frame::{Frame, FrameBound, FrameUnits};
-use sorted::{Sorted, Tell};
+use over_order::OverOrder;
+use sorted::Sorted;
 use value::{Of, ValueCall};
-
-/// Most rows of a frame that is looked at anew for each row.
-const MOST_DISTINCT_ROWS: u64 = 1 << 12;
 
 /// A function of a row and the rows around it.
 #[derive(Debug, Clone, PartialEq)]
@@ -175,8 +173,7 @@ impl Window {
         let mut sorted = Sorted::behind(types.len());
         let aggregates = functions.iter().map(|(call, _)| match &call.function {
             WindowFunction::Aggregate(aggregate) => {
-                call.frame.check()?;
-                OverFrame::plan(aggregate.clone().plain(), &call.frame, types, &mut sorted, &options, &mut kernels).map(Some)
+                OverOrder::plan(aggregate.clone().plain(), &call.frame, types, &mut sorted, &options, &mut kernels).map(Some)
             }
             _ => Ok(None),
         });
@@ -187,7 +184,7 @@ impl Window {
         for (index, ((WindowCall { function, frame }, field), over)) in functions.into_iter().zip(aggregates).enumerate() {
             frame.check()?;
             let name = index.to_string();
-            if let Some(OverFrame { aggregate, before, text }) = over {
+            if let Some(OverOrder { aggregate, before, text }) = over {
                 let mut write = |field: &Field| {
                     AggregateCall::try_new(&aggregate, frame, field, &name, &source, before, &options, &mut kernels)
                 };
@@ -312,67 +309,6 @@ impl Call {
             Call::Aggregate(call) => call.ty(),
             Call::Text(_, _, value) => value.ty(),
         }
-    }
-}
-
-/// An aggregate over the input's columns and what sorting tells of them.
-struct OverFrame {
-    aggregate: Aggregate,
-    /// Where a row's value stands before it, for DISTINCT over a frame that begins and ends somewhere.
-    before: Option<usize>,
-    /// The column whose text has the number that the aggregate gives, and the order of the numbers.
-    text: Option<(usize, usize)>,
-}
-
-impl OverFrame {
-    /// Of DISTINCT, rows count where the same value does not stand in the frame before them: nowhere in the partition, where
-    /// frames begin with it. Frames that end with it look at the rows behind instead.
-    fn plan(
-        mut aggregate: Aggregate,
-        frame: &Frame,
-        types: &[ColumnType],
-        sorted: &mut Sorted,
-        options: &Options,
-        kernels: &mut Vec<Kernel>,
-    ) -> Result<OverFrame> {
-        let text = |column: usize| types.get(column).is_some_and(|ty| CType::native(&ty.data_type) == Some(CType::Str));
-        let of = (aggregate.function, aggregate.arguments.as_slice());
-        if let (AggregateFunction::Min | AggregateFunction::Max, [Expr::Column(column)]) = of
-            && text(*column)
-        {
-            let column = *column;
-            let number = sorted.tell(Tell::Number, column, types, options, kernels)?;
-            let known = Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Column(column)))));
-            aggregate.filter = Some(Expr::And(aggregate.filter.into_iter().chain([known]).collect()));
-            aggregate.arguments = vec![Expr::Column(number)];
-            aggregate.data_type = DataType::UInt32;
-            return Ok(OverFrame { aggregate, before: None, text: Some((column, sorted.sort_of(number))) });
-        }
-        if !aggregate.distinct {
-            return Ok(OverFrame { aggregate, before: None, text: None });
-        }
-        let (None, [Expr::Column(column)]) = (&aggregate.filter, aggregate.arguments.as_slice()) else {
-            return Err(Error::Unsupported(
-                "DISTINCT in a window with a filter, or of several columns, has no device form".into(),
-            ));
-        };
-        let (column, begins, ends) =
-            (*column, frame.start == FrameBound::UnboundedPreceding, frame.end == FrameBound::UnboundedFollowing);
-        if !begins && !ends && frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
-            return Err(Error::Unsupported(format!(
-                "DISTINCT over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has no device form"
-            )));
-        }
-        let tell = if ends && !begins { Tell::Behind } else { Tell::Before };
-        let told = sorted.tell(tell, column, types, options, kernels)?;
-        aggregate.distinct = false;
-        if begins || ends {
-            let none = Literal { data_type: DataType::UInt32, value: LiteralValue::Int(0) };
-            let (told, none) = (Box::new(Expr::Column(told)), Box::new(Expr::Literal(none)));
-            aggregate.filter = Some(Expr::Compare { op: CompareOp::Eq, left: told, right: none });
-            return Ok(OverFrame { aggregate, before: None, text: None });
-        }
-        Ok(OverFrame { aggregate, before: Some(told), text: None })
     }
 }
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Aggregates that look at the order of their values, as plain ones over columns that tell of it: DISTINCT, and the least and the
+//! greatest text.
+
+use arrow::datatypes::DataType;
+use columnar::ColumnType;
+
+use super::frame::{Frame, FrameBound};
+use super::sorted::{Sorted, Tell};
+use crate::codegen::CType;
+use crate::expr::{Aggregate, AggregateFunction, CompareOp, Expr, Literal, LiteralValue};
+use crate::ops::Options;
+use crate::ops::program::Kernel;
+use crate::{Error, Result};
+
+/// Most rows of a frame that is looked at anew for each row.
+const MOST_DISTINCT_ROWS: u64 = 1 << 12;
+
+/// An aggregate over the input's columns and what sorting tells of them.
+pub(super) struct OverOrder {
+    pub aggregate: Aggregate,
+    /// Where a row's value stands before it, for DISTINCT over a frame that begins and ends somewhere.
+    pub before: Option<usize>,
+    /// The column whose text has the number that the aggregate gives, and the order of the numbers.
+    pub text: Option<(usize, usize)>,
+}
+
+impl OverOrder {
+    /// Of DISTINCT, rows count where the same value does not stand in the frame before them: nowhere in the partition, where
+    /// frames begin with it. Frames that end with it look at the rows behind instead.
+    pub fn plan(
+        mut aggregate: Aggregate,
+        frame: &Frame,
+        types: &[ColumnType],
+        sorted: &mut Sorted,
+        options: &Options,
+        kernels: &mut Vec<Kernel>,
+    ) -> Result<OverOrder> {
+        let text = |column: usize| types.get(column).is_some_and(|ty| CType::native(&ty.data_type) == Some(CType::Str));
+        let of = (aggregate.function, aggregate.arguments.as_slice());
+        if let (AggregateFunction::Min | AggregateFunction::Max, [Expr::Column(column)]) = of
+            && text(*column)
+        {
+            let column = *column;
+            let number = sorted.tell(Tell::Number, column, types, options, kernels)?;
+            let known = Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Column(column)))));
+            aggregate.filter = Some(Expr::And(aggregate.filter.into_iter().chain([known]).collect()));
+            aggregate.arguments = vec![Expr::Column(number)];
+            aggregate.data_type = DataType::UInt32;
+            return Ok(OverOrder { aggregate, before: None, text: Some((column, sorted.sort_of(number))) });
+        }
+        if !aggregate.distinct {
+            return Ok(OverOrder { aggregate, before: None, text: None });
+        }
+        let (None, [Expr::Column(column)]) = (&aggregate.filter, aggregate.arguments.as_slice()) else {
+            return Err(Error::Unsupported(
+                "DISTINCT in a window with a filter, or of several columns, has no device form".into(),
+            ));
+        };
+        let (column, begins, ends) =
+            (*column, frame.start == FrameBound::UnboundedPreceding, frame.end == FrameBound::UnboundedFollowing);
+        if !begins && !ends && frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
+            return Err(Error::Unsupported(format!(
+                "DISTINCT over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has no device form"
+            )));
+        }
+        let tell = if ends && !begins { Tell::Behind } else { Tell::Before };
+        let told = sorted.tell(tell, column, types, options, kernels)?;
+        aggregate.distinct = false;
+        if begins || ends {
+            let none = Literal { data_type: DataType::UInt32, value: LiteralValue::Int(0) };
+            let (told, none) = (Box::new(Expr::Column(told)), Box::new(Expr::Literal(none)));
+            aggregate.filter = Some(Expr::Compare { op: CompareOp::Eq, left: told, right: none });
+            return Ok(OverOrder { aggregate, before: None, text: None });
+        }
+        Ok(OverOrder { aggregate, before: Some(told), text: None })
+    }
+}
