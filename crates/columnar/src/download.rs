@@ -487,7 +487,7 @@ fn index_type(carrier: Carrier) -> DataType {
         Carrier::U16 => DataType::UInt16,
         Carrier::U32 => DataType::UInt32,
         Carrier::U64 => DataType::UInt64,
-        Carrier::I64 | Carrier::I128 | Carrier::F32 | Carrier::F64 => DataType::Int64,
+        Carrier::I64 | Carrier::I128 | Carrier::I256 | Carrier::F32 | Carrier::F64 => DataType::Int64,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, i256};
 use arrow::error::ArrowError;
 
 /// Result of this crate.
@@ -49,7 +49,7 @@ pub enum Error {
         /// Its type.
         data_type: DataType,
         /// The value as stored: decimals unscaled, times in their unit.
-        value: i128,
+        value: i256,
         /// What should hold it.
         carrier: &'static str,
     },

@@ -17,6 +17,8 @@ pub enum Carrier {
     I32,
     I64,
     I128,
+    /// Four words, the lowest first.
+    I256,
     U8,
     U16,
     U32,
@@ -34,6 +36,7 @@ impl Carrier {
             Carrier::I32 => "i32",
             Carrier::I64 => "i64",
             Carrier::I128 => "i128",
+            Carrier::I256 => "i256",
             Carrier::U8 => "u8",
             Carrier::U16 => "u16",
             Carrier::U32 => "u32",
@@ -51,6 +54,7 @@ impl Carrier {
             Carrier::I32 | Carrier::U32 | Carrier::F32 => 4,
             Carrier::I64 | Carrier::U64 | Carrier::F64 => 8,
             Carrier::I128 => 16,
+            Carrier::I256 => 32,
         }
     }
 }
@@ -157,6 +161,7 @@ fn natural(data_type: &DataType) -> Option<Layout> {
         | DataType::Duration(_)
         | DataType::Decimal64(_, _) => Layout::Fixed(I64),
         DataType::Decimal128(_, _) => Layout::Fixed(I128),
+        DataType::Decimal256(_, _) => Layout::Fixed(I256),
         DataType::UInt8 => Layout::Fixed(U8),
         DataType::UInt16 => Layout::Fixed(U16),
         DataType::UInt32 => Layout::Fixed(U32),

@@ -2,10 +2,11 @@
 //! Integers from one width to another, on the host.
 
 use arrow::buffer::{Buffer, MutableBuffer, NullBuffer};
+use arrow::datatypes::i256;
 
 use crate::Carrier;
 
-/// Evaluates `$body` with `$T` as the Rust type of an integer carrier, else `$otherwise`.
+/// Evaluates `$body` with `$T` as the Rust type of an integer carrier that Rust has, else `$otherwise`.
 macro_rules! with_integer {
     ($carrier:expr, $T:ident => $body:expr, $otherwise:expr) => {
         match $carrier {
@@ -45,7 +46,7 @@ macro_rules! with_integer {
                 type $T = u64;
                 $body
             }
-            $crate::Carrier::F32 | $crate::Carrier::F64 => $otherwise,
+            $crate::Carrier::I256 | $crate::Carrier::F32 | $crate::Carrier::F64 => $otherwise,
         }
     };
 }
@@ -56,7 +57,7 @@ pub(crate) const fn is_integer(carrier: Carrier) -> bool {
     !matches!(carrier, Carrier::F32 | Carrier::F64)
 }
 
-/// Least and greatest value of an integer carrier.
+/// Least and greatest value of an integer carrier of at most 128 bits.
 pub(crate) fn limits(carrier: Carrier) -> (i128, i128) {
     #[allow(clippy::unnecessary_cast)] // i128 to i128
     let limits = with_integer!(carrier, T => (T::MIN as i128, T::MAX as i128), (0, 0));
@@ -72,6 +73,42 @@ pub(crate) fn aligned(buffer: &Buffer, width: usize) -> Buffer {
 ///
 /// The error is the first value that does not fit.
 pub(crate) fn convert(
+    values: &Buffer,
+    from: Carrier,
+    to: Carrier,
+    nulls: Option<&NullBuffer>,
+    out: &mut MutableBuffer,
+) -> Result<(), i256> {
+    match (from, to) {
+        (Carrier::I256, Carrier::I256) => {
+            out.extend_from_slice(values);
+            Ok(())
+        }
+        (Carrier::I256, _) => convert(&in_128_bits(values, nulls)?, Carrier::I128, to, nulls, out),
+        (_, Carrier::I256) => {
+            let mut wide = MutableBuffer::default();
+            convert(values, from, Carrier::I128, nulls, &mut wide)?;
+            let wide = wide.typed_data::<i128>().iter().map(|&value| i256::from_i128(value));
+            out.extend_from_slice(wide.collect::<Vec<_>>().as_slice());
+            Ok(())
+        }
+        _ => convert_small(values, from, to, nulls, out).map_err(i256::from_i128),
+    }
+}
+
+/// Integers of 256 bits in 128, NULLs as 0; else the first that does not fit.
+fn in_128_bits(values: &Buffer, nulls: Option<&NullBuffer>) -> Result<Buffer, i256> {
+    let values = aligned(values, align_of::<i256>());
+    let in_128 = |(row, value): (usize, &i256)| match nulls.is_none_or(|nulls| nulls.is_valid(row)) {
+        true => value.to_i128().ok_or(*value),
+        false => Ok(0),
+    };
+    let converted: Result<Vec<i128>, i256> = values.typed_data::<i256>().iter().enumerate().map(in_128).collect();
+    Ok(Buffer::from_vec(converted?))
+}
+
+/// As [`convert`], between carriers of at most 128 bits.
+fn convert_small(
     values: &Buffer,
     from: Carrier,
     to: Carrier,

@@ -89,7 +89,7 @@ impl Resident {
 
 /// Uploads rows as they come and finds the narrowest types for them.
 ///
-/// - Decimals of 128 bits are carried in 32 or 64 bits where all their values fit.
+/// - Decimals of 128 and 256 bits are carried in the fewest bits, from 32 on, that hold all their values.
 /// - Columns without NULLs have no validity, whatever their field says.
 /// - Strings of at most 1024 distinct values become codes of 8 or 16 bits with one dictionary for
 ///   the whole table.
@@ -266,9 +266,9 @@ impl Column {
             return ty;
         }
         ty.bounds = self.extremes.integers().map(round_outwards);
-        if let (DataType::Decimal128(_, _), Some((least, greatest))) = (&ty.data_type, ty.bounds) {
+        if let (DataType::Decimal128(_, _) | DataType::Decimal256(_, _), Some((least, greatest))) = (&ty.data_type, ty.bounds) {
             let holds = |carrier: &Carrier| limits(*carrier).0 <= least && greatest <= limits(*carrier).1;
-            if let Some(carrier) = [Carrier::I32, Carrier::I64].into_iter().find(holds) {
+            if let Some(carrier) = [Carrier::I32, Carrier::I64, Carrier::I128].into_iter().find(holds) {
                 ty.layout = Layout::Fixed(carrier);
             }
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::{BooleanBuffer, Buffer as HostBuffer, MutableBuffer, NullBuffer};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef, i256};
 use device::{Buffer, Queue};
 
 use crate::gather::{gather, gather_bits, ones, place};
@@ -193,7 +193,7 @@ impl Pieces<'_> {
     }
 
     /// The error for a value that `carrier` cannot hold.
-    pub(crate) fn outside(&self, value: i128, carrier: Carrier) -> Error {
+    pub(crate) fn outside(&self, value: i256, carrier: Carrier) -> Error {
         Error::Range { column: self.name.into(), data_type: self.ty.data_type.clone(), value, carrier: carrier.name() }
     }
 

@@ -374,6 +374,10 @@ pub(crate) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
         Decimal32(value, _, _) => int(value),
         Decimal64(value, _, _) => int(value),
         Decimal128(value, _, _) => int(value),
+        Decimal256(value, _, _) => value.map_or(LiteralValue::Null, |value| match value.to_i128() {
+            Some(value) => LiteralValue::Int(value),
+            None => LiteralValue::Wide(Box::new(value)),
+        }),
         Int8(value) => int(value),
         Int16(value) => int(value),
         Int32(value) | Date32(value) | Time32Second(value) | Time32Millisecond(value) => int(value),

@@ -273,6 +273,7 @@ fn all_types() -> Vec<DataType> {
         Decimal64(18, 2),
         Decimal128(15, 2),
         Decimal128(38, 10),
+        Decimal256(60, 10),
         Date32,
         Date64,
         Time32(Second),
@@ -323,7 +324,6 @@ fn types() -> String {
         DataType::Struct(vec![Field::new("keys", DataType::Utf8, false), Field::new("values", DataType::Int64, true)].into());
     let others = [
         ("`Float16`", DataType::Float16),
-        ("`Decimal256`", DataType::Decimal256(40, 2)),
         ("`Interval`", DataType::Interval(IntervalUnit::MonthDayNano)),
         ("`ListView`", DataType::ListView(item())),
         ("`Struct`", DataType::Struct(vec![Field::new("a", DataType::Int64, true)].into())),

@@ -5,7 +5,7 @@
 //! Arrow's logical types; operands of arithmetic and comparison already have the types that
 //! DataFusion's coercion gave them.
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Schema, i256};
 
 use crate::function::Function;
 use crate::{Error, Result};
@@ -149,6 +149,8 @@ pub enum LiteralValue {
     Bool(bool),
     /// Integers, dates, times, timestamps, durations, unscaled decimals.
     Int(i128),
+    /// Unscaled decimals beyond 128 bits.
+    Wide(Box<i256>),
     /// Floats; `Float32` values are exact in `f64`.
     Float(f64),
     /// Strings and binary.
@@ -162,6 +164,7 @@ impl PartialEq for LiteralValue {
             (Self::Null, Self::Null) => true,
             (Self::Bool(left), Self::Bool(right)) => left == right,
             (Self::Int(left), Self::Int(right)) => left == right,
+            (Self::Wide(left), Self::Wide(right)) => left == right,
             (Self::Float(left), Self::Float(right)) => left.to_bits() == right.to_bits(),
             (Self::Bytes(left), Self::Bytes(right)) => left == right,
             _ => false,

@@ -54,6 +54,12 @@ sections! {
     I128Div = "i128_div" needs [I128];
     /// 128-bit integers from and to floats.
     I128Float = "i128_float" needs [I128];
+    /// 256-bit integers without division.
+    I256 = "i256" needs [I128];
+    /// 256-bit division.
+    I256Div = "i256_div" needs [I128Div, I256];
+    /// 256-bit integers from and to floats.
+    I256Float = "i256_float" needs [I256];
     /// Strings.
     Str = "str" needs [Base];
     /// HyperLogLog sketches.
@@ -114,6 +120,8 @@ sections! {
     List = "list" needs [Base];
     /// Membership in sorted lists of 128-bit integers.
     ListI128 = "list_i128" needs [I128];
+    /// Membership in sorted lists of 256-bit integers.
+    ListI256 = "list_i256" needs [I256];
     /// Membership in sorted lists of strings.
     ListStr = "list_str" needs [Str];
 }

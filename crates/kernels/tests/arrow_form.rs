@@ -13,7 +13,7 @@ use arrow::array::{
 };
 use arrow::buffer::{BooleanBuffer, Buffer as HostBuffer, NullBuffer};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, i256};
 use bytes::Bytes;
 use columnar::exchange::{export, lies_as_arrow};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
@@ -183,7 +183,7 @@ fn check_all(cases: &[Case], rng: &mut StdRng) {
 /// Integers of a type's natural width, as many different ones as a carrier holds.
 fn fixed(data_type: &DataType, carrier: Carrier, n: usize, nulls: Nulls, rng: &mut StdRng) -> ArrayRef {
     let native = CType::native(data_type).unwrap();
-    let (mut least, mut most) = CType::of_carrier(carrier).range().unwrap();
+    let (mut least, mut most) = CType::of_carrier(carrier).range().unwrap_or((i128::MIN, i128::MAX));
     if let DataType::Decimal32(precision, _) | DataType::Decimal64(precision, _) | DataType::Decimal128(precision, _) = data_type
     {
         let limit = 10i128.pow(u32::from(*precision)) - 1;
@@ -197,7 +197,7 @@ fn fixed(data_type: &DataType, carrier: Carrier, n: usize, nulls: Nulls, rng: &m
             2 => 0,
             _ => rng.random_range(least..=most),
         };
-        bytes.extend_from_slice(&value.to_le_bytes()[..native.width()]);
+        bytes.extend_from_slice(&i256::from_i128(value).to_le_bytes()[..native.width()]);
     }
     let data = ArrayData::builder(data_type.clone()).len(n).add_buffer(HostBuffer::from_vec(bytes));
     make_array(data.nulls(nulls.buffer(n, rng)).align_buffers(true).build().unwrap())
@@ -235,7 +235,8 @@ fn narrow_values_are_widened() {
     use Carrier::*;
     use DataType::*;
     let mut rng = generator();
-    let sources: [(DataType, &[Carrier]); 12] = [
+    let sources: [(DataType, &[Carrier]); 13] = [
+        (Decimal256(50, 10), &[I256, I128, I64, I32, I8]),
         (Decimal128(38, 10), &[I128, I64, I32, I16, I8]),
         (Decimal128(9, 2), &[I128, I64, I32]),
         (Decimal64(18, 3), &[I64, I32]),

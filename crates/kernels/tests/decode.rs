@@ -29,6 +29,7 @@ fn value_types() -> Vec<DataType> {
         Date32,
         Timestamp(TimeUnit::Microsecond, None),
         Decimal128(20, 2),
+        Decimal256(50, 2),
         Utf8,
         LargeUtf8,
         Utf8View,

@@ -55,6 +55,7 @@ pub(super) fn plain_types() -> Vec<DataType> {
         Decimal64(18, -3),
         Decimal128(38, 10),
         Decimal128(15, 2),
+        Decimal256(76, 10),
         Time32(TimeUnit::Second),
         Time32(TimeUnit::Millisecond),
         Time64(TimeUnit::Microsecond),
@@ -87,6 +88,7 @@ pub(super) fn dictionary_types() -> Vec<DataType> {
         Int16,
         Float64,
         Decimal128(20, 4),
+        Decimal256(50, 4),
         Timestamp(TimeUnit::Nanosecond, Some("+01:00".into())),
         LargeUtf8,
         Utf8View,
@@ -104,7 +106,7 @@ pub(super) fn list_types() -> Vec<DataType> {
     let item = |element: DataType| Arc::new(Field::new("item", element, true));
     let words = Dictionary(Box::new(Int16), Box::new(Utf8));
     let mut types: Vec<DataType> =
-        [Null, Boolean, Int64, Float32, Decimal128(20, 4), Utf8, Utf8View, LargeBinary, FixedSizeBinary(3), words]
+        [Null, Boolean, Int64, Float32, Decimal256(50, 4), Utf8, Utf8View, LargeBinary, FixedSizeBinary(3), words]
             .into_iter()
             .map(|element| List(item(element)))
             .collect();

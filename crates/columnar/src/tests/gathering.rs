@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Decimal128Array, DictionaryArray, Int64Array, RecordBatchOptions, StringArray};
 use arrow::compute::concat;
-use arrow::datatypes::{DataType, Field, Int8Type, Schema};
+use arrow::datatypes::{DataType, Field, Int8Type, Schema, i256};
 
 use super::data::{Nulls, array, dictionary_types, generator, pieces, plain_types};
 use super::*;
@@ -136,7 +136,7 @@ fn decimals_of_files_are_narrow() {
             let result =
                 result.and_then(|()| gathering.push(batch_of(&longer.slice(cut, 2 - cut)))).and_then(|()| gathering.finish());
             let error = result.unwrap_err();
-            assert!(matches!(error, Error::Range { value, .. } if value == 1 << 63), "{error}");
+            assert!(matches!(error, Error::Range { value, .. } if value == i256::from_i128(1 << 63)), "{error}");
         }
         let below = Arc::new(
             Decimal128Array::try_new(vec![3, i128::MAX].into(), Some(vec![true, false].into()))

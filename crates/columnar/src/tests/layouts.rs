@@ -9,7 +9,7 @@ use arrow::array::{
 };
 use arrow::buffer::{Buffer as HostBuffer, NullBuffer, ScalarBuffer};
 use arrow::compute::{cast, concat};
-use arrow::datatypes::{DataType, Field, Int8Type, Schema};
+use arrow::datatypes::{DataType, Field, Int8Type, Schema, i256};
 use bytes::Bytes;
 use device::Buffer;
 
@@ -73,6 +73,7 @@ fn integers_come_back_from_narrow_carriers() {
     let mut rng = generator();
     let types = [
         (DataType::Decimal128(15, 2), [I64, I32, I16, I8]),
+        (DataType::Decimal256(40, 2), [I256, I128, I64, I8]),
         (DataType::Decimal64(15, 2), [I64, I32, I16, I8]),
         (DataType::Int64, [I64, I32, I16, I8]),
         (DataType::UInt64, [U64, U32, U16, U8]),
@@ -85,7 +86,7 @@ fn integers_come_back_from_narrow_carriers() {
                 // From 0 to 127, so that every carrier holds them; below the NULLs lies more.
                 let garbage = array(data_type, 200, Nulls::None, &mut rng);
                 let width = data_type.primitive_width().unwrap();
-                let bytes: Vec<u8> = (0..128u128).flat_map(|value| value.to_le_bytes()[..width].to_vec()).collect();
+                let bytes: Vec<u8> = (0..128).flat_map(|value| i256::from_i128(value).to_le_bytes()[..width].to_vec()).collect();
                 let small = ArrayData::builder(data_type.clone()).len(128).add_buffer(HostBuffer::from_vec(bytes));
                 let small = make_array(small.align_buffers(true).build().unwrap());
                 let all = concat(&[&small, &garbage]).unwrap();

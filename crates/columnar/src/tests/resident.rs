@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
-    StringViewArray, new_null_array,
+    Array, ArrayRef, Date32Array, Decimal128Array, Decimal256Array, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray, StringViewArray, new_null_array,
 };
 use arrow::compute::concat;
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, i256};
 use rand::Rng;
 
 use super::data::{Nulls, array, dictionary_types, few_strings, generator, pieces, plain_types};
@@ -95,6 +95,29 @@ fn decimals_take_the_narrowest_carrier_of_the_whole_table() {
         let table = build(&queue, 2, &[small.clone(), widest.clone()]).unwrap();
         assert!(fixed(Carrier::I128, &table.types[0]), "{:?}", table.types);
         assert_same(&all(&queue, &table), &concat(&[&small, &widest]).unwrap(), "widest");
+    }
+}
+
+#[test]
+fn decimals_of_256_bits_take_the_narrowest_carrier_too() {
+    let of = |values: &[Option<i256>]| Arc::new(Decimal256Array::from(values.to_vec())) as ArrayRef;
+    let power = |bits: u8| Some(i256::ONE << bits);
+    for queue in [shared(), apart()] {
+        let mut arrays = vec![];
+        for (value, carrier) in [
+            (power(30), Carrier::I32),
+            (power(31), Carrier::I64),
+            (None, Carrier::I64),
+            (power(63), Carrier::I128),
+            (power(127), Carrier::I256),
+            (Some(i256::MIN), Carrier::I256),
+        ] {
+            arrays.push(of(&[value, Some(i256::MINUS_ONE)]));
+            let table = build(&queue, 2, &arrays).unwrap();
+            assert!(fixed(carrier, &table.types[0]), "{value:?}: {:?}", table.types);
+            let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+            assert_same(&all(&queue, &table), &concat(&arrays).unwrap(), format!("{value:?}"));
+        }
     }
 }
 

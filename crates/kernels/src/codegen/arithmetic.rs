@@ -4,10 +4,10 @@
 //! Integer `+ - *` wrap; division and modulo by zero fail, and so does MIN / -1 (MIN % -1 is 0);
 //! shifts take their amount modulo the width. Floats follow IEEE 754.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, i256};
 
 use super::row::{RowWriter, unsupported};
-use super::value::{CType, Value, literal};
+use super::value::{CType, Value, literal, wide_literal};
 use crate::expr::{ArithmeticOp, Expr};
 use crate::prelude::Section;
 use crate::{Error, Result};
@@ -128,19 +128,22 @@ impl RowWriter<'_> {
         // Narrow decimals widen where the negated least value would not fit.
         let ctype = match value.ctype {
             CType::I32 if native != CType::I32 => CType::I64,
-            CType::I64 if native == CType::I128 && least == i64::MIN as i128 => CType::I128,
+            CType::I64 if native.is_wide() && least == i64::MIN as i128 => CType::I128,
+            CType::I128 if native == CType::I256 && least == i128::MIN => CType::I256,
             other => other,
         };
+        self.params.need_type(ctype);
         let code = value.to_ctype(ctype);
-        if least == native_least {
+        if least == native_least && (native != CType::I256 || value.ctype == native) {
             let failing = match ctype {
+                CType::I256 => format!("i256_eq({code}, {})", wide_literal(i256::MIN)),
                 CType::I128 => format!("i128_eq({code}, i128_make(0, (u64)1 << 63))"),
                 _ => format!("({code} == {})", literal(ctype, native_least)),
             };
             self.fail_where(&[&failing], &value.valid);
         }
         let negated = match ctype {
-            CType::I128 => format!("i128_neg({code})"),
+            CType::I128 | CType::I256 => format!("{}_neg({code})", ctype.name()),
             CType::I64 => format!("(i64)((u64)0 - (u64){code})"),
             _ => format!("(i32)(0u - (u32){code})"),
         };

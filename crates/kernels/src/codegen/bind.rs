@@ -83,7 +83,16 @@ impl Params {
 
     fn literal_arg(&self, index: usize, part: LiteralPart) -> Result<Arg<'static>> {
         Ok(match (self.constants.get(index), part) {
-            (Some(Constant::Int(CType::I128, value)), LiteralPart::High) => Arg::U64((*value >> 64) as u64),
+            (Some(Constant::Int(CType::I128, value)), LiteralPart::Word(_)) => Arg::U64((*value >> 64) as u64),
+            (Some(Constant::Wide(value)), part) => {
+                let (low, high) = value.to_parts();
+                Arg::U64(match part {
+                    LiteralPart::Word(1) => (low >> 64) as u64,
+                    LiteralPart::Word(2) => high as u64,
+                    LiteralPart::Word(_) => (high >> 64) as u64,
+                    _ => low as u64,
+                })
+            }
             (Some(Constant::Int(CType::I128 | CType::U64, value)), _) => Arg::U64(*value as u64),
             (Some(Constant::Int(CType::I64, value)), _) => Arg::I64(*value as i64),
             (Some(Constant::Int(CType::U32, value)), _) => Arg::U32(*value as u32),

@@ -43,6 +43,7 @@ impl RowWriter<'_> {
         if !can_cast_types(&from, to) {
             return unsupported(format!("CAST from {from} to {to} does not exist"));
         }
+        let wide = ctype == CType::I256 || CType::native(&from) == Some(CType::I256);
         match (kind(&from), kind(to)) {
             // Nothing but NULLs, whatever the operand.
             _ if *to == DataType::Null => Ok(Value::null(DataType::Null, ctype)),
@@ -72,6 +73,9 @@ impl RowWriter<'_> {
                 let code = self.local(ctype, &format!("({}){}", ctype.name(), value.code));
                 Ok(Value { data_type: to.clone(), ctype, code, valid: value.valid, bounds: None })
             }
+            (Kind::Integer, Kind::Decimal) if wide => self.integer_to_wide(value, to, checked),
+            (Kind::Decimal, Kind::Decimal) if wide => self.decimal_to_wide(value, to, checked),
+            (Kind::Decimal, Kind::Integer) if wide => self.wide_to_integer(value, to, ctype, checked),
             (Kind::Integer, Kind::Decimal) => self.integer_to_decimal(value, to, checked),
             (Kind::Float, Kind::Decimal) => self.float_to_decimal(value, to, checked),
             (Kind::Decimal, Kind::Decimal) => self.decimal_to_decimal(value, to, checked),
@@ -340,6 +344,7 @@ impl RowWriter<'_> {
     fn decimal_to_float(&mut self, value: Value, to: &DataType, ctype: CType) -> Result<Value> {
         let (_, scale) = precision_scale(&value.data_type).unwrap_or_default();
         let wide = match value.ctype {
+            _ if native(&value.data_type)? == CType::I256 && value.ctype.is_wide() => self.wide_float(&value),
             CType::I128 => {
                 self.params.need(Section::I128Float);
                 format!("i128_to_f64({})", value.code)
@@ -357,12 +362,14 @@ impl RowWriter<'_> {
     fn float_to_decimal(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         let native = native(to)?;
         let (precision, scale) = precision_scale(to).unwrap_or_default();
-        self.params.need(Section::I128Float);
+        self.params.need(if native == CType::I256 { Section::I256Float } else { Section::I128Float });
         self.params.need(Section::Float);
         let factor = 10f64.powi(i32::from(scale)).to_bits();
         let product = self.local(CType::F64, &format!("round(f64_mul(BITS_F64((u64){factor:#x}UL), (f64){}))", value.code));
         let (least, most) = native.range().unwrap_or_default();
+        // 2^255 and 2^127.
         let limit = match native {
+            CType::I256 => "BITS_F64((u64)0x4fe0000000000000UL)".to_string(),
             CType::I128 => "BITS_F64((u64)0x47e0000000000000UL)".to_string(),
             _ => format!("{:.1}", (most + 1) as f64),
         };
@@ -370,12 +377,15 @@ impl RowWriter<'_> {
         let inside = self.flag(&format!("({product} >= -{limit}) & ({product} < {limit})"));
         let valid = self.fail_or_null(value.valid, &[format!("!{inside}")], checked);
         let (ctype, code) = match native {
-            CType::I128 => (CType::I128, format!("f64_to_i128({inside} ? {product} : 0.0)")),
+            CType::I128 | CType::I256 => (native, format!("f64_to_{}({inside} ? {product} : 0.0)", native.name())),
             _ => (CType::I64, format!("(i64)({inside} ? {product} : 0.0)")),
         };
         let code = self.local(ctype, &code);
-        let bounds = (native != CType::I128).then_some((least, most));
+        let bounds = (!native.is_wide()).then_some((least, most));
         let value = Value { data_type: to.clone(), ctype, code, valid, bounds };
+        if native == CType::I256 {
+            return self.limited_wide(value, to, precision, checked);
+        }
         self.limited(value, to, precision, checked)
     }
 

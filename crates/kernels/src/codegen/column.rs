@@ -41,7 +41,7 @@ impl RowWriter<'_> {
             }
         };
         // Only decimals stay narrow: everything else computes in its own type.
-        if value.ctype != native && !matches!(value.data_type, DataType::Decimal128(_, _)) {
+        if value.ctype != native && !matches!(value.data_type, DataType::Decimal128(_, _) | DataType::Decimal256(_, _)) {
             value.code = value.to_ctype(native);
             value.ctype = native;
             let bounds = value.bounds;

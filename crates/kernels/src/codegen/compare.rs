@@ -87,16 +87,17 @@ impl RowWriter<'_> {
                     false => format!("({of}_key({of}_fold({})) {sign} {of}_key({of}_fold({})))", left.code, right.code),
                 }
             }
-            (CType::I128, _) | (_, CType::I128) => {
-                self.params.need(Section::I128);
-                let (l, r) = (left.to_ctype(CType::I128), right.to_ctype(CType::I128));
+            (l, r) if l.is_wide() || r.is_wide() => {
+                let wide = if l == CType::I256 || r == CType::I256 { CType::I256 } else { CType::I128 };
+                self.params.need_type(wide);
+                let (of, l, r) = (wide.name(), left.to_ctype(wide), right.to_ctype(wide));
                 match sign {
-                    "==" => format!("i128_eq({l}, {r})"),
-                    "!=" => format!("!i128_eq({l}, {r})"),
-                    "<" => format!("i128_lt({l}, {r})"),
-                    ">" => format!("i128_lt({r}, {l})"),
-                    "<=" => format!("!i128_lt({r}, {l})"),
-                    _ => format!("!i128_lt({l}, {r})"),
+                    "==" => format!("{of}_eq({l}, {r})"),
+                    "!=" => format!("!{of}_eq({l}, {r})"),
+                    "<" => format!("{of}_lt({l}, {r})"),
+                    ">" => format!("{of}_lt({r}, {l})"),
+                    "<=" => format!("!{of}_lt({r}, {l})"),
+                    _ => format!("!{of}_lt({l}, {r})"),
                 }
             }
             _ => format!("({} {sign} {})", left.code, right.code),
@@ -166,6 +167,7 @@ impl RowWriter<'_> {
         self.params.need(match ctype {
             CType::Str => Section::ListStr,
             CType::I128 => Section::ListI128,
+            CType::I256 => Section::ListI256,
             _ => Section::List,
         });
         self.costly();
@@ -279,7 +281,10 @@ fn same_type(left: &DataType, right: &DataType) -> Result<()> {
     use DataType::*;
     let same = match (left, right) {
         (Null, _) | (_, Null) => true,
-        (Decimal32(_, l) | Decimal64(_, l) | Decimal128(_, l), Decimal32(_, r) | Decimal64(_, r) | Decimal128(_, r)) => l == r,
+        (
+            Decimal32(_, l) | Decimal64(_, l) | Decimal128(_, l) | Decimal256(_, l),
+            Decimal32(_, r) | Decimal64(_, r) | Decimal128(_, r) | Decimal256(_, r),
+        ) => l == r,
         (Timestamp(l, _), Timestamp(r, _)) => l == r,
         (left, right) => left == right || (CType::native(left) == Some(CType::Str) && CType::native(right) == Some(CType::Str)),
     };

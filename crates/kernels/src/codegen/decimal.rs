@@ -3,14 +3,14 @@
 //!
 //! `+ - %` bring both operands to the larger scale, `/` raises the dividend by 10^(result scale -
 //! s1 + s2); every multiplication and the operation itself fail where they leave the type's integer
-//! (i32, i64, i128), and nothing looks at the precision. Where bounds prove that nothing can leave,
-//! nothing is checked, and where they prove that 64 bits are enough, 64 bits compute.
+//! (i32, i64, i128, i256), and nothing looks at the precision. Where bounds prove that nothing can leave,
+//! nothing is checked, and where they prove that 64 bits are enough, 64 bits compute. 256 bits compute only where bounds do not prove that 128 are enough.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, i256};
 
 use super::arithmetic::{integer_bounds, may_be, symbol, within};
 use super::row::{RowWriter, unsupported};
-use super::value::{CType, Value, literal};
+use super::value::{CType, Value, literal, wide_literal};
 use crate::expr::ArithmeticOp;
 use crate::prelude::Section;
 use crate::{Error, Result};
@@ -47,7 +47,8 @@ impl RowWriter<'_> {
                 let most = match native {
                     CType::I32 => 9,
                     CType::I64 => 18,
-                    _ => 38,
+                    CType::I128 => 38,
+                    _ => 76,
                 };
                 let scale = (s1 + 4).min(most);
                 let up = scale - s1 + s2;
@@ -72,11 +73,13 @@ impl RowWriter<'_> {
         if power == 0 {
             return Ok(value.clone());
         }
-        let factor = power_of_ten(power).filter(|factor| within((*factor, *factor), native));
-        let Some(factor) = factor else {
-            return unsupported(format!("10^{power}, the scale that {} is raised by, has no place in it", value.data_type));
+        let factor = match (power_of_ten(power), wide_power_of_ten(power)) {
+            (Some(factor), _) if within((factor, factor), native) => constant_value(&value.data_type, factor),
+            (_, Some(factor)) if native == CType::I256 => wide_constant(&value.data_type, factor),
+            _ => {
+                return unsupported(format!("10^{power}, the scale that {} is raised by, has no place in it", value.data_type));
+            }
         };
-        let factor = constant_value(&value.data_type, factor);
         Ok(self.checked(ArithmeticOp::Multiply, value, &factor, native))
     }
 
@@ -89,10 +92,16 @@ impl RowWriter<'_> {
             ArithmeticOp::Subtract => "sub",
             _ => "mul",
         };
-        let small = left.ctype != CType::I128 && right.ctype != CType::I128;
+        let small = !left.ctype.is_wide() && !right.ctype.is_wide();
+        let widest = left.ctype == CType::I256 || right.ctype == CType::I256 || native == CType::I256 && bounds.is_none();
         let (ctype, code) = if small && bounds.is_some_and(|bounds| within(bounds, CType::I64)) {
             let code = format!("{} {} {}", left.to_ctype(CType::I64), symbol(op), right.to_ctype(CType::I64));
             (CType::I64, self.local(CType::I64, &code))
+        } else if widest {
+            self.params.need(Section::I256);
+            let (l, r) = (left.to_ctype(CType::I256), right.to_ctype(CType::I256));
+            self.fail_where(&[&format!("i256_{name}_over({l}, {r})")], &valid);
+            (CType::I256, self.local(CType::I256, &format!("i256_{name}({l}, {r})")))
         } else {
             self.params.need(Section::I128);
             let code = match (op, small) {
@@ -115,16 +124,23 @@ impl RowWriter<'_> {
     /// `/` and `%`, truncating; fail for a divisor of 0 and for the least value by -1.
     fn divided(&mut self, op: ArithmeticOp, left: &Value, right: &Value, native: CType) -> Value {
         let valid = self.both_valid(left, right);
-        let small = left.ctype != CType::I128 && right.ctype != CType::I128;
-        let ctype = if small { CType::I64 } else { CType::I128 };
+        let small = !left.ctype.is_wide() && !right.ctype.is_wide();
+        let ctype = match native {
+            _ if small => CType::I64,
+            CType::I256 => CType::I256,
+            _ => CType::I128,
+        };
         let (l, r) = (left.to_ctype(ctype), right.to_ctype(ctype));
         let is = |code: &str, value: i128| match small {
             true => format!("({code} == {})", literal(ctype, value)),
-            false => format!("i128_eq({code}, {})", literal(ctype, value)),
+            false => format!("{}_eq({code}, {})", ctype.name(), literal(ctype, value)),
         };
         let least = native.range().map_or(i128::MIN, |(least, _)| least);
         let zero = is(&r, 0);
-        let overflow = |least| format!("({} & {})", is(&r, -1), is(&l, least));
+        let overflow = |least| match native {
+            CType::I256 if !small => format!("({} & i256_eq({l}, {}))", is(&r, -1), wide_literal(i256::MIN)),
+            _ => format!("({} & {})", is(&r, -1), is(&l, least)),
+        };
         let mut failing = Vec::new();
         if may_be(right.range(), 0) {
             failing.push(zero.clone());
@@ -153,11 +169,11 @@ impl RowWriter<'_> {
         };
         let code = match (small, op) {
             (true, _) => format!("{l} {} {divisor}", symbol(op)),
-            (false, ArithmeticOp::Divide) => format!("i128_div({l}, {divisor})"),
-            (false, _) => format!("i128_rem({l}, {divisor})"),
+            (false, ArithmeticOp::Divide) => format!("{}_div({l}, {divisor})", ctype.name()),
+            (false, _) => format!("{}_rem({l}, {divisor})", ctype.name()),
         };
         if !small {
-            self.params.need(Section::I128Div);
+            self.params.need(if ctype == CType::I256 { Section::I256Div } else { Section::I128Div });
         }
         let code = self.local(ctype, &code);
         let bounds = integer_bounds(op, left, right).filter(|bounds| within(*bounds, ctype));
@@ -173,10 +189,10 @@ impl RowWriter<'_> {
         let proven = value.bounds.is_some_and(|bounds| within(bounds, native));
         let ctype = match native {
             // Results that 64 bits hold stay there.
-            CType::I128 => value.ctype,
+            CType::I128 | CType::I256 => value.ctype,
             narrow => narrow,
         };
-        if !proven && native != CType::I128 {
+        if !proven && !native.is_wide() {
             let outside = match (value.ctype, native) {
                 (CType::I128, CType::I64) => format!("!i128_fits({})", value.code),
                 (CType::I128, _) => format!("(!i128_fits({0}) | ((i64){0}.lo != (i32){0}.lo))", value.code),
@@ -201,7 +217,8 @@ pub(super) fn precision_scale(data_type: &DataType) -> Option<(u8, i8)> {
     match data_type {
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)
-        | DataType::Decimal128(precision, scale) => Some((*precision, *scale)),
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => Some((*precision, *scale)),
         _ => None,
     }
 }
@@ -209,6 +226,16 @@ pub(super) fn precision_scale(data_type: &DataType) -> Option<(u8, i8)> {
 /// 10 to the power, where i128 holds it.
 pub(super) fn power_of_ten(power: i32) -> Option<i128> {
     10i128.checked_pow(u32::try_from(power).ok()?)
+}
+
+/// 10 to the power, where i256 holds it.
+pub(super) fn wide_power_of_ten(power: i32) -> Option<i256> {
+    i256::from_i128(10).checked_pow(u32::try_from(power).ok()?)
+}
+
+/// A constant of the text itself, of 256 bits.
+fn wide_constant(data_type: &DataType, value: i256) -> Value {
+    Value { data_type: data_type.clone(), ctype: CType::I256, code: wide_literal(value), valid: None, bounds: None }
 }
 
 /// A constant of the text itself.

@@ -17,6 +17,9 @@ use crate::prelude::Section;
 impl RowWriter<'_> {
     pub(super) fn math_function(&mut self, function: Function, arguments: &[Value], data_type: &DataType) -> Result<Value> {
         match (function, arguments) {
+            (Function::Floor | Function::Ceil, [value]) if CType::native(data_type) == Some(CType::I256) => {
+                refuse_call(function, std::slice::from_ref(value))
+            }
             (Function::Abs, [value]) if value.data_type == *data_type => self.abs(value),
             (Function::Floor | Function::Ceil, [value]) if data_type.is_decimal() && value.data_type == *data_type => {
                 self.whole_decimal(function == Function::Ceil, value)
@@ -44,7 +47,7 @@ impl RowWriter<'_> {
                 let code = match (function, value.ctype) {
                     (Function::IsNan, CType::F32 | CType::F64) => format!("{code} != {code}"),
                     (Function::IsNan, _) => "0".into(),
-                    (_, CType::I128) => format!("i128_eq({code}, i128_of(0))"),
+                    (_, CType::I128 | CType::I256) => format!("{0}_eq({code}, {0}_of(0))", value.ctype.name()),
                     _ => format!("{code} == 0"),
                 };
                 let code = self.flag(&code);
@@ -117,6 +120,10 @@ impl RowWriter<'_> {
         let (data_type, ctype, code) = (&value.data_type, value.ctype, &value.code);
         let (least, most) = match (value.range(), data_type.is_numeric()) {
             (_, false) => return refuse_call(Function::Abs, std::slice::from_ref(value)),
+            (None, _) if value.ctype == CType::I256 => {
+                let code = self.local(CType::I256, &format!("i256_abs({})", value.code));
+                return Ok(Value { code, ..value.clone() });
+            }
             (None, _) => return Ok(self.exact("abs", value)),
             (Some(range), _) => range,
         };
@@ -132,12 +139,13 @@ impl RowWriter<'_> {
         // A narrow decimal must not wrap where its own type does not.
         let wide = match ctype {
             CType::I32 if native != CType::I32 => CType::I64,
-            CType::I64 if native == CType::I128 && least == i64::MIN.into() => CType::I128,
+            CType::I64 if native.is_wide() && least == i64::MIN.into() => CType::I128,
+            CType::I128 if native == CType::I256 && least == i128::MIN => CType::I256,
             other => other,
         };
         self.params.need_type(wide);
         let code = match wide {
-            CType::I128 => format!("i128_abs({})", value.to_ctype(wide)),
+            CType::I128 | CType::I256 => format!("{}_abs({})", wide.name(), value.to_ctype(wide)),
             CType::I64 => {
                 let code = if ctype == wide { code.clone() } else { self.local(wide, &value.to_ctype(wide)) };
                 format!("(i64)({code} < 0 ? (u64)0 - (u64){code} : (u64){code})")
@@ -251,7 +259,10 @@ impl RowWriter<'_> {
         };
         let dropped = i64::from(scale).saturating_sub(to);
         let retyped = |value: Value| Value { data_type: data_type.clone(), ..value };
-        if native(data_type)? != native(&value.data_type)? || (dropped <= 0 && scale != out_scale) {
+        if native(data_type)? == CType::I256
+            || native(data_type)? != native(&value.data_type)?
+            || (dropped <= 0 && scale != out_scale)
+        {
             return refuse();
         }
         if dropped <= 0 {

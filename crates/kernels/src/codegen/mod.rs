@@ -44,12 +44,13 @@ mod strings;
 mod temporal;
 mod text;
 mod value;
+mod wide;
 mod zone;
 
 pub use bind::{Bindings, Constants};
 pub use params::{LiteralPart, Param, Params, SCRATCH};
 pub use row::{Place, RowWriter};
-pub use value::{CType, Value};
+pub use value::{CType, Value, wide_literal};
 
 /// The shape of the loops that a text is meant for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

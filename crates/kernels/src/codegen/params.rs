@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::buffer::{Buffer, MutableBuffer};
-use arrow::datatypes::DataType;
+use arrow::datatypes::i256;
 
 use super::value::{CType, Value};
 use crate::expr::{Literal, LiteralValue};
@@ -72,10 +72,10 @@ pub enum Param {
 /// The words that make up a literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LiteralPart {
-    /// The value; of 128-bit integers its low word.
+    /// The value; of integers of several words the lowest.
     Value,
-    /// High word of a 128-bit integer.
-    High,
+    /// Another word of an integer, 1 above the lowest.
+    Word(usize),
     /// First byte in the heap.
     At,
     /// Length of a string, number of values of a list.
@@ -86,6 +86,7 @@ pub enum LiteralPart {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Constant {
     Int(CType, i128),
+    Wide(i256),
     F32(f32),
     F64(f64),
     Heap { at: u32, len: u32 },
@@ -143,6 +144,7 @@ impl Params {
     pub fn need_type(&mut self, ctype: CType) {
         match ctype {
             CType::I128 => self.need(Section::I128),
+            CType::I256 => self.need(Section::I256),
             CType::F32 | CType::F64 => self.need(Section::Float),
             CType::Str | CType::Text => self.need(Section::Str),
             _ => self.need(Section::Base),
@@ -241,14 +243,14 @@ impl Params {
             LiteralValue::Int(value) => {
                 bounds = Some(class(*value));
                 // A decimal that fits goes in 64 bits; which ones do is part of the bounds' class.
-                if matches!(data_type, DataType::Decimal128(_, _)) && value.unsigned_abs() < 1 << 63 {
-                    ctype = CType::I64;
-                }
+                ctype = match ctype {
+                    CType::I128 | CType::I256 if value.unsigned_abs() < 1 << 63 => CType::I64,
+                    CType::I256 => CType::I128,
+                    other => other,
+                };
                 match ctype {
                     CType::I128 => {
-                        let index = self.constant(Constant::Int(ctype, *value));
-                        let low = self.add(Param::Literal { index, part: LiteralPart::Value }, "u64");
-                        let high = self.add(Param::Literal { index, part: LiteralPart::High }, "u64");
+                        let [low, high] = self.words(Constant::Int(ctype, *value));
                         format!("i128_make({low}, {high})")
                     }
                     CType::I64 => self.word(Constant::Int(ctype, *value), "i64"),
@@ -258,6 +260,11 @@ impl Params {
                     _ => return Err(mismatch(literal)),
                 }
             }
+            LiteralValue::Wide(value) if ctype == CType::I256 => {
+                let words: [String; 4] = self.words(Constant::Wide(**value));
+                format!("i256_make({})", words.join(", "))
+            }
+            LiteralValue::Wide(_) => return Err(mismatch(literal)),
             LiteralValue::Float(value) => match ctype {
                 CType::F32 => self.word(Constant::F32(*value as f32), "f32"),
                 CType::F64 => self.word(Constant::F64(*value), "f64"),
@@ -308,15 +315,20 @@ impl Params {
                 count += 1;
             }
         } else {
-            let mut values: Vec<i128> = Vec::new();
+            let mut values: Vec<i256> = Vec::new();
             for literal in literals {
-                values.push(match (&literal.value, ctype) {
+                let value = match (&literal.value, ctype) {
                     (LiteralValue::Bool(value), _) => *value as i128,
                     (LiteralValue::Int(value), _) => *value,
+                    (LiteralValue::Wide(value), CType::I256) => {
+                        values.push(**value);
+                        continue;
+                    }
                     (LiteralValue::Float(value), CType::F32) => (*value as f32).to_bits() as i128,
                     (LiteralValue::Float(value), CType::F64) => value.to_bits() as i128,
                     _ => return Err(mismatch(literal)),
-                });
+                };
+                values.push(i256::from_i128(value));
             }
             values.sort_unstable();
             values.dedup();
@@ -355,6 +367,15 @@ impl Params {
     fn word(&mut self, constant: Constant, c_type: &str) -> String {
         let index = self.constant(constant);
         self.add(Param::Literal { index, part: LiteralPart::Value }, c_type)
+    }
+
+    /// A constant of several words.
+    fn words<const N: usize>(&mut self, constant: Constant) -> [String; N] {
+        let index = self.constant(constant);
+        std::array::from_fn(|word| {
+            let part = if word == 0 { LiteralPart::Value } else { LiteralPart::Word(word) };
+            self.add(Param::Literal { index, part }, "u64")
+        })
     }
 
     fn heap_place(&mut self, align: usize) -> Result<u32> {
@@ -405,7 +426,7 @@ fn name(param: &Param) -> String {
         Param::DictData { column, buffer } => format!("d{column}_{buffer}"),
         Param::DictOffset { column } => format!("d{column}_off"),
         Param::Literal { index, part: LiteralPart::Value } => format!("l{index}"),
-        Param::Literal { index, part: LiteralPart::High } => format!("l{index}_hi"),
+        Param::Literal { index, part: LiteralPart::Word(word) } => format!("l{index}_w{word}"),
         Param::Literal { index, part: LiteralPart::At } => format!("l{index}_at"),
         Param::Literal { index, part: LiteralPart::Len } => format!("l{index}_len"),
         Param::LiteralHeap => "lits".into(),

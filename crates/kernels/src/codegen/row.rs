@@ -117,7 +117,7 @@ impl<'a> RowWriter<'a> {
                 let value = self.params.literal(literal)?;
                 // Words made of several parameters get a name, so that they are made once.
                 match value.ctype {
-                    CType::I128 | CType::Str if !value.is_null() => self.store(value),
+                    CType::I128 | CType::I256 | CType::Str if !value.is_null() => self.store(value),
                     _ => value,
                 }
             }
@@ -255,7 +255,7 @@ impl<'a> RowWriter<'a> {
     /// `condition ? left : right` for values of one C type.
     pub(super) fn select(&self, ctype: CType, condition: &str, left: &str, right: &str) -> String {
         match ctype {
-            CType::I128 => format!("i128_sel({condition}, {left}, {right})"),
+            CType::I128 | CType::I256 => format!("{}_sel({condition}, {left}, {right})", ctype.name()),
             CType::Str => format!("str_sel({condition}, {left}, {right})"),
             _ => format!("{condition} ? {left} : {right}"),
         }

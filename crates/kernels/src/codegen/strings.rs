@@ -46,7 +46,7 @@ impl RowWriter<'_> {
                 Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
             }
             to if to.is_integer() => self.parse_integer(value, to, ctype, checked),
-            to if to.is_decimal() => {
+            to if to.is_decimal() && ctype != CType::I256 => {
                 let (precision, scale) = precision_scale(to).unwrap_or_default();
                 if scale < 0 {
                     return unsupported(format!("CAST from {} to {to} does not exist", value.data_type));
@@ -197,7 +197,7 @@ impl RowWriter<'_> {
                 true => (Section::Format, format!("format_i64(#, (i64){code})")),
                 false => (Section::Format, format!("format_u64(#, (u64){code})")),
             },
-            data_type if data_type.is_decimal() => {
+            data_type if data_type.is_decimal() && CType::native(data_type) != Some(CType::I256) => {
                 let (precision, scale) = precision_scale(data_type).unwrap_or_default();
                 // Sign, 39 digits, and zeros for a negative scale.
                 if 40 + i32::from(scale.min(0).unsigned_abs()) > SCRATCH_SLOT as i32 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values of a row, as C sees them.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, i256};
 use columnar::{Carrier, ColumnType};
 
 /// Type of a value in C.
@@ -15,6 +15,7 @@ pub enum CType {
     I32,
     I64,
     I128,
+    I256,
     U8,
     U16,
     U32,
@@ -44,6 +45,7 @@ impl CType {
             | DataType::Duration(_)
             | DataType::Decimal64(_, _) => CType::I64,
             DataType::Decimal128(_, _) => CType::I128,
+            DataType::Decimal256(_, _) => CType::I256,
             DataType::UInt8 => CType::U8,
             DataType::UInt16 => CType::U16,
             DataType::UInt32 => CType::U32,
@@ -73,6 +75,7 @@ impl CType {
             Carrier::I32 => CType::I32,
             Carrier::I64 => CType::I64,
             Carrier::I128 => CType::I128,
+            Carrier::I256 => CType::I256,
             Carrier::U8 => CType::U8,
             Carrier::U16 => CType::U16,
             Carrier::U32 => CType::U32,
@@ -91,6 +94,7 @@ impl CType {
             CType::I32 => "i32",
             CType::I64 => "i64",
             CType::I128 => "i128",
+            CType::I256 => "i256",
             CType::U16 => "u16",
             CType::U32 => "u32",
             CType::U64 | CType::List => "u64",
@@ -117,6 +121,7 @@ impl CType {
             CType::I32 | CType::U32 | CType::F32 => 4,
             CType::I64 | CType::U64 | CType::F64 | CType::List => 8,
             CType::I128 => 16,
+            CType::I256 => 32,
             CType::Str | CType::Text => 0,
         }
     }
@@ -133,10 +138,15 @@ impl CType {
 
     /// Signed integers.
     pub const fn is_signed(self) -> bool {
-        matches!(self, CType::I8 | CType::I16 | CType::I32 | CType::I64 | CType::I128)
+        matches!(self, CType::I8 | CType::I16 | CType::I32 | CType::I64 | CType::I128 | CType::I256)
     }
 
-    /// Least and greatest value of an integer type.
+    /// Integers of several words, which C has no operators for.
+    pub const fn is_wide(self) -> bool {
+        matches!(self, CType::I128 | CType::I256)
+    }
+
+    /// Least and greatest value of an integer type that 128 bits hold.
     pub const fn range(self) -> Option<(i128, i128)> {
         Some(match self {
             CType::I8 => (i8::MIN as i128, i8::MAX as i128),
@@ -157,6 +167,7 @@ impl CType {
     pub const fn zero(self) -> &'static str {
         match self {
             CType::I128 => "i128_of(0)",
+            CType::I256 => "i256_of(0)",
             CType::Str => "str_make(0, 0)",
             _ => "0",
         }
@@ -175,7 +186,7 @@ pub struct Value {
     pub code: String,
     /// C expression, 0 or 1: whether there is a value. `None`: always.
     pub valid: Option<String>,
-    /// Least and greatest value, where known: of integers of any kind, not of floats and strings.
+    /// Least and greatest value, where known: of integers of any kind that 128 bits hold, not of floats and strings.
     pub bounds: Option<(i128, i128)>,
 }
 
@@ -244,7 +255,12 @@ impl Value {
         match (self.ctype, to) {
             (from, to) if from == to => code.clone(),
             (CType::U64, CType::I128) => format!("i128_of_u64({code})"),
+            (CType::I256, CType::I128) => format!("i256_low({code})"),
             (_, CType::I128) => format!("i128_of((i64){code})"),
+            (CType::I128, CType::I256) => format!("i256_of_i128({code})"),
+            (CType::U64, CType::I256) => format!("i256_of_u64({code})"),
+            (_, CType::I256) => format!("i256_of((i64){code})"),
+            (CType::I256, to) => format!("(({}){code}.w[0])", to.local()),
             (CType::I128, to) => format!("(({}){code}.lo)", to.local()),
             (_, to) => format!("(({}){code})", to.local()),
         }
@@ -256,6 +272,7 @@ pub fn literal(ctype: CType, value: i128) -> String {
     match (ctype, value) {
         (CType::I128, _) if i64::try_from(value).is_ok_and(|value| value.unsigned_abs() < 1 << 31) => format!("i128_of({value})"),
         (CType::I128, _) => format!("i128_make((u64){:#x}UL, (u64){:#x}UL)", value as u64, (value >> 64) as u64),
+        (CType::I256, _) => wide_literal(i256::from_i128(value)),
         (_, 0..=0x7fff_ffff) => format!("{value}"),
         (_, -0x7fff_ffff..0) => format!("({value})"),
         (CType::I64, _) => format!("(i64){:#x}UL", value as u64),
@@ -263,4 +280,14 @@ pub fn literal(ctype: CType, value: i128) -> String {
         (CType::U32, _) => format!("{:#x}u", value as u32),
         (_, _) => format!("(i32){:#x}u", value as u32),
     }
+}
+
+/// C for an integer constant of 256 bits.
+pub fn wide_literal(value: i256) -> String {
+    if let Some(small) = value.to_i128().filter(|value| value.unsigned_abs() < 1 << 31) {
+        return format!("i256_of({small})");
+    }
+    let (low, high) = value.to_parts();
+    let words = [low as u64, (low >> 64) as u64, high as u64, (high >> 64) as u64];
+    format!("i256_make({})", words.map(|word| format!("(u64){word:#x}UL")).join(", "))
 }

@@ -5,10 +5,10 @@
 //! between them. A value becomes a state of its own first ([`Kind::lift`]), so that taking a value,
 //! merging partial states and adding atomically are one thing with three faces.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, i256};
 
 use super::source::Source;
-use crate::codegen::{CType, Params, Profile, RowWriter, Value};
+use crate::codegen::{CType, Params, Profile, RowWriter, Value, wide_literal};
 use crate::expr::{Aggregate, AggregateFunction, Expr};
 use crate::prelude::Section;
 use crate::{Error, Result};
@@ -24,6 +24,8 @@ pub(super) enum Kind {
     Sum128,
     /// Sum of 192 bits.
     Sum192,
+    /// Wrapping sum of 256 bits.
+    Sum256,
     /// Sum of floats.
     SumF64,
     /// Least and greatest of values mapped to u64 in their order.
@@ -32,6 +34,9 @@ pub(super) enum Kind {
     /// Of 128-bit integers; not atomic.
     Min128,
     Max128,
+    /// Of 256-bit integers; not atomic.
+    Min256,
+    Max256,
     And,
     Or,
     Xor,
@@ -43,7 +48,7 @@ pub(super) enum Kind {
     CoMoments,
     /// How many registers of a sketch have each rank: rank r in word r / 4, 16 bits each.
     Ranks,
-    /// Reference to a row or to the store of earlier winners: of strings, and of 128-bit integers
+    /// Reference to a row or to the store of earlier winners: of strings, and of integers of several words
     /// where states are atomic. Not among the words; see [`best`](super::group).
     BestMin,
     BestMax,
@@ -57,7 +62,7 @@ impl Kind {
             Kind::Count | Kind::Sum64 | Kind::SumF64 | Kind::Min | Kind::Max | Kind::And | Kind::Or | Kind::Xor => 1,
             Kind::Sum128 | Kind::Min128 | Kind::Max128 => 2,
             Kind::Sum192 | Kind::Welford => 3,
-            Kind::Moments => 4,
+            Kind::Moments | Kind::Sum256 | Kind::Min256 | Kind::Max256 => 4,
             Kind::CoMoments => 10,
             Kind::Ranks => 13,
         }
@@ -70,6 +75,8 @@ impl Kind {
             Kind::Min | Kind::And => &[ONES],
             Kind::Min128 => &[ONES, ONES >> 1],
             Kind::Max128 => &[0, 1 << 63],
+            Kind::Min256 => &[ONES, ONES, ONES, ONES >> 1],
+            Kind::Max256 => &[0, 0, 0, 1 << 63],
             other => &[0; 13][..other.words()],
         }
     }
@@ -78,22 +85,22 @@ impl Kind {
     fn lift(self, values: &[Value]) -> Vec<String> {
         let Some(value) = values.first() else { return vec!["(u64)1".into()] };
         let code = &value.code;
-        let wide = || match value.ctype {
-            CType::I128 => [format!("{code}.lo"), format!("{code}.hi")],
-            CType::U64 => [code.clone(), "(u64)0".into()],
-            _ => [format!("(u64)(i64){code}"), format!("(u64)((i64){code} >> 63)")],
-        };
         let float = format!("(f64){code}");
         // A product and its rounding error.
         let product = |x: &str, y: &str| [format!("F64_BITS({x} * {y})"), format!("F64_BITS(fma({x}, {y}, -({x} * {y})))")];
         match self {
             Kind::Count => vec!["(u64)1".into()],
-            Kind::Sum64 | Kind::And | Kind::Or | Kind::Xor => wide()[..1].to_vec(),
-            Kind::Sum128 | Kind::Min128 | Kind::Max128 => wide().to_vec(),
-            Kind::Sum192 => {
-                let [low, high] = wide();
-                vec![low, high.clone(), format!("(u64)((i64){high} >> 63)")]
-            }
+            Kind::Sum64
+            | Kind::And
+            | Kind::Or
+            | Kind::Xor
+            | Kind::Sum128
+            | Kind::Min128
+            | Kind::Max128
+            | Kind::Sum192
+            | Kind::Sum256
+            | Kind::Min256
+            | Kind::Max256 => words(value, self.words()),
             Kind::SumF64 => vec![format!("F64_BITS({float})")],
             Kind::Min | Kind::Max => vec![ordered(value)],
             Kind::Welford => vec!["(u64)1".into(), format!("F64_BITS({float})"), "(u64)0".into()],
@@ -147,6 +154,21 @@ impl Kind {
                     to[0], to[1], from[0], from[1]
                 )
             }
+            Kind::Sum256 => format!(
+                "{{ i256 v_ = i256_add(i256_make({}), i256_make({})); {} }}",
+                to.join(", "),
+                from.join(", "),
+                assigned(to, "v_")
+            ),
+            Kind::Min256 | Kind::Max256 => {
+                let (a, b) = if self == Kind::Min256 { ("v_", "w_") } else { ("w_", "v_") };
+                format!(
+                    "{{ i256 v_ = i256_make({}), w_ = i256_make({}); if (i256_lt({a}, {b})) {{ {} }} }}",
+                    from.join(", "),
+                    to.join(", "),
+                    assigned(to, "v_")
+                )
+            }
             Kind::Welford => format!("welford_merge(&{}, &{}, &{}, {}, {}, {});", to[0], to[1], to[2], from[0], from[1], from[2]),
             Kind::Moments | Kind::CoMoments => (0..self.words() / 2)
                 .map(|sum| {
@@ -189,7 +211,13 @@ impl Kind {
             Kind::Ranks => {
                 to.iter().zip(from).map(|(to, from)| format!("{{ u64 v_ = {from}; if (v_) A_ADD64({to}, v_); }} ")).collect()
             }
-            Kind::Min128 | Kind::Max128 | Kind::Welford | Kind::BestMin | Kind::BestMax => {
+            Kind::Sum256 => {
+                let step = |(to, from): (&String, &String)| {
+                    format!("v_ = {from} + c_; c_ = v_ < c_; if (v_) {{ o_ = A_ADD64({to}, v_); c_ += o_ + v_ < v_; }} ")
+                };
+                format!("{{ u64 c_ = 0, v_, o_; {}}}", to.iter().zip(from).map(step).collect::<String>())
+            }
+            Kind::Min128 | Kind::Max128 | Kind::Min256 | Kind::Max256 | Kind::Welford | Kind::BestMin | Kind::BestMax => {
                 return Err(Error::Internal(format!("{self:?} has no atomic form")));
             }
         })
@@ -209,6 +237,7 @@ impl Kind {
             Kind::Sum128 | Kind::Min128 | Kind::Max128 => params.need(Section::I128),
             Kind::Sum192 => params.need(Section::I128Div),
             Kind::Ranks => params.need(Section::Sketch),
+            Kind::Sum256 | Kind::Min256 | Kind::Max256 => params.need(Section::I256),
             Kind::SumF64 | Kind::Welford | Kind::Moments | Kind::CoMoments | Kind::Min | Kind::Max => {
                 params.need(Section::Float);
             }
@@ -265,6 +294,14 @@ impl Ending {
     /// Type of the result.
     pub fn data_type(&self) -> &DataType {
         &self.data_type
+    }
+
+    /// Of AVG of decimals: what a sum is multiplied with, and the digits of the result.
+    fn average(&self) -> Result<(u64, u8)> {
+        let Some((from, _)) = &self.argument else { return Err(Error::Internal("AVG without an argument".into())) };
+        let (from, to) = (decimal(from)?, decimal(&self.data_type)?);
+        let up = u32::try_from(to.1 - from.1).map_err(|_| Error::Unsupported("AVG to a lower scale".into()))?;
+        Ok((10u64.pow(up), to.0))
     }
 }
 
@@ -450,12 +487,15 @@ impl Accumulators {
             (Sum | Min | Max | AnyValue, Kind::Sum128 | Kind::Min128 | Kind::Max128) => {
                 format!("i128_make({}, {})", words[0], words[1])
             }
+            (Sum | Min | Max | AnyValue, Kind::Sum256 | Kind::Min256 | Kind::Max256) => {
+                format!("i256_make({})", words.join(", "))
+            }
             (Sum, Kind::SumF64) => format!("BITS_F64({})", words[0]),
             (Sum, _) => format!("({}){}", native.local(), words[0]),
             (Min | Max | AnyValue, _) => {
                 (ctype, bounds) = match &ending.argument {
                     // A decimal that was narrow stays so.
-                    Some((DataType::Decimal128(_, _), ctype)) => (*ctype, ending.bounds),
+                    Some((DataType::Decimal128(_, _) | DataType::Decimal256(_, _), ctype)) => (*ctype, ending.bounds),
                     _ => (native, ending.bounds),
                 };
                 let from = ending.argument.as_ref().map_or(ctype, |(_, ctype)| *ctype);
@@ -465,6 +505,7 @@ impl Accumulators {
             (Avg, Kind::Sum64) if matches!(ending.data_type, DataType::Duration(_)) => {
                 format!("({count} ? (i64){} / (i64){count} : 0)", words[0])
             }
+            (Avg, Kind::Sum256) => self.wide_average(writer, ending, &words, &count)?,
             (Avg, kind) => {
                 let value = self.average(writer, ending, kind, &words, &count)?;
                 if native == CType::I128 { value } else { format!("(({}){value}.lo)", native.local()) }
@@ -498,6 +539,10 @@ impl Accumulators {
             }
             // Truncated, as DataFusion's.
             (Median, Kind::Sum64) => format!("(({})((i64){} / (i64)({count} ? {count} : 1)))", native.local(), words[0]),
+            (Median, Kind::Sum256) => {
+                writer.params().need(Section::I256Div);
+                format!("i256_div(i256_make({}), i256_of_u64({count} == 2 ? 2 : 1))", words.join(", "))
+            }
             (Median, _) => format!("i192_median({}, {}, {}, {count})", words[0], words[1], words[2]),
             (PercentileCont, _) => {
                 let from = ending.argument.as_ref().map_or(native, |(_, ctype)| *ctype);
@@ -517,17 +562,13 @@ impl Accumulators {
 
     /// AVG of decimals: the sum, scaled up with a check, divided and truncated, and checked again.
     fn average(&self, writer: &mut RowWriter<'_>, ending: &Ending, kind: Kind, words: &[String], count: &str) -> Result<String> {
-        let (from, to) = match (&ending.argument, &ending.data_type) {
-            (Some((from, _)), to) => (decimal(from)?, decimal(to)?),
-            _ => return Err(Error::Internal("AVG without an argument".into())),
-        };
+        let (scale, precision) = ending.average()?;
         let bits = match kind {
             Kind::Sum64 => 64,
             Kind::Sum128 => 128,
             _ => 256,
         };
-        let scale = 10u64.pow(u32::try_from(to.1 - from.1).map_err(|_| Error::Unsupported("AVG to a lower scale".into()))?);
-        let limit = 10i128.pow(to.0 as u32);
+        let limit = 10i128.pow(precision.into());
         writer.params().need(Section::I128Div);
         let sign = format!("(u64)((i64){} >> 63)", words[words.len() - 1]);
         let word = |index: usize| words.get(index).unwrap_or(&sign);
@@ -543,6 +584,44 @@ impl Accumulators {
         ));
         Ok(result)
     }
+
+    /// [`average`](Self::average) of decimals of 256 bits, whose sum has no more.
+    fn wide_average(&self, writer: &mut RowWriter<'_>, ending: &Ending, words: &[String], count: &str) -> Result<String> {
+        let (scale, precision) = ending.average()?;
+        let limit = i256::from_i128(10).checked_pow(precision.into());
+        let limit = limit.ok_or_else(|| Error::Internal(format!("AVG of {precision} digits")))?;
+        writer.params().need(Section::I256Div);
+        let error = writer.params().error();
+        let result = writer.local(CType::I256, CType::I256.zero());
+        writer.push(&format!(
+            "if ({count} && wide_average(i256_make({}), {scale}u, {count}, {}, &{result})) A_MIN64({error}, (u64)row);",
+            words.join(", "),
+            wide_literal(limit),
+        ));
+        Ok(result)
+    }
+}
+
+/// A value as so many words, the lowest first.
+fn words(value: &Value, count: usize) -> Vec<String> {
+    let code = &value.code;
+    let mut words: Vec<String> = match value.ctype {
+        CType::I256 => (0..4).map(|word| format!("{code}.w[{word}]")).collect(),
+        CType::I128 => vec![format!("{code}.lo"), format!("{code}.hi")],
+        CType::U64 => vec![code.clone()],
+        _ => vec![format!("(u64)(i64){code}")],
+    };
+    let sign = match words.last() {
+        Some(highest) if value.ctype.is_signed() => format!("(u64)((i64){highest} >> 63)"),
+        _ => "(u64)0".into(),
+    };
+    words.resize(count, sign);
+    words
+}
+
+/// Statements that assign a value of 256 bits to its words.
+fn assigned(to: &[String], value: &str) -> String {
+    to.iter().enumerate().map(|(word, to)| format!("{to} = {value}.w[{word}]; ")).collect()
 }
 
 /// Precision and scale.
@@ -550,7 +629,8 @@ fn decimal(data_type: &DataType) -> Result<(u8, i8)> {
     match data_type {
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)
-        | DataType::Decimal128(precision, scale) => Ok((*precision, *scale)),
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => Ok((*precision, *scale)),
         other => Err(Error::Internal(format!("{other} is not a decimal"))),
     }
 }
@@ -566,6 +646,7 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
         (Sum, CType::F32 | CType::F64) => Kind::SumF64,
         (Sum, CType::Bool | CType::Str) => return refuse(),
         (Sum, _) => match CType::native(&aggregate.data_type) {
+            Some(CType::I256) => Kind::Sum256,
             Some(CType::I128) => Kind::Sum128,
             Some(ctype) if ctype.is_integer() => Kind::Sum64,
             Some(CType::F64) => Kind::SumF64,
@@ -573,14 +654,16 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
         },
         (Min, CType::Str) => Kind::BestMin,
         (Max | AnyValue, CType::Str) => Kind::BestMax,
-        (Min, CType::I128) => {
+        (Min, CType::I256) if !usage.atomic => Kind::Min256,
+        (Max | AnyValue, CType::I256) if !usage.atomic => Kind::Max256,
+        (Min, CType::I128 | CType::I256) => {
             if usage.atomic {
                 Kind::BestMin
             } else {
                 Kind::Min128
             }
         }
-        (Max | AnyValue, CType::I128) => {
+        (Max | AnyValue, CType::I128 | CType::I256) => {
             if usage.atomic {
                 Kind::BestMax
             } else {
@@ -590,6 +673,7 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
         (Min, _) => Kind::Min,
         (Max | AnyValue, _) => Kind::Max,
         (Avg, _) => match (&value.data_type, &aggregate.data_type) {
+            (DataType::Decimal256(_, _), DataType::Decimal256(_, _)) => Kind::Sum256,
             (DataType::Decimal32(precision, _) | DataType::Decimal64(precision, _) | DataType::Decimal128(precision, _), _) => {
                 // DataFusion sums in a type of 13 more digits.
                 let least = if matches!(value.data_type, DataType::Decimal128(_, _)) { 38 } else { 0 };
@@ -600,14 +684,14 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
                 }
             }
             (DataType::Duration(_), DataType::Duration(_)) => Kind::Sum64,
-            (_, DataType::Float64) if !matches!(value.ctype, CType::Bool | CType::Str | CType::I128) => Kind::SumF64,
+            (_, DataType::Float64) if !value.ctype.is_wide() && !matches!(value.ctype, CType::Bool | CType::Str) => Kind::SumF64,
             _ => return refuse(),
         },
         (BoolAnd, CType::Bool) => Kind::And,
         (BoolOr, CType::Bool) => Kind::Or,
-        (BitAnd, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::And,
-        (BitOr, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::Or,
-        (BitXor, ctype) if ctype.is_integer() && ctype != CType::I128 => Kind::Xor,
+        (BitAnd, ctype) if ctype.is_integer() && !ctype.is_wide() => Kind::And,
+        (BitOr, ctype) if ctype.is_integer() && !ctype.is_wide() => Kind::Or,
+        (BitXor, ctype) if ctype.is_integer() && !ctype.is_wide() => Kind::Xor,
         (BitAnd | BitOr | BitXor, _) if value.data_type == DataType::Null => Kind::Or,
         (VarPop | VarSamp | StddevPop | StddevSamp, CType::F64 | CType::F32) => {
             if usage.atomic {
@@ -616,6 +700,7 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
                 Kind::Welford
             }
         }
+        (Median, _) if CType::native(&aggregate.data_type) == Some(CType::I256) => Kind::Sum256,
         (Median, CType::I128) => Kind::Sum192,
         (Median, ctype) if ctype.is_integer() && CType::native(&aggregate.data_type) == Some(CType::I128) => Kind::Sum192,
         // Two decimals of 18 digits.

@@ -124,7 +124,7 @@ impl Output {
             _ => {
                 let values = writer.params().named(&self.values, &format!("G {} *RESTRICT", self.ctype.name()));
                 let value = match self.ctype {
-                    CType::I128 => code.clone(),
+                    CType::I128 | CType::I256 => code.clone(),
                     // Below a NULL there may be anything, and the bytes of several rows become one of bits.
                     CType::Bool => format!("(u8)({code} & 1)"),
                     ctype => format!("({}){code}", ctype.name()),
@@ -206,6 +206,7 @@ pub(super) fn carrier(ctype: CType) -> Result<Carrier> {
         CType::I32 => Carrier::I32,
         CType::I64 => Carrier::I64,
         CType::I128 => Carrier::I128,
+        CType::I256 => Carrier::I256,
         CType::U8 => Carrier::U8,
         CType::U16 => Carrier::U16,
         CType::U32 => Carrier::U32,

@@ -64,6 +64,9 @@ impl Program {
         if kernels.iter().any(|kernel| ["decimal_average(", "i192_median("].iter().any(|name| kernel.body.contains(name))) {
             text.push_str(include_str!("average.h"));
         }
+        if kernels.iter().any(|kernel| kernel.body.contains("wide_average(")) {
+            text.push_str(include_str!("wide_average.h"));
+        }
         if kernels.iter().any(|kernel| kernel.body.contains("hash_bytes(")) {
             text.push_str("STR_KEYS\n");
         }

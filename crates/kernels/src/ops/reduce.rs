@@ -437,7 +437,7 @@ fn becomes_vector_code(source: &Source, accumulators: &Accumulators) -> Result<b
     accumulators.write(&mut source.writer(Profile::Cpu, &mut params), 0, &mut |_, index, values| {
         all &= match accumulators.list[index].kind {
             Kind::Count | Kind::Sum64 | Kind::And | Kind::Or | Kind::Xor | Kind::Min | Kind::Max => {
-                values.iter().all(|value| value.ctype != CType::I128)
+                values.iter().all(|value| !value.ctype.is_wide())
             }
             Kind::Sum128 => values.iter().all(|value| narrow_sum(Profile::Cpu, value).is_some()),
             _ => false,
@@ -475,7 +475,7 @@ enum Narrow {
 }
 
 fn narrow_sum(profile: Profile, value: &Value) -> Option<Narrow> {
-    if profile == Profile::Gpu || value.ctype == CType::I128 || value.ctype == CType::U64 {
+    if profile == Profile::Gpu || value.ctype.is_wide() || value.ctype == CType::U64 {
         return None;
     }
     let most = 1i128 << (63 - BLOCK_BITS);

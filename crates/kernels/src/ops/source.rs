@@ -179,6 +179,6 @@ pub(super) fn integer(carrier: Carrier) -> Result<DataType> {
         Carrier::U16 => DataType::UInt16,
         Carrier::U32 => DataType::UInt32,
         Carrier::U64 => DataType::UInt64,
-        Carrier::I128 | Carrier::F32 | Carrier::F64 => return Err(Error::Internal(format!("{carrier:?} codes"))),
+        Carrier::I128 | Carrier::I256 | Carrier::F32 | Carrier::F64 => return Err(Error::Internal(format!("{carrier:?} codes"))),
     })
 }

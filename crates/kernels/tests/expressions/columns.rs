@@ -48,7 +48,7 @@ fn columns_without_nulls_have_no_validity() {
 #[test]
 fn slices_load() {
     for data_type in [
-        &[DataType::Boolean, DataType::Int8, DataType::Decimal128(15, 2), DataType::Float32, DataType::FixedSizeBinary(3)],
+        &[DataType::Boolean, DataType::Int8, DataType::Decimal256(50, 2), DataType::Float32, DataType::FixedSizeBinary(3)],
         &data::strings()[..],
     ]
     .concat()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayData, ArrayRef, BinaryArray, BooleanArray, make_array, new_null_array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit, i256};
 use kernels::codegen::CType;
 use kernels::expr::{Literal, LiteralValue};
 
@@ -35,6 +35,8 @@ pub fn decimals() -> Vec<DataType> {
         Decimal128(20, 0),
         Decimal128(5, 5),
         Decimal128(6, -3),
+        Decimal256(76, 0),
+        Decimal256(50, 12),
     ]
 }
 
@@ -71,6 +73,11 @@ pub fn all() -> Vec<DataType> {
     types.extend(strings());
     types.extend([DataType::Binary, DataType::LargeBinary, DataType::BinaryView, DataType::FixedSizeBinary(3)]);
     types
+}
+
+/// An integer as the literal that holds it.
+pub fn number(value: i256) -> LiteralValue {
+    value.to_i128().map_or_else(|| LiteralValue::Wide(Box::new(value)), LiteralValue::Int)
 }
 
 /// Values of a type worth trying, without NULL.
@@ -135,31 +142,24 @@ pub fn special(data_type: &DataType) -> Vec<LiteralValue> {
         .map(Float)
         .collect(),
         data_type if data_type.is_decimal() => {
-            let (least, most) = CType::native(data_type).unwrap().range().unwrap();
+            let (least, most) = match CType::native(data_type).unwrap().range() {
+                Some((least, most)) => (i256::from_i128(least), i256::from_i128(most)),
+                None => (i256::MIN, i256::MAX),
+            };
             let (precision, _) = precision_scale(data_type);
-            let digits = 10i128.pow(precision.into()) - 1;
-            let mut values = vec![
-                0,
-                1,
-                -1,
-                2,
-                -2,
-                5,
-                -5,
-                49,
-                50,
-                -50,
-                51,
-                1234,
-                -99_995,
-                123_456_789,
-                digits,
-                -digits,
-                least,
-                least + 1,
-                most,
-                most - 1,
-            ];
+            let digits = i256::from_i128(10).wrapping_pow(precision.into()).wrapping_sub(i256::ONE);
+            let mut wide = vec![digits, digits.wrapping_neg(), least, least.wrapping_add(i256::ONE)];
+            wide.extend([most, most.wrapping_sub(i256::ONE)]);
+            for bits in [127u8, 128, 191, 200, 254] {
+                let power = i256::ONE << bits;
+                wide.extend([
+                    power,
+                    power.wrapping_neg(),
+                    power.wrapping_sub(i256::ONE),
+                    power.wrapping_neg().wrapping_sub(i256::ONE),
+                ]);
+            }
+            let mut values = vec![0, 1, -1, 2, -2, 5, -5, 49, 50, -50, 51, 1234, -99_995, 123_456_789];
             values.extend([
                 1i128 << 31,
                 -(1 << 62),
@@ -171,8 +171,9 @@ pub fn special(data_type: &DataType) -> Vec<LiteralValue> {
                 1 << 100,
                 -(1 << 90) - 12345,
             ]);
-            values.retain(|value| (least..=most).contains(value));
-            ints(values)
+            wide.extend(values.into_iter().map(i256::from_i128));
+            wide.retain(|value| (least..=most).contains(value));
+            wide.into_iter().map(number).collect()
         }
         data_type if CType::native(data_type).is_some_and(CType::is_integer) => {
             let (least, most) = CType::native(data_type).unwrap().range().unwrap();
@@ -255,7 +256,8 @@ pub fn precision_scale(data_type: &DataType) -> (u8, i8) {
     match data_type {
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)
-        | DataType::Decimal128(precision, scale) => (*precision, *scale),
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => (*precision, *scale),
         other => panic!("{other} is no decimal"),
     }
 }
@@ -295,7 +297,8 @@ pub fn array(data_type: &DataType, values: &[LiteralValue]) -> ArrayRef {
             let mut bytes = Vec::new();
             for value in values {
                 match (value, data_type) {
-                    (LiteralValue::Int(value), _) => bytes.extend_from_slice(&value.to_le_bytes()[..width]),
+                    (LiteralValue::Int(value), _) => bytes.extend_from_slice(&i256::from_i128(*value).to_le_bytes()[..width]),
+                    (LiteralValue::Wide(value), _) => bytes.extend_from_slice(&value.to_le_bytes()),
                     (LiteralValue::Float(value), DataType::Float32) => bytes.extend_from_slice(&(*value as f32).to_le_bytes()),
                     (LiteralValue::Float(value), _) => bytes.extend_from_slice(&value.to_le_bytes()),
                     _ => bytes.extend(std::iter::repeat_n(0x80u8, width)),

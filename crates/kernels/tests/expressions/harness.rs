@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, i256};
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Context, DeviceKind, Grid, ProgramSource, Queue, testing};
 use futures::executor::block_on;
@@ -141,23 +141,26 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
                 return LiteralValue::Bytes(bytes[at + SLOT_HEAD..at + SLOT_HEAD + len].to_vec());
             }
             let at = first + row * ctype.width();
-            let mut word = [0; 16];
-            word[..ctype.width()].copy_from_slice(&bytes[at..at + ctype.width()]);
-            let raw = i128::from_le_bytes(word);
-            match ctype {
-                CType::Bool => LiteralValue::Bool(raw != 0),
-                CType::F32 => LiteralValue::Float(f32::from_bits(raw as u32).into()),
-                CType::F64 => LiteralValue::Float(f64::from_bits(raw as u64)),
-                _ => {
-                    let unused = 128 - 8 * ctype.width();
-                    LiteralValue::Int(if ctype.is_signed() { raw << unused >> unused } else { raw })
-                }
+            let number = integer(*ctype, &bytes[at..at + ctype.width()]);
+            match (*ctype, &number) {
+                (CType::Bool, LiteralValue::Int(raw)) => LiteralValue::Bool(*raw != 0),
+                (CType::F32, LiteralValue::Int(raw)) => LiteralValue::Float(f32::from_bits(*raw as u32).into()),
+                (CType::F64, LiteralValue::Int(raw)) => LiteralValue::Float(f64::from_bits(*raw as u64)),
+                _ => number,
             }
         };
         let failed = u64::from_le_bytes(errors[index * 8..index * 8 + 8].try_into().unwrap());
         computed.push(Computed { values: (0..rows).map(value).collect(), failed: (failed != u64::MAX).then_some(failed) });
     }
     computed
+}
+
+/// The integer of these bytes.
+fn integer(ctype: CType, bytes: &[u8]) -> LiteralValue {
+    let negative = ctype.is_signed() && bytes.last().is_some_and(|byte| byte >> 7 == 1);
+    let mut word = [if negative { 0xff } else { 0 }; 32];
+    word[..bytes.len()].copy_from_slice(bytes);
+    data::number(i256::from_le_bytes(word))
 }
 
 /// Values of an array as literals.
@@ -188,11 +191,7 @@ pub fn values(array: &dyn Array) -> Vec<LiteralValue> {
                 ctype => {
                     let data = plain.to_data();
                     let at = (data.offset() + row) * ctype.width();
-                    let mut word = [0; 16];
-                    word[..ctype.width()].copy_from_slice(&data.buffers()[0][at..at + ctype.width()]);
-                    let unused = 128 - 8 * ctype.width();
-                    let raw = i128::from_le_bytes(word);
-                    LiteralValue::Int(if ctype.is_signed() { raw << unused >> unused } else { raw })
+                    integer(ctype, &data.buffers()[0][at..at + ctype.width()])
                 }
             }
         })

@@ -104,7 +104,8 @@ fn rounded_type(data_type: &DataType, to: i64) -> DataType {
     let most = match data_type {
         DataType::Decimal32(..) => 9,
         DataType::Decimal64(..) => 18,
-        _ => 38,
+        DataType::Decimal128(..) => 38,
+        _ => 76,
     };
     let scale_out = if scale < 0 { to.clamp(-i64::from(precision), scale.into()) as i8 } else { to.clamp(0, scale.into()) as i8 };
     let widens = scale == 0 && to < 0 && -to <= i64::from(precision);
@@ -112,7 +113,8 @@ fn rounded_type(data_type: &DataType, to: i64) -> DataType {
     match data_type {
         DataType::Decimal32(..) => DataType::Decimal32(precision, scale_out),
         DataType::Decimal64(..) => DataType::Decimal64(precision, scale_out),
-        _ => DataType::Decimal128(precision, scale_out),
+        DataType::Decimal128(..) => DataType::Decimal128(precision, scale_out),
+        _ => DataType::Decimal256(precision, scale_out),
     }
 }
 
@@ -134,7 +136,7 @@ fn decimals() {
         println!("{} of {all} for {data_type}", exprs.len());
         check_values(&data_type, None, &exprs, &mut random);
         // In a narrower carrier, as tables have them.
-        if let DataType::Decimal128(..) = data_type {
+        if let DataType::Decimal128(..) | DataType::Decimal256(..) = data_type {
             let ty = ColumnType {
                 data_type: data_type.clone(),
                 nullable: true,

@@ -75,6 +75,9 @@ fn decimals_calculate() {
         (Decimal128(38, 10), Decimal128(20, 0)),
         (Decimal128(38, 0), Decimal128(38, 0)),
         (Decimal128(5, 5), Decimal128(6, -3)),
+        (Decimal256(76, 0), Decimal256(76, 0)),
+        (Decimal256(50, 10), Decimal256(60, 20)),
+        (Decimal256(76, 74), Decimal256(50, 30)),
     ] {
         arithmetic(&left, &right);
     }
@@ -96,9 +99,14 @@ fn dates_and_timestamps_calculate() {
 #[test]
 fn literals_calculate() {
     // Their coarse bounds decide what is checked.
-    for data_type in
-        [DataType::Int32, DataType::Int64, DataType::UInt64, DataType::Decimal128(38, 10), DataType::Decimal64(18, 4)]
-    {
+    for data_type in [
+        DataType::Int32,
+        DataType::Int64,
+        DataType::UInt64,
+        DataType::Decimal128(38, 10),
+        DataType::Decimal64(18, 4),
+        DataType::Decimal256(60, 10),
+    ] {
         let values = data::special(&data_type);
         let column_of_all = data::array(&data_type, &[&values[..], &[LiteralValue::Null]].concat());
         for value in [0, 1, 3, 100, 65_537, 1 << 31] {

@@ -28,6 +28,19 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
         LiteralValue::Int(value) => value,
         ref other => panic!("{other:?} is no integer"),
     };
+    let wide = match row.first() {
+        Some(LiteralValue::Wide(value)) => Some(**value),
+        Some(LiteralValue::Int(value)) if matches!(arguments[0].data_type(), DataType::Decimal256(..)) => {
+            Some(i256::from_i128(*value))
+        }
+        _ => None,
+    };
+    match (function, wide) {
+        (Function::Abs, Some(value)) => return Some(array(data::number(value.wrapping_abs()))),
+        (Function::IsZero, Some(value)) => return Some(array(LiteralValue::Bool(value == i256::ZERO))),
+        (Function::IsNan, Some(_)) => return Some(array(LiteralValue::Bool(false))),
+        _ => {}
+    }
     let text = |text: String| Some(array(LiteralValue::Bytes(text.into_bytes())));
     let count = |count: usize| Some(array(LiteralValue::Int(count as i128)));
     let truth = |truth: bool| Some(array(LiteralValue::Bool(truth)));
@@ -412,7 +425,9 @@ fn integer_function(
     }
     let (precision, scale) = precision_scale(from);
     let (out_precision, out_scale) = if data_type.is_decimal() { precision_scale(data_type) } else { (precision, scale) };
-    let most = if CType::native(from) == Some(CType::I128) {
+    let most = if CType::native(from) == Some(CType::I256) {
+        76
+    } else if CType::native(from) == Some(CType::I128) {
         38
     } else if CType::native(from) == Some(CType::I64) {
         18

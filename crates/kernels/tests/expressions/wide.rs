@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! 128-bit integers of the prelude against Rust's.
+//! Integers of 128 and 256 bits of the prelude against Rust's and arrow-rs's.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, i256};
 use kernels::expr::{ArithmeticOp, Expr, LiteralValue};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -90,6 +90,153 @@ fn rescaling_stays_in_range() {
                     _ => any(&mut random) as f64 / 10f64.powi(random.random_range(0..40)),
                 }),
                 _ => LiteralValue::Int(any(&mut random)),
+            })
+            .collect();
+        let column = data::array(&from, &values);
+        check(&batch(vec![column]), &[Expr::Cast { expr: crate::operators::column(0), to, checked: false }]);
+    }
+}
+
+/// An integer of 1 to 256 random bits, either sign.
+fn any_256(random: &mut StdRng) -> i256 {
+    let words = i256::from_parts(random.random(), random.random());
+    let value = words >> random.random_range(0..=255u8);
+    match random.random_range(0..4) {
+        0 => value.wrapping_neg(),
+        1 => !value,
+        2 => (i256::MIN >> random.random_range(0..=254u8)) ^ (i256::ONE << random.random_range(0..=254u8)),
+        _ => value,
+    }
+}
+
+/// The exact result, where 256 bits hold it and all that is computed on the way.
+fn exact(op: ArithmeticOp, l: i256, r: i256) -> Option<i256> {
+    match op {
+        ArithmeticOp::Add => l.checked_add(r),
+        ArithmeticOp::Subtract => l.checked_sub(r),
+        ArithmeticOp::Multiply => l.checked_mul(r),
+        ArithmeticOp::Divide => l.checked_mul(i256::from_i128(10_000))?.checked_div(r),
+        _ => l.checked_rem(r),
+    }
+}
+
+const OPERATIONS: [ArithmeticOp; 5] =
+    [ArithmeticOp::Add, ArithmeticOp::Subtract, ArithmeticOp::Multiply, ArithmeticOp::Divide, ArithmeticOp::Modulo];
+
+/// A right operand with which the result is about as large as can be.
+fn near_limit(op: ArithmeticOp, l: i256, random: &mut StdRng) -> i256 {
+    let limit = if random.random() { i256::MAX } else { i256::MIN };
+    let r = match op {
+        ArithmeticOp::Add => limit.wrapping_sub(l),
+        ArithmeticOp::Subtract => l.wrapping_sub(limit),
+        ArithmeticOp::Multiply => limit.checked_div(l).unwrap_or(limit),
+        _ => i256::from_i128(random.random_range(-2..2)),
+    };
+    r.wrapping_add(i256::from_i128(random.random_range(-1..=1)))
+}
+
+#[test]
+fn random_words_of_256_bits_calculate() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let integer = DataType::Decimal256(76, 0);
+    for op in OPERATIONS {
+        let data_type = crate::host::arithmetic_type(op, &integer, &integer).unwrap();
+        let expr = Expr::Arithmetic { op, left: column(0), right: column(1), data_type };
+        let pair = |(l, r): (i256, i256)| {
+            batch(vec![data::array(&integer, &[data::number(l)]), data::array(&integer, &[data::number(r)])])
+        };
+        let mut sound = Vec::new();
+        let mut unsound = Vec::new();
+        while sound.len() < 4000 || unsound.len() < 100 {
+            let l = any_256(&mut random);
+            let r = if random.random() { any_256(&mut random) } else { near_limit(op, l, &mut random) };
+            if exact(op, l, r).is_some() { sound.push((l, r)) } else { unsound.push((l, r)) }
+        }
+        let (l, r): (Vec<_>, Vec<_>) = sound.into_iter().map(|(l, r)| (data::number(l), data::number(r))).unzip();
+        check(&batch(vec![data::array(&integer, &l), data::array(&integer, &r)]), std::slice::from_ref(&expr));
+        // Each of these fails alone.
+        for rows in unsound.into_iter().take(100) {
+            check(&pair(rows), std::slice::from_ref(&expr));
+        }
+    }
+    let mut random_column = || data::array(&integer, &(0..2000).map(|_| data::number(any_256(&mut random))).collect::<Vec<_>>());
+    let all = batch(vec![random_column(), random_column()]);
+    let compare = COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) });
+    check(&all, &compare.collect::<Vec<_>>());
+}
+
+/// Resident tables keep such decimals in fewer bits; what is computed of them is the same.
+#[test]
+fn narrow_decimals_of_256_bits_calculate() {
+    use columnar::{Carrier, ColumnType, Layout};
+    let mut random = StdRng::seed_from_u64(7);
+    for (carrier, bits) in [(Carrier::I32, 31), (Carrier::I64, 40), (Carrier::I64, 63), (Carrier::I128, 127)] {
+        let decimal = DataType::Decimal256(60, 3);
+        let (least, most) = (i128::MIN >> (127 - bits), i128::MAX >> (127 - bits));
+        let mut integers = || -> Vec<LiteralValue> {
+            let own = [least, most, 0, 1, -1, least + 1].map(LiteralValue::Int);
+            own.into_iter().chain((0..300).map(|_| LiteralValue::Int(any(&mut random) >> (127 - bits)))).collect()
+        };
+        let (l, mut r) = (integers(), integers());
+        r.iter_mut().filter(|value| **value == LiteralValue::Int(0)).for_each(|value| *value = LiteralValue::Int(3));
+        let rows = batch(vec![data::array(&decimal, &l), data::array(&decimal, &r)]);
+        let bounds = Some((least, most));
+        let ty = ColumnType { data_type: decimal.clone(), nullable: true, layout: Layout::Fixed(carrier), bounds };
+        let mut exprs: Vec<Expr> = OPERATIONS
+            .into_iter()
+            .map(|op| {
+                let data_type = crate::host::arithmetic_type(op, &decimal, &decimal).unwrap();
+                Expr::Arithmetic { op, left: column(0), right: column(1), data_type }
+            })
+            .collect();
+        exprs.push(Expr::Negate(column(0)));
+        exprs.extend(COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) }));
+        for to in [DataType::Decimal256(70, 12), DataType::Decimal128(38, 1), DataType::Int64, DataType::Float64] {
+            exprs.push(Expr::Cast { expr: column(0), to, checked: false });
+        }
+        crate::harness::check_in(&rows, &[ty.clone(), ty], &exprs, &crate::harness::PROFILES);
+    }
+}
+
+/// As [`rescaling_stays_in_range`], of 256 bits.
+#[test]
+fn rescaling_256_bits_stays_in_range() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    for (from, to) in [
+        (DataType::Decimal256(76, 0), DataType::Decimal256(76, 7)),
+        (DataType::Decimal256(76, 0), DataType::Decimal256(76, 70)),
+        (DataType::Decimal256(76, 40), DataType::Decimal256(76, 1)),
+        (DataType::Decimal256(76, 76), DataType::Decimal256(76, 0)),
+        (DataType::Decimal256(76, 38), DataType::Decimal128(30, 0)),
+        (DataType::Decimal256(76, 50), DataType::Decimal64(18, 5)),
+        (DataType::Decimal256(50, 3), DataType::Decimal32(9, 0)),
+        (DataType::Decimal128(38, 0), DataType::Decimal256(76, 30)),
+        (DataType::Decimal128(38, 0), DataType::Decimal256(50, 30)),
+        (DataType::Decimal256(76, 5), DataType::Int64),
+        (DataType::Decimal256(76, -3), DataType::UInt64),
+        (DataType::Decimal256(76, 60), DataType::UInt8),
+        (DataType::Decimal256(76, 5), DataType::Float64),
+        (DataType::Decimal256(76, 0), DataType::Float32),
+        (DataType::Float64, DataType::Decimal256(76, 3)),
+        (DataType::Float64, DataType::Decimal256(76, 40)),
+        (DataType::UInt64, DataType::Decimal256(20, 4)),
+        (DataType::Int64, DataType::Decimal256(76, -2)),
+    ] {
+        let values: Vec<LiteralValue> = (0..2000)
+            .map(|_| match from {
+                DataType::Float64 => LiteralValue::Float(match random.random_range(0..3) {
+                    0 => f64::from_bits(random.random()),
+                    1 => any(&mut random) as f64 * 2f64.powi(random.random_range(0..130)),
+                    _ => any(&mut random) as f64 / 10f64.powi(random.random_range(0..40)),
+                }),
+                DataType::Decimal256(..) => data::number(any_256(&mut random)),
+                DataType::Decimal128(..) => LiteralValue::Int(any(&mut random)),
+                DataType::UInt64 => LiteralValue::Int(random.random::<u64>().into()),
+                _ => LiteralValue::Int(random.random::<i64>().into()),
             })
             .collect();
         let column = data::array(&from, &values);

@@ -65,6 +65,7 @@ pub fn types() -> Vec<DataType> {
         Decimal64(18, 4),
         Decimal128(15, 2),
         Decimal128(38, 10),
+        Decimal256(60, 10),
         Date32,
         Date64,
         Time32(Second),
@@ -543,6 +544,7 @@ pub fn layouts(data_type: &DataType) -> Vec<Layout> {
     let plain = |layout: &Layout| match layout {
         Layout::Offsets32 | Layout::Offsets64 | Layout::Views => vec![Layout::Offsets32, Layout::Offsets64, Layout::Views],
         Layout::Fixed(I128) => [I32, I64, I128].map(Layout::Fixed).to_vec(),
+        Layout::Fixed(I256) => [I32, I64, I128, I256].map(Layout::Fixed).to_vec(),
         Layout::Fixed(I64) => [I32, I64].map(Layout::Fixed).to_vec(),
         Layout::Fixed(U32) => [U16, U32].map(Layout::Fixed).to_vec(),
         other => vec![other.clone()],

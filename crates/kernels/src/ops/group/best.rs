@@ -68,7 +68,7 @@ impl Best {
         let (better, worse) = if kind == Kind::BestMin { (own.code.as_str(), "held") } else { ("held", own.code.as_str()) };
         let less = match self.ctype {
             CType::Str => format!("str_cmp({better}, {worse}) < 0"),
-            _ => format!("i128_lt({better}, {worse})"),
+            ctype => format!("{}_lt({better}, {worse})", ctype.name()),
         };
         format!(
             "for (u64 seen = {refs}[g];;) {{

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys of a grouped aggregation: how they are evaluated, packed, compared and given back.
 
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, i256};
 use columnar::{ColumnType, Layout};
 
-use crate::codegen::{CType, Params, RowWriter, Value};
+use crate::codegen::{CType, Params, RowWriter, Value, wide_literal};
 use crate::expr::Expr;
 use crate::ops::Options;
 use crate::ops::output::{Output, carrier};
@@ -122,7 +122,7 @@ impl Key {
                 let bits = (128 - span.leading_zeros()).max(1);
                 (bits <= 64).then_some(bits)
             }
-            (CType::I128, None) => None,
+            (CType::I128 | CType::I256, None) => None,
             (ctype, None) => Some(ctype.width() as u32 * 8),
         }
     }
@@ -151,6 +151,7 @@ impl Key {
         match (self.ctype, self.bounds) {
             (CType::F64, _) => format!("F64_BITS({code})"),
             (CType::F32, _) => format!("(u64)F32_BITS({code})"),
+            (CType::I256, Some((least, _))) => format!("({code}.w[0] - (u64){:#x}UL)", least as u64),
             (CType::I128, Some((least, _))) => format!("({code}.lo - (u64){:#x}UL)", least as u64),
             (_, Some((0, _))) => format!("(u64){code}"),
             (CType::U64, Some((least, _))) => format!("({code} - (u64){:#x}UL)", least as u64),
@@ -176,6 +177,9 @@ impl Key {
                     (least >> 64) as u64
                 )
             }
+            (CType::I256, Some((least, _))) => {
+                format!("i256_add(i256_of_u64({packed}), {})", wide_literal(i256::from_i128(least)))
+            }
             (ctype, Some((least, _))) => format!("({})({packed} + (u64){:#x}UL)", ctype.local(), least as u64),
             (ctype, None) => format!("({})({packed})", ctype.local()),
         }
@@ -187,6 +191,10 @@ impl Key {
         let mixed = match self.ctype {
             CType::Str => format!("hash_bytes({hash}, {code})"),
             CType::I128 => format!("hash64(hash64({hash} ^ {code}.lo) + {code}.hi)"),
+            CType::I256 => {
+                let rest = |mixed, word| format!("hash64({mixed} + {code}.w[{word}])");
+                (1..4).fold(format!("hash64({hash} ^ {code}.w[0])"), rest)
+            }
             CType::F64 => format!("hash64({hash} ^ F64_BITS({code}))"),
             CType::F32 => format!("hash64({hash} ^ (u64)F32_BITS({code}))"),
             _ => format!("hash64({hash} ^ (u64){code})"),
@@ -203,7 +211,7 @@ impl Key {
         let (a, b) = (&left.code, &right.code);
         let equal = match self.ctype {
             CType::Str => format!("bytes_equal({a}, {b})"),
-            CType::I128 => format!("i128_eq({a}, {b})"),
+            CType::I128 | CType::I256 => format!("{}_eq({a}, {b})", self.ctype.name()),
             CType::F64 => format!("F64_BITS({a}) == F64_BITS({b})"),
             CType::F32 => format!("F32_BITS({a}) == F32_BITS({b})"),
             _ => format!("{a} == {b}"),

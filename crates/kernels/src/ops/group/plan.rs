@@ -81,7 +81,7 @@ impl GroupBy {
                 && computed.any(|argument| {
                     let mut params = Params::new();
                     let value = source.writer(options.profile, &mut params).eval(argument);
-                    matches!(value, Ok(value) if matches!(value.ctype, CType::Str | CType::I128))
+                    matches!(value, Ok(value) if value.ctype == CType::Str || value.ctype.is_wide())
                 })
         });
         // Two kernels look at each row, one of them with a branch for each: they had better see the survivors alone. Nor is

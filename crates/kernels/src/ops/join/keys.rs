@@ -9,8 +9,8 @@ use crate::prelude::Section;
 pub(super) enum KeyForm {
     /// One word.
     Word,
-    /// Two words, the high one first: what is a 128-bit integer on either side.
-    Wide,
+    /// Several words, the highest first: what is such an integer on either side.
+    Wide(CType),
     /// Bytes.
     Text,
 }
@@ -20,7 +20,8 @@ impl KeyForm {
     pub fn of(left: CType, right: CType) -> KeyForm {
         match (left, right) {
             (CType::Str, _) | (_, CType::Str) => KeyForm::Text,
-            (CType::I128, _) | (_, CType::I128) => KeyForm::Wide,
+            (CType::I256, _) | (_, CType::I256) => KeyForm::Wide(CType::I256),
+            (CType::I128, _) | (_, CType::I128) => KeyForm::Wide(CType::I128),
             _ => KeyForm::Word,
         }
     }
@@ -29,7 +30,7 @@ impl KeyForm {
     pub fn digits(self) -> usize {
         match self {
             KeyForm::Word => 1,
-            KeyForm::Wide => 2,
+            KeyForm::Wide(ctype) => ctype.width() / 8,
             KeyForm::Text => 0,
         }
     }
@@ -39,10 +40,19 @@ impl KeyForm {
         let code = &value.code;
         let words = match (self, value.ctype) {
             (KeyForm::Text, _) => vec![],
-            (KeyForm::Wide, _) => {
-                let wide = value.to_ctype(CType::I128);
-                let wide = writer.local(CType::I128, &wide);
-                vec![format!("((u64){wide}.hi ^ (u64)0x8000000000000000UL)"), format!("{wide}.lo")]
+            (KeyForm::Wide(ctype), _) => {
+                writer.params().need_type(ctype);
+                let wide = value.to_ctype(ctype);
+                let wide = writer.local(ctype, &wide);
+                let words = match ctype {
+                    CType::I256 => ["w[3]", "w[2]", "w[1]", "w[0]"].as_slice(),
+                    _ => &["hi", "lo"],
+                };
+                let mut words: Vec<String> = words.iter().map(|word| format!("{wide}.{word}")).collect();
+                if let Some(highest) = words.first_mut() {
+                    *highest = format!("((u64){highest} ^ (u64)0x8000000000000000UL)");
+                }
+                words
             }
             (KeyForm::Word, CType::F64) => vec![format!("F64_BITS(f64_fold({code}))")],
             (KeyForm::Word, CType::F32) => vec![format!("(u64)F32_BITS(f32_fold({code}))")],

@@ -2,7 +2,7 @@
 //! Keys as numbers: fields of words of 64 bits whose order is that of the keys.
 //!
 //! A key is a bit that tells NULL from values, where it may be NULL, and its value as an unsigned number of as many bits as its
-//! bounds need: integers less their least value, floats in IEEE's total order, 128-bit integers as two numbers, strings as
+//! bounds need: integers less their least value, floats in IEEE's total order, integers of more than 64 bits as several numbers, strings as
 //! their rank. A descending key inverts the bits of its value. Fields stand in the keys' order, most significant first, as
 //! many to a word as fit.
 
@@ -43,9 +43,8 @@ enum Part {
     /// Whether there is a value.
     Validity,
     Value,
-    /// Of 128 bits.
-    High,
-    Low,
+    /// One of several words, 0 the lowest.
+    Word(u8),
     /// First bytes of a string.
     Prefix,
 }
@@ -78,7 +77,7 @@ impl Key {
         self.ctype == CType::Str
     }
 
-    /// Bits of the value, at most 128.
+    /// Bits of the value, at most 256.
     fn bits(&self) -> u32 {
         match (self.ctype, self.range) {
             (CType::Str, _) => u32::BITS,
@@ -96,10 +95,7 @@ impl Key {
         match self.bits() {
             0 => {}
             bits @ 1..=64 => add(Part::Value, bits),
-            _ => {
-                add(Part::High, u64::BITS);
-                add(Part::Low, u64::BITS);
-            }
+            _ => (0..self.ctype.width() as u8 / 8).rev().for_each(|word| add(Part::Word(word), u64::BITS)),
         }
     }
 
@@ -138,8 +134,11 @@ impl Key {
         match (self.ctype, part) {
             (CType::F64, _) => format!("(u64)f64_key({code}) ^ {sign}"),
             (CType::F32, _) => format!("(u64)((u32)f32_key({code}) ^ 0x80000000u)"),
-            (CType::I128, Part::High) => format!("{code}.hi ^ {sign}"),
-            (CType::I128, Part::Low) => format!("{code}.lo"),
+            (CType::I128, Part::Word(0)) => format!("{code}.lo"),
+            (CType::I128, Part::Word(_)) => format!("{code}.hi ^ {sign}"),
+            (CType::I256, Part::Word(3)) => format!("{code}.w[3] ^ {sign}"),
+            (CType::I256, Part::Word(word)) => format!("{code}.w[{word}]"),
+            (CType::I256, _) => format!("{code}.w[0] - (u64){least:#x}UL"),
             (CType::I128, _) => format!("{code}.lo - (u64){least:#x}UL"),
             (CType::Bool | CType::U8 | CType::U16 | CType::U32 | CType::U64, _) => format!("(u64){code} - (u64){least:#x}UL"),
             _ => format!("(u64)(i64){code} - (u64){least:#x}UL"),

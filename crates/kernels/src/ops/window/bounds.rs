@@ -113,7 +113,7 @@ pub(super) fn equal(left: &Value, right: &Value) -> String {
     let equal = match left.ctype {
         _ if left.is_null() => return "1".into(),
         CType::Str => format!("str_eq({a}, {b})"),
-        CType::I128 => format!("i128_eq({a}, {b})"),
+        CType::I128 | CType::I256 => format!("{}_eq({a}, {b})", left.ctype.name()),
         CType::F64 => format!("F64_BITS({a}) == F64_BITS({b})"),
         CType::F32 => format!("F32_BITS({a}) == F32_BITS({b})"),
         _ => format!("{a} == {b}"),
@@ -162,10 +162,10 @@ fn keys(types: &[ColumnType], order: &[usize], options: &Options) -> Result<Kern
     };
     let key = match value.ctype {
         // A narrow carrier of a wide type.
-        ctype if value.data_type == DataType::UInt64 && ctype.is_integer() && ctype != CType::I128 => {
+        ctype if value.data_type == DataType::UInt64 && ctype.is_integer() && !ctype.is_wide() => {
             format!("(i64)((u64){} ^ (u64)0x8000000000000000UL)", value.code)
         }
-        ctype if ctype.is_integer() && ctype != CType::I128 => format!("(i64){}", value.code),
+        ctype if ctype.is_integer() && !ctype.is_wide() => format!("(i64){}", value.code),
         _ => {
             return Err(Error::Unsupported(format!("RANGE with an offset over {} has no device form", value.data_type)));
         }

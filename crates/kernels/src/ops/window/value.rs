@@ -296,7 +296,7 @@ fn or_default(writer: &mut RowWriter<'_>, value: Value, default: &Literal) -> Re
     let ctype = CType::native(crate::expr::value_type(&value.data_type)).unwrap_or(value.ctype);
     let (a, b) = (value.to_ctype(ctype), default.to_ctype(ctype));
     let code = match ctype {
-        CType::I128 => format!("i128_sel(there, {a}, {b})"),
+        CType::I128 | CType::I256 => format!("{}_sel(there, {a}, {b})", ctype.name()),
         CType::Str => format!("str_sel(there, {a}, {b})"),
         _ => format!("(there ? {a} : {b})"),
     };

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Casts from and to decimals of 256 bits, by arrow-cast's rules. 256 bits compute, but where digits alone prove that a value
+//! stays as it is.
+
+use arrow::datatypes::{DataType, i256};
+
+use super::cast::Rounding;
+use super::decimal::{constant_value, native, precision_scale, wide_power_of_ten};
+use super::row::{RowWriter, unsupported};
+use super::value::{CType, Value, wide_literal};
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+impl RowWriter<'_> {
+    /// The value in 256 bits.
+    fn wide(&mut self, value: Value) -> Value {
+        self.params.need(Section::I256);
+        let code = match value.ctype {
+            CType::I256 => value.code.clone(),
+            _ => self.local(CType::I256, &value.to_ctype(CType::I256)),
+        };
+        Value { ctype: CType::I256, code, bounds: None, ..value }
+    }
+
+    pub(super) fn integer_to_wide(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
+        let (precision, scale) = precision_scale(to).unwrap_or_default();
+        let value = self.wide(value);
+        let value = self.rescale_wide(value, i32::from(scale), true, checked, Rounding::Truncate)?;
+        self.limited_wide(value, to, precision, checked)
+    }
+
+    /// From a decimal of any width to one of 256 bits, or from one to any.
+    pub(super) fn decimal_to_wide(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
+        let ((p1, s1), (p2, s2)) =
+            (precision_scale(&value.data_type).unwrap_or_default(), precision_scale(to).unwrap_or_default());
+        let up = i32::from(s2) - i32::from(s1);
+        // arrow-cast does not look where the digits are enough, whatever the value.
+        let safe = match up >= 0 {
+            true => i32::from(p1) + up <= i32::from(p2),
+            false => i32::from(p1) + up < i32::from(p2),
+        };
+        if safe && up == 0 {
+            return self.in_decimal(value, to);
+        }
+        let most = match native(if up >= 0 { to } else { &value.data_type })? {
+            CType::I32 => 9,
+            CType::I64 => 18,
+            CType::I128 => 38,
+            _ => 76,
+        };
+        if up > most {
+            return unsupported(format!("CAST from {} to {to} fails for every value", value.data_type));
+        }
+        if -up > most {
+            // Everything rounds to 0.
+            return Ok(Value { valid: value.valid, ..constant_value(to, 0) });
+        }
+        let value = self.wide(value);
+        let value = self.rescale_wide(value, up, !safe, checked, Rounding::HalfUp)?;
+        match safe {
+            true => self.in_decimal(value, to),
+            // What leaves a narrower integer has too many digits for its decimals, too.
+            false => self.limited_wide(value, to, p2, checked),
+        }
+    }
+
+    /// The whole part.
+    pub(super) fn wide_to_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
+        let (_, scale) = precision_scale(&value.data_type).unwrap_or_default();
+        let (least, most) = ctype.range().ok_or_else(|| Error::Internal(format!("{to} is no integer")))?;
+        let value = self.wide(value);
+        let value = self.rescale_wide(value, -i32::from(scale), true, checked, Rounding::Truncate)?;
+        if !ctype.is_signed() {
+            let valid = self.inside(&value, i256::from_i128(least), i256::from_i128(most), checked);
+            let code = self.local(ctype, &value.to_ctype(ctype));
+            return Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None });
+        }
+        // Of 128 bits arrow-rs takes the low word wherever both words have one sign.
+        let lost = format!("!i256_fits({0}) | (i32)(({0}.w[0] ^ {0}.w[1]) >> 63)", value.code);
+        let valid = self.fail_or_null(value.valid.clone(), &[lost], checked);
+        let code = self.local(CType::I64, &value.to_ctype(CType::I64));
+        self.narrowed(Value { ctype: CType::I64, code, valid, bounds: None, ..value }, to, ctype, checked)
+    }
+
+    /// The integer of a decimal as a float: what its top 64 bits say, as arrow-rs has it.
+    pub(super) fn wide_float(&mut self, value: &Value) -> String {
+        self.params.need(Section::I256Float);
+        format!("i256_to_f64({})", value.to_ctype(CType::I256))
+    }
+
+    /// Fails where the value has more digits than the precision; in an integer of its decimal type after.
+    pub(super) fn limited_wide(&mut self, value: Value, to: &DataType, precision: u8, checked: bool) -> Result<Value> {
+        let Some(limit) = wide_power_of_ten(i32::from(precision)) else {
+            return Err(Error::Internal(format!("{to} has more digits than 256 bits")));
+        };
+        let most = limit.wrapping_sub(i256::ONE);
+        let valid = self.inside(&value, most.wrapping_neg(), most, checked);
+        self.in_decimal(Value { valid, ..value }, to)
+    }
+
+    /// Fails, or gives the validity left, where a value of 256 bits lies outside of limits.
+    fn inside(&mut self, value: &Value, least: i256, most: i256, checked: bool) -> Option<String> {
+        let outside = [
+            format!("i256_lt({}, {})", value.code, wide_literal(least)),
+            format!("i256_lt({}, {})", wide_literal(most), value.code),
+        ];
+        self.fail_or_null(value.valid.clone(), &outside, checked)
+    }
+
+    /// A value of 256 bits times 10^up, `limited` to 256 bits, or divided by 10^-up.
+    fn rescale_wide(&mut self, value: Value, up: i32, limited: bool, checked: bool, rounding: Rounding) -> Result<Value> {
+        if up == 0 {
+            return Ok(value);
+        }
+        let Some(factor) = wide_power_of_ten(up.abs()) else {
+            return unsupported(format!("10^{} has no place in 256 bits", up.abs()));
+        };
+        let (code, factor) = (&value.code, wide_literal(factor));
+        let (valid, scaled) = match (up > 0, rounding) {
+            (true, _) => {
+                let over = limited.then(|| format!("i256_mul_over({code}, {factor})"));
+                let over: Vec<String> = over.into_iter().collect();
+                (self.fail_or_null(value.valid.clone(), &over, checked), format!("i256_mul({code}, {factor})"))
+            }
+            (false, rounding) => {
+                self.params.need(Section::I256Div);
+                self.costly();
+                let name = match rounding {
+                    Rounding::Truncate => "i256_div",
+                    Rounding::HalfUp => "i256_div_half_up",
+                };
+                (value.valid.clone(), format!("{name}({code}, {factor})"))
+            }
+        };
+        let code = self.local(CType::I256, &scaled);
+        Ok(Value { code, valid, ..value })
+    }
+
+    /// The value as one of a decimal type that holds it, in no wider an integer than the type's own.
+    fn in_decimal(&mut self, value: Value, to: &DataType) -> Result<Value> {
+        let native = native(to)?;
+        if value.ctype.width() <= native.width() {
+            return Ok(Value { data_type: to.clone(), ..value });
+        }
+        self.params.need_type(native);
+        let code = self.local(native, &value.to_ctype(native));
+        Ok(Value { data_type: to.clone(), ctype: native, code, valid: value.valid, bounds: None })
+    }
+}
