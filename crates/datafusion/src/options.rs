@@ -530,6 +530,7 @@ mod tests {
             ("batch_rows", "4294967296", "device.batch_rows = 4294967296: must lie between 0 and 2147483647"),
             ("profiling", "perhaps", "device.profiling = 'perhaps': must be one of true, false"),
             ("profile", "tpu", "device.profile = 'tpu': must be one of auto, cpu, gpu"),
+            ("unified_memory", "perhaps", "device.unified_memory = 'perhaps': must be one of auto, never, always"),
         ] {
             let before = options.value(&format!("device.{key}"));
             let error = options.set(key, value).unwrap_err().to_string();
