@@ -278,7 +278,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             expanded.try_flatten().boxed()
         }
         StageKind::Select { input, .. } => select(open(input, partition, run)?, Arc::clone(stage), queue),
-        StageKind::Futhark { input, .. } => futhark::call(open(input, partition, run)?, Arc::clone(stage), queue),
+        StageKind::Futhark { input, .. } => futhark::call(open(input, partition, run)?, Arc::clone(stage), queue, partition),
         StageKind::Unnest { input, .. } => unnest(open(input, partition, run)?, Arc::clone(stage), queue),
         StageKind::Union { inputs } => {
             let mut first = 0;

@@ -698,6 +698,7 @@ async fn a_call_inside_an_island_costs_no_trip_to_the_host() {
     let analyzed = pretty_format_batches(&run(&ctx, &format!("EXPLAIN ANALYZE {sql}")).await.unwrap()).unwrap().to_string();
     let operator = analyzed.lines().find(|line| line.contains("DeviceFutharkExec")).unwrap();
     assert!(operator.contains("output_rows=3.00 K") && !operator.contains("bytes_"), "{operator}");
+    assert!(operator.contains("library_time="), "{operator}");
     clean(ctx, &fixture).await;
 }
 

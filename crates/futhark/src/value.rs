@@ -205,26 +205,42 @@ impl Array {
 
     /// Its elements as a buffer of the device that the context shares, in place; a `bool` is a byte. The buffer keeps the array.
     ///
+    /// The context is asked now, and no more when the future is polled.
+    ///
     /// # Errors
     /// [`Error::Usage`] if the context shares no device or the manifest names no `values_raw`; [`Error::Device`].
-    pub async fn into_buffer(self, queue: &Queue) -> Result<Buffer> {
-        let context = &self.handle.context;
-        context.shares_memory(self.type_name(), queue.context())?;
+    pub fn into_buffer(self, queue: &Queue) -> impl Future<Output = Result<Buffer>> + Send + use<> {
+        let found = self.memory(queue.context());
         let bytes = self.len() * self.element.bytes();
-        if bytes == 0 {
-            return queue.alloc(0).map_err(Error::Device);
+        let begun = found.and_then(|memory| match memory {
+            None => Ok(Err(queue.alloc(0).map_err(Error::Device)?)),
+            // SAFETY: a `cl_mem` of the library's, which keeps it as long as the array, the guardian. Every call has been waited
+            // for, and no later one writes to an array but one that consumes it, which the guardian never is.
+            Some(memory) => Ok(Ok(unsafe { queue.adopt(memory as u64, Some(bytes), Arc::new(self)) })),
+        });
+        async move {
+            match begun? {
+                Ok(adopted) => adopted.await.map_err(Error::Device),
+                Err(empty) => Ok(empty),
+            }
+        }
+    }
+
+    /// Where its elements are in the memory of a device; nowhere if there are none.
+    fn memory(&self, device: &device::Context) -> Result<Option<Raw>> {
+        let context = &self.handle.context;
+        context.shares_memory(self.type_name(), device)?;
+        if self.len() == 0 {
+            return Ok(None);
         }
         let (_, values_raw) = context.raw_fns(self.type_name())?;
-        let call = format!("the memory of a value of type {}", self.type_name());
         // SAFETY: the array is live.
         let memory = context.with(|raw| unsafe { values_raw(raw, self.handle.raw) });
         if memory.is_null() {
+            let call = format!("the memory of a value of type {}", self.type_name());
             return Err(Error::Failed { call, code: 0, message: "there is none".to_owned() });
         }
-        // SAFETY: a `cl_mem` of the library's, which keeps it as long as the array, the guardian. Every call has been waited
-        // for, and no later one writes to an array but one that consumes it, which the guardian never is.
-        let adopted = unsafe { queue.adopt(memory as u64, Some(bytes), Arc::new(self)) };
-        adopted.await.map_err(Error::Device)
+        Ok(Some(memory))
     }
 
     fn len(&self) -> usize {

@@ -14,7 +14,7 @@ use datafusion::common::{Result, ScalarValue, exec_datafusion_err};
 use datafusion::logical_expr::Volatility;
 use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, Column, IsNotNullExpr, IsNullExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use device::Buffer;
+use device::{Buffer, Queue};
 use futhark::{Primitive, Scalar, Value};
 use kernels::expr::Expr;
 
@@ -110,11 +110,17 @@ impl DeviceCall {
     }
 
     /// Calls the library with a value of each argument for each of `rows` rows, which are there, and waits for its result, which
-    /// may have a mask. Blocks.
+    /// may have a mask. Blocks; of what it gives nothing does.
     ///
     /// # Errors
     /// What the library says, and where it gives another number of values.
-    pub fn call(&self, buffers: Vec<Buffer>, rows: usize) -> Result<(futhark::Array, Option<futhark::Array>)> {
+    pub fn call(
+        &self,
+        buffers: Vec<Buffer>,
+        rows: usize,
+        queue: &Queue,
+    ) -> Result<(impl Future<Output = Result<Buffer>> + Send + use<>, Option<impl Future<Output = Result<Buffer>> + Send + use<>>)>
+    {
         let function = &self.function;
         let call = || {
             let (mut buffers, mut constants) = (buffers.into_iter(), self.constants.iter());
@@ -131,7 +137,12 @@ impl DeviceCall {
             function.call(arguments)
         };
         let results = function.context().locked(call).map_err(|error| function.failed(error))?;
-        function.array_of(results, rows)
+        let (values, mask) = function.array_of(results, rows)?;
+        let buffer = |array: futhark::Array| {
+            let (function, buffer) = (function.clone(), array.into_buffer(queue));
+            async move { buffer.await.map_err(|error| function.failed(error)) }
+        };
+        Ok((buffer(values), mask.map(buffer)))
     }
 }
 

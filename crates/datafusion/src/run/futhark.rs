@@ -9,8 +9,10 @@ use std::sync::Arc;
 use columnar::DeviceBatch;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::physical_plan::metrics::{MetricBuilder, Time};
 use device::{Buffer, Queue};
 use futures::StreamExt;
+use futures::future::OptionFuture;
 use kernels::ops::Arguments;
 
 use super::{DeviceBatchStream, columnar_error, explain, op_error};
@@ -19,16 +21,17 @@ use crate::graph::{LibraryCall, Stage, StageKind};
 use crate::runtime::device_error;
 
 /// Batches of the input with the results of the calls.
-pub(super) fn call(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+pub(super) fn call(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue, partition: usize) -> DeviceBatchStream {
+    let time = MetricBuilder::new(&stage.metrics).subset_time("library_time", partition);
     let extended = input.map(move |batch| {
-        let (stage, queue) = (Arc::clone(&stage), queue.clone());
-        async move { with_results(&stage, &queue, batch?).await }
+        let (stage, queue, time) = (Arc::clone(&stage), queue.clone(), time.clone());
+        async move { with_results(&stage, &queue, &time, batch?).await }
     });
     // While the library works at one batch, kernels make the arguments of the next.
     extended.buffered(2).boxed()
 }
 
-async fn with_results(stage: &Stage, queue: &Queue, batch: DeviceBatch) -> Result<DeviceBatch> {
+async fn with_results(stage: &Stage, queue: &Queue, time: &Time, batch: DeviceBatch) -> Result<DeviceBatch> {
     let StageKind::Futhark { calls, checks, .. } = &stage.kind else { return internal_err!("a stage of calls") };
     let failed = |error| columnar_error(&stage.operator, error);
     let (rows, mut columns) = (batch.num_rows(), batch.columns().to_vec());
@@ -40,7 +43,7 @@ async fn with_results(stage: &Stage, queue: &Queue, batch: DeviceBatch) -> Resul
         };
         let values = match arguments.count {
             0 => None,
-            _ => Some(values(library, &arguments, queue, &stage.operator).await?),
+            _ => Some(values(library, &arguments, queue, time, &stage.operator).await?),
         };
         let column = library.way.column(queue, &arguments, values, Arc::clone(&library.ty)).await;
         columns.push(column.map_err(|error| op_error(&stage.operator, error))?);
@@ -48,8 +51,14 @@ async fn with_results(stage: &Stage, queue: &Queue, batch: DeviceBatch) -> Resul
     DeviceBatch::try_new(Arc::clone(&stage.schema), columns, rows).map_err(failed)
 }
 
-/// What the library gives for the arguments, where it lies, and its mask.
-async fn values(library: &LibraryCall, arguments: &Arguments, queue: &Queue, operator: &str) -> Result<(Buffer, Option<Buffer>)> {
+/// What the library gives for the arguments, where it lies, and its mask. `time` counts from the call to the end of its work.
+async fn values(
+    library: &LibraryCall,
+    arguments: &Arguments,
+    queue: &Queue,
+    time: &Time,
+    operator: &str,
+) -> Result<(Buffer, Option<Buffer>)> {
     let failed = |error| device_error(operator, error);
     let function = library.call.function();
     if !function.context().device().is_some_and(|device| device.same(queue.context())) {
@@ -67,15 +76,13 @@ async fn values(library: &LibraryCall, arguments: &Arguments, queue: &Queue, ope
     }
     queue.record_after(&buffers).map_err(failed)?;
     queue.finish().await.map_err(failed)?;
-    let (call, count) = (Arc::clone(&library.call), arguments.count);
-    let called = SpawnedTask::spawn_blocking(move || call.call(buffers, count)).join().await;
+    let (call, count, own) = (Arc::clone(&library.call), arguments.count, queue.clone());
+    let timer = time.timer();
+    let called = SpawnedTask::spawn_blocking(move || call.call(buffers, count, &own)).join().await;
+    timer.done();
     let (values, mask) = called.map_err(|error| unreached(&library.call, error))??;
-    let values = values.into_buffer(queue).await.map_err(|error| function.failed(error))?;
-    let mask = match mask {
-        Some(mask) => Some(mask.into_buffer(queue).await.map_err(|error| function.failed(error))?),
-        None => None,
-    };
-    Ok((values, mask))
+    let mask = OptionFuture::from(mask).await.transpose()?;
+    Ok((values.await?, mask))
 }
 
 /// Memory that the library may overwrite.
