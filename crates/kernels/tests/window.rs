@@ -10,9 +10,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array,
-    UInt64Array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, ListArray, RecordBatch, StringArray,
+    UInt32Array, UInt64Array, new_null_array,
 };
+use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{concat, concat_batches, take};
 use arrow::datatypes::{DataType, Decimal128Type, Field, Float64Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
@@ -247,6 +248,16 @@ fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: 
                 _ => frame.into_iter().rev().nth(number.unsigned_abs() as usize - 1),
             }
         }),
+        WindowFunction::Values(value) => {
+            let Expr::Column(column) = value else { panic!("{value:?}") };
+            let frames: Vec<_> = (0..n).map(|row| frame_of(&places[row], row, &call.frame)).collect();
+            let rows: UInt32Array = frames.iter().cloned().flatten().map(|row| Some(row as u32)).collect();
+            let values = take(batch.column(*column), &rows, None).unwrap();
+            let item = Arc::new(Field::new("item", values.data_type().clone(), true));
+            let offsets = OffsetBuffer::from_lengths(frames.iter().map(|frame| frame.len()));
+            let some = frames.iter().map(|frame| !frame.is_empty()).collect::<NullBuffer>();
+            Arc::new(ListArray::new(item, offsets, values, Some(some)))
+        }
         WindowFunction::Aggregate(aggregate) => {
             let keep = |row: &usize| match &aggregate.filter {
                 Some(Expr::Column(column)) => batch.column(*column).as_boolean().value(*row),
@@ -324,6 +335,7 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
         RowNumber | Rank | DenseRank | Ntile(_) => DataType::UInt64,
         PercentRank | CumeDist => DataType::Float64,
         Lag { value, .. } | NthValue(value, _) | NthKnown(value, _) => value.data_type(&batch.schema()).unwrap(),
+        Values(value) => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
         Aggregate(aggregate) => aggregate.data_type.clone(),
     };
     Field::new("result", data_type, true)
@@ -538,6 +550,26 @@ fn every_aggregate() {
         for frame in [Frame::PARTITION, Frame::RUNNING, last] {
             let calls: Vec<_> = functions.iter().map(|function| call(function.clone(), frame)).collect();
             check(&batch, &[1000, 200], &[PARTITION], &[ORDER], &calls, &options);
+        }
+    }
+}
+
+#[test]
+fn lists_of_every_frame() {
+    let batch = sorted(600, 40);
+    for options in profiles() {
+        for frames in frames().chunks(12) {
+            let columns = [NUMBER, TEXT, DECIMAL, FLAG];
+            let calls: Vec<_> = frames
+                .iter()
+                .zip(columns.iter().cycle())
+                .map(|(frame, column)| call(WindowFunction::Values(col(*column)), *frame))
+                .collect();
+            check(&batch, &[400, 200], &[PARTITION], &[ORDER], &calls, &options);
+        }
+        let calls = [NUMBER, TEXT].map(|column| call(WindowFunction::Values(col(column)), Frame::RUNNING));
+        for n in [0, 1, 5, 257] {
+            check(&batch.slice(0, n), &[n], &[PARTITION], &[ORDER], &calls, &options);
         }
     }
 }

@@ -16,7 +16,7 @@ use kernels::support::supports_window;
 
 use crate::aggregate::AggregateCall;
 use crate::expr::{Reason, lower, scalar};
-use crate::own::is_own_window;
+use crate::own::{is_own_aggregate, is_own_window};
 use crate::planner::support::columns_have_device_form;
 
 /// The functions of a window operator, all of one partitioning and order.
@@ -62,7 +62,13 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Resul
         if !format!("{expr:?}").ends_with("filter: None }") {
             return Err("a window with FILTER has no device form yet".to_string());
         }
-        WindowFunction::Aggregate(AggregateCall::new(&Arc::new(aggregate.clone()), None).lower(schema)?)
+        let name = aggregate.fun().name();
+        match aggregate.expressions().as_slice() {
+            [value] if name == "array_agg" && !aggregate.is_distinct() && is_own_aggregate(aggregate.fun()) => {
+                WindowFunction::Values(lower(value, schema)?)
+            }
+            _ => WindowFunction::Aggregate(AggregateCall::new(&Arc::new(aggregate.clone()), None).lower(schema)?),
+        }
     } else {
         let standard = of.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
         let Some(udf) = standard.and_then(|standard| standard.as_any().downcast_ref::<WindowUDFExpr>()) else {

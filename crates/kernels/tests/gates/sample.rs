@@ -372,6 +372,7 @@ impl Sampler {
         ];
         functions
             .push((WindowFunction::Lag { value: Expr::Column(2), offset: -1, default: None, known: true }, data_type.clone()));
+        functions.push((WindowFunction::Values(Expr::Column(0)), DataType::new_list(data_type.clone(), true)));
         let all = aggregates(data_type, &input.schema).into_iter();
         functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));
         for (at, chunk) in functions.chunks(OUTPUTS / 2).enumerate() {

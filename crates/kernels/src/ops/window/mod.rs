@@ -61,6 +61,8 @@ pub enum WindowFunction {
     NthValue(Expr, i64),
     /// The same among the frame's rows whose value is not NULL.
     NthKnown(Expr, i64),
+    /// The list of the values in the frame's rows, NULLs among them; NULL where there are no rows.
+    Values(Expr),
     /// An aggregate of the frame's rows.
     Aggregate(Aggregate),
 }
@@ -77,8 +79,8 @@ pub struct WindowCall {
 impl WindowCall {
     /// Whether rows are found by their order key.
     fn looks_at_keys(&self) -> bool {
-        use WindowFunction::{Aggregate, NthKnown, NthValue};
-        let frames = matches!(self.function, NthValue(..) | NthKnown(..) | Aggregate(_));
+        use WindowFunction::{Aggregate, NthKnown, NthValue, Values};
+        let frames = matches!(self.function, NthValue(..) | NthKnown(..) | Values(_) | Aggregate(_));
         frames && self.frame.looks_at_keys()
     }
 }
@@ -213,6 +215,7 @@ impl Window {
                 }
                 WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame, known: false },
                 WindowFunction::NthKnown(value, n) => Of::Nth { column: column(&value)?, n, frame, known: true },
+                WindowFunction::Values(value) => Of::Rows { column: column(&value)?, frame },
             };
             calls.push(Call::Value(ValueCall::try_new(of, &field, &name, &types, &options, &mut kernels)?));
         }
@@ -342,6 +345,7 @@ impl Columns {
             }
             WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
             WindowFunction::NthKnown(value, n) => WindowFunction::NthKnown(add(value)?, n),
+            WindowFunction::Values(value) => WindowFunction::Values(add(value)?),
             WindowFunction::Aggregate(aggregate) => WindowFunction::Aggregate(Aggregate {
                 arguments: aggregate.arguments.into_iter().map(&mut add).collect::<Result<_>>()?,
                 filter: aggregate.filter.map(&mut add).transpose()?,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Window functions that give a number of the row's place, or the value of another row.
 
-use arrow::datatypes::Field;
-use columnar::{ColumnType, DeviceColumn};
+use arrow::datatypes::{DataType, Field};
+use columnar::{ColumnType, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
 use super::frame::{Frame, Places};
@@ -14,6 +14,7 @@ use crate::ops::output::Output;
 use crate::ops::primitives::LoadedPrimitives;
 use crate::ops::program::{Kernel, Loaded, Program, for_rows, spread};
 use crate::ops::project::{Projection, Rows};
+use crate::ops::select::share;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -38,6 +39,11 @@ pub(super) enum Of {
     Numbered {
         column: usize,
         number: usize,
+    },
+    /// The list of the values of `column` in the frame's rows; NULL where there are none.
+    Rows {
+        column: usize,
+        frame: Frame,
     },
     /// The value of `column` in the frame's row of this number, from 1; from its end where negative. `known`: among the rows
     /// that have one.
@@ -78,7 +84,21 @@ impl ValueCall {
         let rows = Placed { of: &of, types, profile: options.profile };
         let mut params = Params::new();
         let value = rows.value(&mut rows.writer(&mut params), 0)?;
-        let output = Output::of(&value, field.data_type(), name)?;
+        let output = match &of {
+            // The words of lists over the column itself.
+            Of::Rows { column, .. } => {
+                let elements = types.get(*column).ok_or_else(|| Error::Internal(format!("no column {column}")))?.clone();
+                // What is computed as a dictionary lies as its values do, of which lists would tell nobody.
+                if matches!(elements.data_type, DataType::Dictionary(_, _))
+                    && !matches!(elements.layout, Layout::Dictionary { .. })
+                {
+                    return Err(Error::Unsupported("a list of computed dictionaries has no device form".into()));
+                }
+                let (data_type, layout) = (field.data_type().clone(), Layout::List(Box::new(elements)));
+                Output::new(ColumnType { data_type, nullable: true, layout, bounds: None }, CType::List, name)
+            }
+            _ => Output::of(&value, field.data_type(), name)?,
+        };
         let projection =
             Projection::try_new(&format!("window{name}"), &rows, vec![Some(output.clone())], false, options, kernels)?;
         let known = match of {
@@ -131,7 +151,10 @@ impl ValueCall {
         extra.extend(order.map(|order| (ROWS, Arg::Buffer(order))));
         let written = self.projection.run(queue, options, program, loaded, primitives, columns, None, n, &extra).await?;
         let buffers = written.into_iter().next().flatten().ok_or_else(|| Error::Internal("a function without buffers".into()))?;
-        self.output.finish(queue, primitives, n, buffers, None)
+        match &self.of {
+            Of::Rows { column, .. } => share(queue, primitives, self.ty(), n, buffers, &columns[*column]),
+            _ => self.output.finish(queue, primitives, n, buffers, None),
+        }
     }
 }
 
@@ -172,6 +195,7 @@ impl Of {
             Of::RowNumber | Of::Rank | Of::DenseRank | Of::PercentRank | Of::CumeDist | Of::Numbered { .. } => vec![],
             Of::Ntile(n) => vec![(NUMBER, Arg::U64(*n))],
             Of::Lag { offset, .. } => vec![(NUMBER, Arg::U64((*offset).clamp(-most, most) as u64))],
+            Of::Rows { frame, .. } => frame.offsets().to_vec(),
             Of::Nth { n, frame, .. } => {
                 let mut args = frame.offsets().to_vec();
                 args.push((NUMBER, Arg::U64(n.unsigned_abs())));
@@ -194,11 +218,11 @@ impl Rows for Placed<'_> {
     }
 
     fn value(&self, writer: &mut RowWriter<'_>, _output: usize) -> Result<Value> {
-        use arrow::datatypes::DataType::{Float64, UInt64};
         let places = Places::text(writer.params(), "row");
         writer.push(&places);
-        let number = |code: &str| Value { data_type: UInt64, ctype: CType::U64, code: code.into(), valid: None, bounds: None };
-        let float = |code: &str| Value { data_type: Float64, ctype: CType::F64, ..number(code) };
+        let number =
+            |code: &str| Value { data_type: DataType::UInt64, ctype: CType::U64, code: code.into(), valid: None, bounds: None };
+        let float = |code: &str| Value { data_type: DataType::Float64, ctype: CType::F64, ..number(code) };
         if matches!(self.of, Of::Ntile(_) | Of::Lag { .. } | Of::Nth { .. }) {
             writer.params().named(NUMBER, "u64");
         }
@@ -253,6 +277,11 @@ u64 at = there ? (u64)to : row;",
                     None => there(writer, value),
                     Some(default) => or_default(writer, value, default)?,
                 }
+            }
+            Of::Rows { frame, .. } => {
+                let frame = frame.text(writer.params(), "row");
+                writer.push(&format!("{frame}\nu64 list = frame_start | (frame_end - frame_start) << 32;"));
+                Value { ctype: CType::List, valid: Some("(frame_end > frame_start)".into()), ..number("list") }
             }
             Of::Nth { column, n, frame, known } => {
                 let frame = frame.text(writer.params(), "row");
