@@ -46,7 +46,7 @@ use crate::planner::placement::origin;
 use crate::planner::sharing::{with_current_subplans, with_shared_subplans};
 use crate::planner::support::{
     aggregate_form, columns_have_device_form, computes, device_form, host_form, is_constant, is_limit, is_tiny, is_trivial,
-    is_union_of_lists, island_input,
+    island_input, joins_other_lists,
 };
 use crate::planner::top_k::partitioned_top_k;
 use crate::planner::windows::window_exprs;
@@ -205,7 +205,7 @@ impl<'a> Placer<'a> {
 
     /// The device form of a union of which an input is on the device, and no other one is worth staying on the host.
     fn union(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if !DeviceUnionExec::stands_for(plan) || columns_have_device_form(plan).is_err() || is_union_of_lists(plan) {
+        if !DeviceUnionExec::stands_for(plan) || columns_have_device_form(plan).is_err() || joins_other_lists(plan) {
             return Ok(None);
         }
         let children = plan.children();
@@ -298,7 +298,10 @@ impl<'a> Placer<'a> {
         let mut restored = Vec::with_capacity(children.len());
         for (index, (original, child)) in plan.children().into_iter().zip(children).enumerate() {
             changed |= is_device(&child) || !Arc::ptr_eq(original, &child);
+            let required = required.child_distribution(index);
             if !is_device(&child) {
+                // Below an operator of the host rows may lie in other partitions than before.
+                let child = if by_hash(plan.name(), required) { restore(original, child, plan.name(), required)? } else { child };
                 restored.push(child);
                 continue;
             }
@@ -307,7 +310,7 @@ impl<'a> Placer<'a> {
                 _ => plan.name().to_string(),
             };
             let island = self.island(child, reason)?;
-            restored.push(restore(original, island, plan.name(), required.child_distribution(index))?);
+            restored.push(restore(original, island, plan.name(), required)?);
         }
         if !changed {
             return Ok(Arc::clone(plan));
@@ -403,23 +406,29 @@ fn grouping_sets(
     Ok(DeviceAggregateExec::new(spec, Arc::new(expanded)))
 }
 
-/// Gives an island the partitioning and ordering of the operator it replaced, where its parent counts on them.
+/// Whether a parent counts on which rows lie in which partition.
+fn by_hash(parent: &str, required: Option<&Distribution>) -> bool {
+    matches!(required, Some(Distribution::KeyPartitioned(_))) || parent == "InterleaveExec"
+}
+
+/// Gives what stands for an operator its partitioning and ordering, where its parent counts on them.
 fn restore(
     original: &Arc<dyn ExecutionPlan>,
-    island: Arc<dyn ExecutionPlan>,
+    placed: Arc<dyn ExecutionPlan>,
     parent: &str,
     required: Option<&Distribution>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let partitions = original.output_partitioning().partition_count();
-    let mut restored = island;
+    let mut restored = placed;
     if let Some(ordering) = original.output_ordering()
         && !restored.equivalence_properties().ordering_satisfy(ordering.clone())?
     {
         restored = Arc::new(SortExec::new(ordering.clone(), restored).with_preserve_partitioning(true));
     }
-    let hashed = matches!(required, Some(Distribution::KeyPartitioned(_))) || parent == "InterleaveExec";
     match original.output_partitioning() {
-        Partitioning::Hash(..) if hashed && restored.output_partitioning() != original.output_partitioning() => {
+        Partitioning::Hash(..)
+            if by_hash(parent, required) && restored.output_partitioning() != original.output_partitioning() =>
+        {
             let repartition = RepartitionExec::try_new(restored, original.output_partitioning().clone())?;
             restored =
                 Arc::new(if original.output_ordering().is_some() { repartition.with_preserve_order() } else { repartition });

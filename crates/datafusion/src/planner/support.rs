@@ -22,12 +22,11 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::unnest::UnnestExec;
 use kernels::support::supports_group_keys;
 
 use crate::aggregate::AggregateCall;
-use crate::exec::{DeviceIslandExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
+use crate::exec::{DeviceIslandExec, DeviceUnionExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
 use crate::expr::{Reason, lower};
 use crate::futhark::Calls;
 use crate::options::DeviceOptions;
@@ -58,7 +57,7 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
         return true;
     }
     // Where rows of the device go through the host, somebody should know.
-    if is_union_of_lists(plan) {
+    if joins_other_lists(plan) {
         return subtree_computes(plan);
     }
     if plan.children().is_empty() || is_device(plan) || MOVES.contains(&plan.name()) || passes_columns(plan) || is_constant(plan)
@@ -69,9 +68,15 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     !is_limit(plan) || subtree_computes(plan)
 }
 
-/// Whether an operator puts lists of several inputs together, whose elements need not lie alike.
-pub(crate) fn is_union_of_lists(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<UnionExec>() && plan.schema().fields().iter().any(|field| field.data_type().is_list())
+/// Whether an operator puts lists of several inputs together whose elements have other names or nullability.
+pub(crate) fn joins_other_lists(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let schema = plan.schema();
+    let differs = |child: &Arc<dyn ExecutionPlan>| {
+        let own = child.schema();
+        let mut pairs = schema.fields().iter().zip(own.fields());
+        pairs.any(|(field, own)| field.data_type().is_list() && field.data_type() != own.data_type())
+    };
+    DeviceUnionExec::stands_for(plan) && plan.children().into_iter().any(differs)
 }
 
 /// Whether a subtree is rows of constants: of literals, and of the elements of literal lists.
@@ -172,7 +177,9 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         return Err("its expressions were merged into the file scan".to_string());
     }
     Err(match plan.name() {
-        "UnionExec" if is_union_of_lists(plan) => "UNION of lists has no device form yet".to_string(),
+        "UnionExec" | "InterleaveExec" if joins_other_lists(plan) => {
+            "UNION of lists whose elements differ in name or nullability has no device form".to_string()
+        }
         "RecursiveQueryExec" => "recursive queries have no device form yet".to_string(),
         "InterleaveExec" => "UNION of partitioned inputs has no device form yet".to_string(),
         name => format!("{name} has no device form"),

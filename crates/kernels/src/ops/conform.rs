@@ -2,20 +2,23 @@
 //! Batches of several sources in the layouts of one, as a union of them needs.
 //!
 //! A column that lies as it should is passed on; another one is written anew: integers and decimals at full width,
-//! strings and dictionaries' values with offsets of 64 bits.
+//! strings and dictionaries' values with offsets of 64 bits. Lists keep their words; their elements are laid out as a column of
+//! their own.
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-use columnar::{ColumnType, DeviceBatch, Layout};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::Queue;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::output::Output;
 use super::primitives::Primitives;
 use super::program::Program;
 use super::project::{Projection, Rows};
 use super::source::Source;
-use super::{Input, Options};
+use super::{Input, Options, check_rows};
 use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::{Expr, value_type};
 use crate::{Error, Result};
@@ -26,8 +29,10 @@ pub struct Conform {
     source: Source,
     schema: SchemaRef,
     types: Vec<ColumnType>,
-    /// `None`: passed on.
+    /// `None`: passed on, or lists.
     outputs: Vec<Option<Output>>,
+    /// Of columns of lists that lie otherwise, what lays their elements out.
+    lists: Vec<Option<Conform>>,
     options: Options,
     primitives: Primitives,
     program: Program,
@@ -67,10 +72,20 @@ impl Conform {
         options: Options,
     ) -> Result<Conform> {
         let outputs = from.iter().zip(&to).enumerate().map(|(index, (from, to))| {
-            let same = from.layout == to.layout && from.nullable == to.nullable && from.data_type == to.data_type;
-            (!same).then(|| Output::new(to.clone(), stored(to), &index.to_string()))
+            (!same(from, to) && !matches!(to.layout, Layout::List(_)))
+                .then(|| Output::new(to.clone(), stored(to), &index.to_string()))
         });
         let outputs: Vec<_> = outputs.collect();
+        let lists = from.iter().zip(&to).map(|(from, to)| match (&from.layout, &to.layout) {
+            (Layout::List(elements), Layout::List(others)) if !same(from, to) => {
+                let field = element(&from.data_type).ok_or_else(|| Error::Internal(format!("{} as lists", from.data_type)))?;
+                let schema = Arc::new(Schema::new(vec![Field::clone(field).with_nullable(true)]));
+                let (from, to) = (vec![elements.as_ref().clone()], vec![others.as_ref().clone()]);
+                Conform::try_new(Arc::clone(&schema), from, to, schema, options.clone()).map(Some)
+            }
+            _ => Ok(None),
+        });
+        let lists = lists.collect::<Result<Vec<_>>>()?;
         let source = Source::try_new(Input { schema, types: from, filter: None })?;
         let mut conform = Conform {
             source,
@@ -80,6 +95,7 @@ impl Conform {
             program: Program::try_new("Conform", &options, vec![])?,
             projection: Projection::default(),
             outputs,
+            lists,
             options,
         };
         let mut kernels = vec![];
@@ -96,22 +112,58 @@ impl Conform {
 
     /// Names and texts of the kernels: none where every column is passed on.
     pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.program.kernel_text()
+        let of_elements = self.lists.iter().flatten().flat_map(Conform::kernel_text);
+        self.program.kernel_text().into_iter().chain(of_elements).collect()
     }
 
     /// The programs as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        vec![self.primitives.text().into(), self.program.text().into()]
+        let of_elements = self.lists.iter().flatten().flat_map(Conform::programs);
+        [self.primitives.text().into(), self.program.text().into()].into_iter().chain(of_elements).collect()
     }
 
     /// Lays a batch out anew.
     ///
     /// # Errors
-    /// Those of the device.
+    /// `Unsupported` for lists of more than 2^31 - 1 elements in one batch; those of the device.
     pub async fn run(&self, queue: &Queue, batch: &DeviceBatch) -> Result<DeviceBatch> {
+        let mut columns = self.columns(queue, batch).await?;
+        for ((column, conform), ty) in columns.iter_mut().zip(&self.lists).zip(&self.types) {
+            if let Some(conform) = conform {
+                *column = conform.elements_of(queue, column, ty).await?;
+            }
+        }
+        Ok(DeviceBatch::try_new(self.schema.clone(), columns, batch.num_rows())?)
+    }
+
+    /// A column of lists with elements as this lays them out. The future is an object since elements may be lists.
+    fn elements_of<'a>(
+        &'a self,
+        queue: &'a Queue,
+        column: &'a DeviceColumn,
+        ty: &'a ColumnType,
+    ) -> BoxFuture<'a, Result<DeviceColumn>> {
+        async move {
+            let elements = column.elements().ok_or_else(|| Error::Internal("lists without elements".into()))?;
+            check_rows("UNION of lists", elements.len())?;
+            let batch = DeviceBatch::try_new(self.schema.clone(), vec![elements.as_ref().clone()], elements.len())?;
+            let laid_out = self.run(queue, &batch).await?;
+            let (Some(elements), Some(to)) = (laid_out.columns().first(), self.types.first()) else {
+                return Err(Error::Internal("elements without a column".into()));
+            };
+            let elements = if to.nullable { elements.nullable(queue, false)? } else { elements.clone() };
+            let elements = retyped(&elements, to, elements.elements().or(elements.dictionary()).cloned())?;
+            let words = if ty.nullable { column.nullable(queue, false)? } else { column.clone() };
+            retyped(&words, ty, Some(Arc::new(elements)))
+        }
+        .boxed()
+    }
+
+    /// The columns, lists as they are.
+    async fn columns(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
         let n = batch.num_rows();
         if self.outputs.iter().all(Option::is_none) {
-            return Ok(DeviceBatch::try_new(self.schema.clone(), batch.columns().to_vec(), n)?);
+            return Ok(batch.columns().to_vec());
         }
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
@@ -125,7 +177,7 @@ impl Conform {
                 _ => column.clone(),
             });
         }
-        Ok(DeviceBatch::try_new(self.schema.clone(), columns, n)?)
+        Ok(columns)
     }
 }
 
@@ -146,6 +198,27 @@ impl Rows for Conform {
     }
 }
 
+/// Whether a column can be passed on.
+fn same(from: &ColumnType, to: &ColumnType) -> bool {
+    from.layout == to.layout && from.nullable == to.nullable && from.data_type == to.data_type
+}
+
+/// The field of a list type's elements.
+fn element(data_type: &DataType) -> Option<&FieldRef> {
+    match data_type {
+        DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => Some(element),
+        _ => None,
+    }
+}
+
+/// The same values described by a type that allows more, over `values`: a dictionary's or elements.
+fn retyped(column: &DeviceColumn, ty: &ColumnType, values: Option<Arc<DeviceColumn>>) -> Result<DeviceColumn> {
+    let validity = column.validity().map(|(bits, first)| (bits.clone(), first));
+    let (buffers, nulls) = (column.buffers().to_vec(), column.null_count());
+    Ok(DeviceColumn::try_new(Arc::new(ty.clone()), column.len(), buffers, validity, nulls, values)?
+        .with_offset(column.offset())?)
+}
+
 /// The layout in which two columns of one logical type can both lie.
 fn both(left: &ColumnType, right: &ColumnType) -> Result<ColumnType> {
     let nullable = left.nullable || right.nullable;
@@ -159,6 +232,7 @@ fn both(left: &ColumnType, right: &ColumnType) -> Result<ColumnType> {
     let layout = match (plain(&left.layout), plain(&right.layout)) {
         (a, b) if a == b && !coded && left.nullable == right.nullable => a.clone(),
         (a, b) if is_text(a) && is_text(b) => Layout::Offsets64,
+        (Layout::List(a), Layout::List(b)) => Layout::List(Box::new(both(a, b)?)),
         (a, b) if a == b => a.clone(),
         (Layout::Fixed(_), Layout::Fixed(_)) => natural().ok_or_else(|| Error::Internal("a union of no layout".into()))?,
         (a, b) => return Err(Error::Internal(format!("{a:?} and {b:?} in one union"))),
