@@ -748,13 +748,18 @@ async fn a_function_of_another_device_says_so() {
     let Some((ctx, fixture)) = device_session("auto").await else { return };
     check(&ctx, "SELECT sum(scale(x, 2)) FROM device.t", &["4501500.0"]).await;
     let other = device::Context::new(device::testing::config().unwrap()).unwrap();
+    let elsewhere = Fixture::opencl();
     // SAFETY: the manifest was written for it.
-    let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
+    let library = unsafe { Library::open(elsewhere.manifest()) }.unwrap();
     let context = Context::on_device(&library, ContextConfig::default(), &other).unwrap();
     run(&ctx, "DROP FUNCTION add").await.unwrap();
     assert!(register_futhark(&ctx, &context).unwrap().registered.contains(&"add".to_owned()));
     check_fails(&ctx, "SELECT add(i, i) FROM device.t", "the Futhark function add shares another device than the query's").await;
-    drop((context, library, other));
+    drop((context, library));
+    let anew = format!("CREATE OR REPLACE FUNCTION add() LANGUAGE futhark AS '{}'", elsewhere.manifest().display());
+    run(&ctx, &anew).await.unwrap();
+    check(&ctx, "SELECT max(add(i, i)) FROM device.t", &["6000"]).await;
+    drop(other);
     clean(ctx, &fixture).await;
 }
 

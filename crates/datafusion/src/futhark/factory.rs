@@ -56,7 +56,8 @@ impl FunctionFactory for FutharkFactory {
         let name = statement.name.as_str();
         name_is_free(state, name, statement.or_replace)?;
         let (path, entry_point, conventions) = source(statement.params.function_body.as_ref(), name)?;
-        let context = match contexts_of(state).find(|context| is_of(context, &path)) {
+        let device = DeviceRuntime::of(state.config()).and_then(|runtime| runtime.opened());
+        let context = match contexts_of(state).find(|context| is_of(context, &path) && shares(context, device.as_ref())) {
             Some(context) => context.clone(),
             None => open(path, state).await?,
         };
@@ -175,6 +176,17 @@ fn contexts_of(state: &SessionState) -> impl Iterator<Item = &Context> {
         function.downcast_ref::<FutharkTable>().map(FutharkTable::function)
     });
     scalars.chain(aggregates).chain(tables).map(Function::context)
+}
+
+/// Whether a context shares the session's device, if its library can.
+fn shares(context: &Context, device: Option<&device::Context>) -> bool {
+    match (context.device(), device) {
+        (Some(own), Some(device)) => own.same(device),
+        (None, Some(device)) => {
+            context.library().manifest().backend != Backend::OpenCl || device.info().driver != DriverKind::OpenCl
+        }
+        (_, None) => true,
+    }
 }
 
 /// Whether a context is of the library that a manifest describes now.
