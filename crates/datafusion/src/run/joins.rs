@@ -13,7 +13,7 @@ use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Mark};
+use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark};
 
 use super::gather::gather;
 use super::{DeviceBatchStream, Run, check_again, explain, merge, op_error};
@@ -56,8 +56,9 @@ fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tabl
 /// An aggregation that goes through the last joins below it itself, if the tables allow it.
 pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
-        let over = match &stage.kind {
-            StageKind::Reduce { over_joins: Some(over), .. } | StageKind::GroupBy { over_joins: Some(over), .. } => over,
+        let (over, checks) = match &stage.kind {
+            StageKind::Reduce { over_joins: Some(over), checks, .. }
+            | StageKind::GroupBy { over_joins: Some(over), checks, .. } => (over, checks),
             _ => return internal_err!("an aggregate stage over joins"),
         };
         let StageKind::Join(joins) = &below.kind else { return internal_err!("a join stage") };
@@ -81,8 +82,9 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
                 let mut state = $op.start();
                 while let Some(batch) = probing.next(&below.operator, &of_joins).await? {
                     for piece in joined.pieces(&batch) {
-                        let pushed = $op.push(&queue, &mut state, &piece).await;
-                        pushed.map_err(|error| failed_row(error, &stage.operator))?;
+                        if let Err(error) = $op.push(&queue, &mut state, &piece).await {
+                            return Err(failed_joined(error, &stage.operator, &joined, &queue, &piece, checks).await);
+                        }
                     }
                 }
                 let (_, mut counted) = probing.finish(&below.operator, &of_joins).await?;
@@ -297,6 +299,23 @@ async fn failed_probe(
     match check_again(row, operator, queue, batch, &marks.checks).await {
         Ok(_) => failed_row(error, operator),
         Err(error) => error,
+    }
+}
+
+/// Why an aggregation failed at a row of the probe side: DataFusion's message for what the joins make of it.
+async fn failed_joined(
+    error: kernels::Error,
+    operator: &str,
+    joined: &Joined,
+    queue: &Queue,
+    batch: &DeviceBatch,
+    checks: &[Arc<dyn PhysicalExpr>],
+) -> DataFusionError {
+    let kernels::Error::Row { row } = error else { return op_error(operator, error) };
+    match joined.written(queue, &batch.slice(row as usize, 1)).await {
+        Ok(Some(written)) => explain(kernels::Error::Row { row: 0 }, operator, queue, &written, checks).await,
+        Ok(None) => failed_row(error, operator),
+        Err(error) => op_error(operator, error),
     }
 }
 

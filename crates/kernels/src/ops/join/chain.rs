@@ -131,8 +131,7 @@ impl JoinChain {
         let input = Input { filter: all_of(now), ..input };
         let own_tables = tables.map(|tables| &tables[..count]);
         if rest.is_empty() && later.is_empty() && sink && !expands(&joins, own_tables) {
-            let outputs = outputs.into_iter().map(|(expr, _)| expr).collect();
-            return Joined::try_new(&input, &joins, own_tables, outputs, options.profile).map(Some);
+            return Joined::try_new(input, joins, own_tables, outputs, options.clone()).map(Some);
         }
         if rest.is_empty() && later.is_empty() {
             let probe = Probe::try_new(input, &joins, own_tables, outputs, options.clone())?;

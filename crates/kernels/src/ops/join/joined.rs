@@ -3,25 +3,28 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::Field;
 use columnar::DeviceBatch;
 use device::{Buffer, Queue};
 
 use super::lookup::Lookup;
 use super::probe::pieces;
-use super::{Join, JoinTable, joined_schema, joined_types};
+use super::{Join, JoinChain, JoinTable, joined_schema, joined_types};
 use crate::Result;
-use crate::codegen::Profile;
 use crate::expr::{Aggregate, Expr};
-use crate::ops::Input;
 use crate::ops::program::word;
 use crate::ops::source::Source;
+use crate::ops::{Input, Options};
 
 /// The last joins of a [`JoinChain`](super::JoinChain), of which a row has one match at most, and what is computed of their
 /// columns: left to a sink, which looks its rows up as it reads them.
 #[derive(Debug, Clone)]
 pub struct Joined {
     source: Source,
-    outputs: Vec<Expr>,
+    input: Input,
+    joins: Vec<Join>,
+    outputs: Vec<(Expr, Field)>,
+    options: Options,
 }
 
 /// Rows that joins have seen.
@@ -35,15 +38,15 @@ pub struct JoinedRows {
 
 impl Joined {
     pub(super) fn try_new(
-        input: &Input,
-        joins: &[Join],
+        input: Input,
+        joins: Vec<Join>,
         tables: Option<&[Arc<JoinTable>]>,
-        outputs: Vec<Expr>,
-        profile: Profile,
+        outputs: Vec<(Expr, Field)>,
+        options: Options,
     ) -> Result<Joined> {
-        let lookup = Lookup::try_new(input, joins, tables, profile)?;
-        let (schema, types) = (joined_schema(&input.schema, joins), joined_types(&input.types, joins));
-        Ok(Joined { source: Source::with_lookup(schema, types, lookup)?, outputs })
+        let lookup = Lookup::try_new(&input, &joins, tables, options.profile)?;
+        let (schema, types) = (joined_schema(&input.schema, &joins), joined_types(&input.types, &joins));
+        Ok(Joined { source: Source::with_lookup(schema, types, lookup)?, input, joins, outputs, options })
     }
 
     /// Whether no row can stay: nothing needs to be read.
@@ -56,6 +59,19 @@ impl Joined {
         pieces(batch, self.source.lookup().map_or(0, Lookup::meets))
     }
 
+    /// What a row gives, written; nothing if it does not stay.
+    ///
+    /// # Errors
+    /// `Unsupported` where an expression of the joins or of their output fails.
+    pub async fn written(&self, queue: &Queue, row: &DeviceBatch) -> Result<Option<DeviceBatch>> {
+        let tables = self.source.lookup().map(|lookup| lookup.tables.as_slice());
+        let (input, outputs) = (self.input.clone(), self.outputs.clone());
+        let chain = JoinChain::try_new(input, &self.joins, tables, outputs, self.options.clone())?;
+        let mut state = chain.start();
+        chain.push(&mut state, row);
+        chain.next(queue, &mut state).await
+    }
+
     pub(in crate::ops) fn source(&self) -> &Source {
         &self.source
     }
@@ -63,7 +79,7 @@ impl Joined {
     /// An expression over the output, as one over the columns of all sides.
     pub(in crate::ops) fn over(&self, expr: &Expr) -> Result<Expr> {
         expr.over(&|column| {
-            let output = self.outputs.get(column).cloned();
+            let output = self.outputs.get(column).map(|(output, _)| output.clone());
             output.ok_or_else(|| crate::Error::Internal(format!("column {column} of {} outputs", self.outputs.len())))
         })
     }
