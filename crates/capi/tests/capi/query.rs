@@ -152,7 +152,7 @@ fn codes_tell_what_kind_of_failure_it_was() {
         ("SELECT 1; SELECT 2", "single"),
         ("SELECT items / (items - 1) FROM t", "Divide by zero"),
         ("SELECT CAST(city AS INT) FROM t", "Bern"),
-        ("SELECT approx_distinct(items) FROM t", "device.fallback"),
+        ("SELECT approx_median(items) FROM t", "device.fallback"),
     ] {
         let error = context.failed(2, context.try_execute(sql));
         assert!(error.contains(text), "{sql}: {error}");
@@ -279,7 +279,7 @@ fn rows_are_pushed_until_they_end_or_the_query_fails_or_is_cancelled() {
     let error = block_on(pushed(&query).unwrap().next()).unwrap().unwrap_err().to_string();
     assert!(error.contains("Divide by zero"), "{error}");
 
-    let query = context.query("SELECT approx_distinct(items) FROM t");
+    let query = context.query("SELECT approx_median(items) FROM t");
     assert_eq!(pushed(&query).err(), Some(2));
     assert!(context.error().unwrap().contains("device.fallback"));
 
