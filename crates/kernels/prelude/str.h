@@ -19,7 +19,7 @@ FN i32 str_cmp(str a, str b) {
 #ifdef __OPENCL_VERSION__
 #define LOAD64(p) as_ulong(vload8(0, (p)))
 #else
-FN u64 LOAD64(const u8 *p) {
+FN u64 LOAD64(const G u8 *p) {
   u64 word = 0;
   for (u32 b = 0; b < 8; ++b) word |= (u64)p[b] << (8 * b);
   return word;
