@@ -190,6 +190,7 @@ fn excerpt(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !has_errors || is_error(line)).take(MOST).collect();
     match log.lines().count() - lines.len() {
         0 => lines.join("\n"),
+        1 => format!("{}\n… and 1 more line", lines.join("\n")),
         left_out => format!("{}\n… and {left_out} more lines", lines.join("\n")),
     }
 }

@@ -125,18 +125,23 @@ impl OverJoins {
         let chain = JoinChain::before_sink(input, &joins.joins, None, outputs, &joins.options);
         let (chain, joined) = chain.map_err(kernel_error)?;
         let over = OverJoins { keys: keys.to_vec(), aggregates: aggregates.to_vec(), chain, kernel_texts: vec![] };
-        let op = joined.and_then(|joined| over.aggregate(&joined, &joins.options));
+        let op = joined.map(|joined| over.aggregate(&joined, &joins.options)).transpose().map_err(kernel_error)?.flatten();
         Ok(op.map(|op| OverJoins { kernel_texts: op.kernel_text(), ..over }))
     }
 
-    /// The aggregation over these joins; `None` where their rows had better be written.
-    pub fn aggregate(&self, joined: &Joined, options: &Options) -> Option<JoinedAggregate> {
-        if self.keys.is_empty() {
-            let op = Reduce::over_joins(joined, &self.aggregates, options.clone());
-            return op.ok().map(Box::new).map(JoinedAggregate::Reduce);
+    /// The aggregation over these joins; `None` where their rows had better be written, as where arguments of both are too many
+    /// for one kernel.
+    pub fn aggregate(&self, joined: &Joined, options: &Options) -> kernels::Result<Option<JoinedAggregate>> {
+        let op = if self.keys.is_empty() {
+            Reduce::over_joins(joined, &self.aggregates, options.clone()).map(|op| op.map(Box::new).map(JoinedAggregate::Reduce))
+        } else {
+            GroupBy::over_joins(joined, &self.keys, &self.aggregates, options.clone())
+                .map(|op| op.map(Box::new).map(JoinedAggregate::GroupBy))
+        };
+        match op {
+            Err(kernels::Error::Unsupported(_)) => Ok(None),
+            op => op,
         }
-        let op = GroupBy::over_joins(joined, &self.keys, &self.aggregates, options.clone());
-        op.ok().map(Box::new).map(JoinedAggregate::GroupBy)
     }
 }
 

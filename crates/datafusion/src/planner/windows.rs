@@ -121,8 +121,11 @@ fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reaso
         };
         let offset = sign.checked_mul(number(1, 1)?).ok_or_else(|| format!("{name} of so many rows has no device form"))?;
         // DataFusion gives up on the second value behind a row where a NULL stands before the third.
-        if ignores_nulls && offset < 1 && offset != -1 {
-            return Err(format!("{name} with IGNORE NULLS has a device form for one row behind and for rows before"));
+        if ignores_nulls && offset < -1 {
+            return Err(format!("{name} of more than the next row with IGNORE NULLS has no device form"));
+        }
+        if ignores_nulls && offset == 0 {
+            return Err(format!("{name} by 0 rows with IGNORE NULLS has no device form"));
         }
         Ok(WindowFunction::Lag { value: value(0)?, offset, default, known: ignores_nulls })
     };

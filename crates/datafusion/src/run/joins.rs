@@ -68,8 +68,9 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
         let chain = JoinChain::before_sink(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
         let (chain, joined) = chain.map_err(|error| op_error(&below.operator, error))?;
-        let op = joined.and_then(|joined| Some((over.aggregate(&joined, &joins.options)?, joined)));
-        let Some((op, joined)) = op.filter(|(op, _)| gives(op.output_types(), &stage)) else {
+        let op = joined.as_ref().map(|joined| over.aggregate(joined, &joins.options)).transpose();
+        let op = op.map_err(|error| op_error(&stage.operator, error))?.flatten();
+        let (Some(op), Some(joined)) = (op.filter(|op| gives(op.output_types(), &stage)), joined) else {
             let rows =
                 written(&below, joins, &run, of_joins, &tables)?.inspect_ok(move |batch| joined_rows.add(batch.num_rows()));
             return Ok(super::aggregate(rows.boxed(), Arc::clone(&stage), queue));

@@ -485,6 +485,9 @@ impl Accumulators {
             (Count | RegrCount, _) => format!("({}){}", native.local(), words[0]),
             (ApproxDistinct, _) => format!("sketch_count({})", words.join(", ")),
             (Sum | Min | Max | AnyValue, Kind::Sum128 | Kind::Min128 | Kind::Max128) => {
+                if native == CType::I256 {
+                    (ctype, bounds) = (CType::I128, ending.bounds);
+                }
                 format!("i128_make({}, {})", words[0], words[1])
             }
             (Sum | Min | Max | AnyValue, Kind::Sum256 | Kind::Min256 | Kind::Max256) => {

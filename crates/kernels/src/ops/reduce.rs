@@ -100,26 +100,27 @@ impl Reduce {
     }
 
     /// Aggregates what joins give, `aggregates` being over their output: each row goes through the joins where it is aggregated,
-    /// and is never written.
+    /// and is never written. `None` where it had better be, since several kernels would look at each row.
     ///
     /// # Errors
-    /// `Unsupported` too where the joined rows had better be written, since several kernels would look at each.
-    pub fn over_joins(joined: &Joined, aggregates: &[(Aggregate, Field)], options: Options) -> Result<Reduce> {
+    /// `Unsupported` where an expression or aggregate has no device form.
+    pub fn over_joins(joined: &Joined, aggregates: &[(Aggregate, Field)], options: Options) -> Result<Option<Reduce>> {
         let source = joined.source().clone();
         let (mut accumulators, mut fields) = (Accumulators::default(), Vec::new());
-        let mut simple = true;
         for (aggregate, field) in aggregates {
             let aggregate = joined.aggregate(aggregate)?.plain();
+            if aggregate.groups_values() {
+                return Ok(None);
+            }
             accumulators.plan(&aggregate, &source, 0, Use { atomic: false, grouped: false })?;
-            simple &= !aggregate.groups_values();
             fields.push(field.clone());
         }
-        simple &= !accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax));
-        let registers = if simple { Some(Registers::try_new(source, fields, accumulators, options)?) } else { None };
-        match registers {
-            Some(registers) if registers.parts.len() == 1 => Ok(Reduce { form: Form::Registers(Box::new(registers)) }),
-            _ => Err(Error::Unsupported("several kernels would look at each joined row".into())),
+        if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
+            return Ok(None);
         }
+        let registers = Registers::try_new(source, fields, accumulators, options)?;
+        let one = registers.parts.len() == 1;
+        Ok(one.then(|| Reduce { form: Form::Registers(Box::new(registers)) }))
     }
 
     /// Names and types of the result.

@@ -96,29 +96,30 @@ impl GroupBy {
     }
 
     /// Aggregates what joins give, `keys` and `aggregates` being over their output: each row goes through the joins where it is
-    /// aggregated, and is never written.
+    /// aggregated, and is never written. `None` where it had better be, since several kernels would look at each row.
     ///
     /// # Errors
-    /// `Unsupported` too where the joined rows had better be written, since several kernels would look at each.
+    /// `Unsupported` where an expression, key or aggregate has no device form.
     pub fn over_joins(
         joined: &Joined,
         keys: &[(Expr, Field)],
         aggregates: &[(Aggregate, Field)],
         options: Options,
-    ) -> Result<GroupBy> {
+    ) -> Result<Option<GroupBy>> {
         let mut source = joined.source().clone();
         let keys = keys.iter().map(|(expr, field)| Ok((joined.over(expr)?, field.clone()))).collect::<Result<Vec<_>>>()?;
         let aggregates = aggregates.iter().map(|(aggregate, field)| Ok((joined.aggregate(aggregate)?.plain(), field.clone())));
         let aggregates = aggregates.collect::<Result<Vec<_>>>()?;
         let planned = plan_keys(&mut source, &keys, false, &options)?;
         let mode = choose(&planned.0, &options);
-        let simple = matches!(mode, Mode::Dense { .. }) && !aggregates.iter().any(|(aggregate, _)| aggregate.groups_values());
-        let input = Input { schema: source.schema.clone(), types: source.types.clone(), filter: None };
-        let group = if simple { Some(build(source, input, keys, planned, mode, aggregates, options)?) } else { None };
-        match group {
-            Some(group) if group.bests.is_empty() && group.feeds.iter().all(|feed| feed.updates.len() == 1) => Ok(group),
-            _ => Err(Error::Unsupported("several kernels would look at each joined row".into())),
+        let grouped = aggregates.iter().any(|(aggregate, _)| aggregate.groups_values());
+        if grouped || !matches!(mode, Mode::Dense { .. }) {
+            return Ok(None);
         }
+        let input = Input { schema: source.schema.clone(), types: source.types.clone(), filter: None };
+        let group = build(source, input, keys, planned, mode, aggregates, options)?;
+        let one = group.bests.is_empty() && group.feeds.iter().all(|feed| feed.updates.len() == 1);
+        Ok(one.then_some(group))
     }
 }
 
@@ -446,6 +447,10 @@ impl Draft {
             number = if number == "0" { place } else { format!("({number}) * {span}u + {place}") };
         }
         writer.push(&format!("u32 g = {number};"));
+        // The value of an expression that failed may lie outside of its bounds.
+        if let (Mode::Dense { groups }, true) = (&self.mode, writer.params().can_fail()) {
+            writer.push(&format!("if (g >= {groups}u) g = 0;"));
+        }
     }
 
     fn find_kernel(&self, feed: usize, planned: &Feed) -> Result<Kernel> {

@@ -17,7 +17,7 @@ use crate::ops::source::Source;
 use crate::ops::{Input, Options};
 
 /// The last joins of a [`JoinChain`](super::JoinChain), of which a row has one match at most, and what is computed of their
-/// columns: left to a sink, which looks its rows up as it reads them.
+/// columns: left to a sink, which looks its rows up as it reads them. Input and joins are kept to write a row that failed.
 #[derive(Debug, Clone)]
 pub struct Joined {
     source: Source,
@@ -96,6 +96,7 @@ impl Joined {
 
 impl JoinedRows {
     pub(in crate::ops) async fn read(queue: &Queue, tallies: usize, counted: Option<&Buffer>) -> Result<JoinedRows> {
+        // As `Source::kept` counts: the filters, then the rows that stay.
         let Some(filters) = tallies.checked_sub(1) else { return Ok(JoinedRows::default()) };
         let Some(counted) = counted else { return Ok(JoinedRows { removed: vec![0; filters], kept: 0 }) };
         let counted = queue.read(counted, 0..tallies * 8).await?;
