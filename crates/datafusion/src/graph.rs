@@ -4,6 +4,7 @@
 //! Row-wise operators (filter, projection) are substituted into the operator that ends their
 //! pipeline; what remains are [`Stage`]s, each of which reads the batches of the one below.
 
+mod aggregate;
 mod join;
 mod operators;
 mod pipeline;
@@ -17,14 +18,15 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::codegen::Profile;
-use kernels::ops::{Conform, Decode, GroupBy, JoinChain, Reduce, Select, Sort, Strict, Unnest, Window};
+use kernels::ops::{Conform, Decode, JoinChain, Select, Sort, Strict, Unnest, Window};
 
 use crate::exchange::Source;
 use crate::exec::GroupingSet;
 use crate::futhark::DeviceCall;
 use crate::table::Snapshot;
 
-pub(crate) use join::{BuildSide, JoinedAggregate, Joins, Marks, OverJoins, ScanFilter, Side};
+pub(crate) use aggregate::{AggregateOp, OverJoins};
+pub(crate) use join::{BuildSide, Joins, Marks, ScanFilter, Side};
 use pipeline::pipeline;
 
 /// A step of an island that produces device batches.
@@ -54,19 +56,11 @@ pub(crate) enum StageKind {
     /// Some columns of the input, renamed; nothing is computed.
     Columns { input: Arc<Stage>, columns: Vec<usize> },
     /// Filter and computed columns.
-    Select { input: Arc<Stage>, op: Select, checks: Vec<Arc<dyn PhysicalExpr>> },
-    /// Ungrouped aggregation.
-    Reduce {
+    Select { input: Arc<Stage>, op: Box<Select>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    /// Aggregation.
+    Aggregate {
         input: Arc<Stage>,
-        op: Reduce,
-        checks: Vec<Arc<dyn PhysicalExpr>>,
-        lists: Vec<ListOutput>,
-        over_joins: Option<Box<OverJoins>>,
-    },
-    /// Grouped aggregation.
-    GroupBy {
-        input: Arc<Stage>,
-        op: GroupBy,
+        op: AggregateOp,
         checks: Vec<Arc<dyn PhysicalExpr>>,
         lists: Vec<ListOutput>,
         over_joins: Option<Box<OverJoins>>,
@@ -126,11 +120,10 @@ impl Stage {
             | StageKind::Limit { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Select { input, .. }
-            | StageKind::Reduce { input, .. }
+            | StageKind::Aggregate { input, .. }
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
-            | StageKind::Unnest { input, .. }
-            | StageKind::GroupBy { input, .. } => input.uploads(),
+            | StageKind::Unnest { input, .. } => input.uploads(),
             StageKind::Union { inputs } => inputs.iter().any(|(input, _)| input.uploads()),
             StageKind::Join(join) => join.probe.uploads() || join.builds().any(|build| build.stage.uploads()),
             StageKind::Mark(mark) => mark.probe.uploads() || mark.build.stage.uploads(),
@@ -153,15 +146,13 @@ impl Stage {
             | StageKind::Expand { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => input.pipelines(),
-            StageKind::Reduce { input, over_joins: Some(over), .. }
-            | StageKind::GroupBy { input, over_joins: Some(over), .. } => input.pipelines_of_joins(&over.chain) + 1,
+            StageKind::Aggregate { input, over_joins: Some(over), .. } => input.pipelines_of_joins(&over.chain) + 1,
             StageKind::Select { input, .. }
             | StageKind::Futhark { input, .. }
-            | StageKind::Reduce { input, .. }
+            | StageKind::Aggregate { input, .. }
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
-            | StageKind::Unnest { input, .. }
-            | StageKind::GroupBy { input, .. } => input.pipelines() + 1,
+            | StageKind::Unnest { input, .. } => input.pipelines() + 1,
             StageKind::Union { inputs } => {
                 let own = |conform: &Conform| usize::from(!conform.kernel_text().is_empty());
                 inputs.iter().map(|(input, conform)| input.pipelines() + own(conform)).sum()
@@ -183,13 +174,11 @@ impl Stage {
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => (input, Vec::new()),
             StageKind::Select { input, op, .. } => (input, op.kernel_text()),
-            StageKind::Reduce { input, over_joins: Some(over), .. }
-            | StageKind::GroupBy { input, over_joins: Some(over), .. } => {
+            StageKind::Aggregate { input, over_joins: Some(over), .. } => {
                 return [input.kernel_texts_of_joins(&over.chain), over.kernel_texts.clone()].concat();
             }
             StageKind::Futhark { input, calls, .. } => (input, calls.iter().flat_map(|call| call.way.kernel_text()).collect()),
-            StageKind::Reduce { input, op, .. } => (input, op.kernel_text()),
-            StageKind::GroupBy { input, op, .. } => (input, op.kernel_text()),
+            StageKind::Aggregate { input, op, .. } => (input, op.kernel_text()),
             StageKind::Sort { input, op, .. } => (input, op.kernel_text()),
             StageKind::Window { input, op, .. } => (input, op.kernel_text()),
             StageKind::Unnest { input, op } => (input, op.kernel_text()),

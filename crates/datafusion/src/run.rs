@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 
 use crate::exchange::{ImportedArrayStream, of_query};
 use crate::exec::GroupingSet;
-use crate::graph::{Stage, StageKind};
+use crate::graph::{AggregateOp, Stage, StageKind};
 use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
 use crate::runtime::{device_error, task_context};
@@ -301,12 +301,10 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             limit(merge(input, run)?, *skip, *fetch)
         }
         StageKind::Limit { input, skip, fetch } => limit(open(input, partition, run)?, *skip, *fetch),
-        StageKind::Reduce { input, over_joins: Some(_), .. } | StageKind::GroupBy { input, over_joins: Some(_), .. } => {
+        StageKind::Aggregate { input, over_joins: Some(_), .. } => {
             joins::aggregate(Arc::clone(stage), Arc::clone(input), Arc::clone(run), queue)
         }
-        StageKind::Reduce { input, .. } | StageKind::GroupBy { input, .. } => {
-            aggregate(merge(input, run)?, Arc::clone(stage), queue)
-        }
+        StageKind::Aggregate { input, .. } => aggregate(merge(input, run)?, Arc::clone(stage), queue),
         // Rows with equal keys keep their order, which is that of the partitions.
         StageKind::Sort { input, .. } | StageKind::Window { input, .. } => {
             aggregate(merge_in_order(input, run)?, Arc::clone(stage), queue)
@@ -514,7 +512,7 @@ fn limit(input: DeviceBatchStream, skip: usize, fetch: Option<usize>) -> DeviceB
 fn aggregate(mut input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let mut elements = Elements::of(match &stage.kind {
-            StageKind::Reduce { lists, .. } | StageKind::GroupBy { lists, .. } => lists,
+            StageKind::Aggregate { lists, .. } => lists,
             _ => &[],
         });
         // Operators have no type in common, but the same three steps.
@@ -533,8 +531,8 @@ fn aggregate(mut input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> D
             }};
         }
         let batches = match &stage.kind {
-            StageKind::Reduce { op, checks, .. } => vec![finished!(op, checks)],
-            StageKind::GroupBy { op, checks, .. } => finished!(op, checks),
+            StageKind::Aggregate { op: AggregateOp::Reduce(op), checks, .. } => vec![finished!(op, checks)],
+            StageKind::Aggregate { op: AggregateOp::GroupBy(op), checks, .. } => finished!(op, checks),
             StageKind::Sort { op, checks, .. } => finished!(op, checks),
             StageKind::Window { op, checks, .. } => finished!(op, checks),
             _ => return internal_err!("an aggregate stage"),

@@ -118,10 +118,12 @@ sections! {
     ViewOf = "view_of" needs [Str, I128];
     /// Membership in sorted lists of integers.
     List = "list" needs [Base];
+    /// Membership in sorted lists of integers of several words.
+    ListWide = "list_wide" needs [Base];
     /// Membership in sorted lists of 128-bit integers.
-    ListI128 = "list_i128" needs [I128];
+    ListI128 = "list_i128" needs [I128, ListWide];
     /// Membership in sorted lists of 256-bit integers.
-    ListI256 = "list_i256" needs [I256];
+    ListI256 = "list_i256" needs [I256, ListWide];
     /// Membership in sorted lists of strings.
     ListStr = "list_str" needs [Str];
 }

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use columnar::{ColumnType, Layout};
+use columnar::Layout;
 use datafusion::common::{DataFusionError, JoinSide, JoinType, Result, ScalarValue, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::codegen::Profile;
-use kernels::expr::{Aggregate, Expr as KernelExpr};
-use kernels::ops::{Concat, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, Joined, Mark, Options, Reduce};
+use kernels::expr::Expr as KernelExpr;
+use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options};
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, over_columns, pipeline};
 use super::{Stage, StageKind};
@@ -75,24 +75,6 @@ pub(crate) struct Joins {
     pub gathers: Option<Concat>,
 }
 
-/// An aggregation whose rows go through the last of the joins below within its own loop, where these turn out to give a row
-/// one match at most.
-#[derive(Debug)]
-pub(crate) struct OverJoins {
-    /// Over the joins' output.
-    pub keys: Vec<(KernelExpr, Field)>,
-    pub aggregates: Vec<(Aggregate, Field)>,
-    /// The joins before these, and the aggregation's kernels, as they most often run.
-    pub chain: JoinChain,
-    pub kernel_texts: Vec<(String, String)>,
-}
-
-/// An aggregation that goes through joins.
-pub(crate) enum JoinedAggregate {
-    Reduce(Box<Reduce>),
-    GroupBy(Box<GroupBy>),
-}
-
 /// A join that gives rows of its build side alone.
 #[derive(Debug)]
 pub(crate) struct Marks {
@@ -110,54 +92,6 @@ pub(crate) struct Marks {
 impl Joins {
     pub(super) fn builds(&self) -> impl Iterator<Item = &BuildSide> {
         self.sides.iter().filter_map(Side::build)
-    }
-}
-
-impl OverJoins {
-    /// The aggregation of a stage's rows, if that is one of joins that it can go through.
-    pub(super) fn of(
-        stage: &Stage,
-        keys: &[(KernelExpr, Field)],
-        aggregates: &[(Aggregate, Field)],
-    ) -> Result<Option<OverJoins>> {
-        let StageKind::Join(joins) = &stage.kind else { return Ok(None) };
-        let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
-        let chain = JoinChain::before_sink(input, &joins.joins, None, outputs, &joins.options);
-        let (chain, joined) = chain.map_err(kernel_error)?;
-        let over = OverJoins { keys: keys.to_vec(), aggregates: aggregates.to_vec(), chain, kernel_texts: vec![] };
-        let op = joined.map(|joined| over.aggregate(&joined, &joins.options)).transpose().map_err(kernel_error)?.flatten();
-        Ok(op.map(|op| OverJoins { kernel_texts: op.kernel_text(), ..over }))
-    }
-
-    /// The aggregation over these joins; `None` where their rows had better be written, as where arguments of both are too many
-    /// for one kernel.
-    pub fn aggregate(&self, joined: &Joined, options: &Options) -> kernels::Result<Option<JoinedAggregate>> {
-        let op = if self.keys.is_empty() {
-            Reduce::over_joins(joined, &self.aggregates, options.clone()).map(|op| op.map(Box::new).map(JoinedAggregate::Reduce))
-        } else {
-            GroupBy::over_joins(joined, &self.keys, &self.aggregates, options.clone())
-                .map(|op| op.map(Box::new).map(JoinedAggregate::GroupBy))
-        };
-        match op {
-            Err(kernels::Error::Unsupported(_)) => Ok(None),
-            op => op,
-        }
-    }
-}
-
-impl JoinedAggregate {
-    pub fn output_types(&self) -> &[ColumnType] {
-        match self {
-            JoinedAggregate::Reduce(op) => op.output_types(),
-            JoinedAggregate::GroupBy(op) => op.output_types(),
-        }
-    }
-
-    fn kernel_text(&self) -> Vec<(String, String)> {
-        match self {
-            JoinedAggregate::Reduce(op) => op.kernel_text(),
-            JoinedAggregate::GroupBy(op) => op.kernel_text(),
-        }
     }
 }
 

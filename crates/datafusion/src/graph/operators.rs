@@ -11,10 +11,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::codegen::Profile;
 use kernels::expr::Expr as KernelExpr;
-use kernels::ops::{Conform, GroupBy, Input, Options, Reduce, Sort, SortKey, Strict, Unnest, UnnestOutput, Window};
+use kernels::ops::{Conform, Input, Options, Sort, SortKey, Strict, Unnest, UnnestOutput, Window};
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, partitions, pipeline};
-use super::{LibraryCall, ListOutput, OverJoins, Stage, StageKind};
+use super::{AggregateOp, LibraryCall, ListOutput, OverJoins, Stage, StageKind};
 use crate::aggregate::AggregateCall;
 use crate::exec::{
     DeviceAggregateExec, DeviceExpandExec, DeviceFutharkExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
@@ -260,15 +260,9 @@ impl Pipeline {
         };
         let passed = lists.is_empty() && input.filter.is_none();
         let over_joins = if passed { OverJoins::of(&source, &keys, &aggregates)?.map(Box::new) } else { None };
-        let (kind, types) = if keys.is_empty() {
-            let op = Reduce::try_new(input, aggregates, options).map_err(kernel_error)?;
-            let types = with_elements(op.output_types().to_vec());
-            (StageKind::Reduce { input: source, op, checks, lists, over_joins }, types)
-        } else {
-            let op = GroupBy::try_new(input, keys, aggregates, options).map_err(kernel_error)?;
-            let types = with_elements(op.output_types().to_vec());
-            (StageKind::GroupBy { input: source, op, checks, lists, over_joins }, types)
-        };
+        let op = AggregateOp::try_new(input, keys, aggregates, options).map_err(kernel_error)?;
+        let types = with_elements(op.output_types().to_vec());
+        let kind = StageKind::Aggregate { input: source, op, checks, lists, over_joins };
         let operator = aggregate.name().to_string();
         Ok(Stage { kind, schema, types, partitions: 1, operator, metrics: aggregate.metrics.clone() })
     }

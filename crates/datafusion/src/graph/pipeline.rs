@@ -313,7 +313,7 @@ impl Pipeline {
             types: op.output_types().to_vec(),
             schema,
             partitions: self.source.partitions,
-            kind: StageKind::Select { input: Arc::new(self.source), op, checks },
+            kind: StageKind::Select { input: Arc::new(self.source), op: Box::new(op), checks },
             operator,
             metrics,
         })

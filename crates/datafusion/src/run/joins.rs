@@ -13,11 +13,11 @@ use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark};
+use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, of_joined_rows};
 
 use super::gather::gather;
 use super::{DeviceBatchStream, Run, check_again, explain, merge, op_error};
-use crate::graph::{BuildSide, JoinedAggregate, Joins, Marks, ScanFilter, Side, Stage, StageKind};
+use crate::graph::{AggregateOp, BuildSide, Joins, Marks, ScanFilter, Side, Stage, StageKind};
 
 /// Rows that probe the tables of one join after another.
 pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
@@ -56,10 +56,8 @@ fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tabl
 /// An aggregation that goes through the last joins below it itself, if the tables allow it.
 pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
-        let (over, checks) = match &stage.kind {
-            StageKind::Reduce { over_joins: Some(over), checks, .. }
-            | StageKind::GroupBy { over_joins: Some(over), checks, .. } => (over, checks),
-            _ => return internal_err!("an aggregate stage over joins"),
+        let StageKind::Aggregate { over_joins: Some(over), checks, .. } = &stage.kind else {
+            return internal_err!("an aggregate stage over joins");
         };
         let StageKind::Join(joins) = &below.kind else { return internal_err!("a join stage") };
         let of_joins = run.metered(&run.queue, &below.metrics, 0);
@@ -97,8 +95,8 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
             }};
         }
         let batches = match op {
-            JoinedAggregate::Reduce(op) => vec![finished!(op)],
-            JoinedAggregate::GroupBy(op) => finished!(op),
+            AggregateOp::Reduce(op) => vec![finished!(op)],
+            AggregateOp::GroupBy(op) => finished!(op),
         };
         let batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
         Ok(stream::iter(batches.map(Ok).collect::<Vec<_>>()).boxed())
@@ -322,11 +320,5 @@ async fn failed_joined(
 
 /// The error of a row of several sides.
 fn failed_row(error: kernels::Error, operator: &str) -> DataFusionError {
-    match error {
-        kernels::Error::Row { .. } => {
-            let what = "an expression over joined rows failed (overflow, division by zero or a cast)";
-            op_error(operator, kernels::Error::Unsupported(what.into()))
-        }
-        error => op_error(operator, error),
-    }
+    op_error(operator, of_joined_rows(error))
 }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use devicefusion::DeviceRuntime;
 
-use crate::harness::{answer, block_on, strict_on, text};
+use crate::harness::{self, answer, answer_of, block_on, set, strict_on, text};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 10 AS k FROM generate_series(1, 20000)";
 
@@ -71,5 +72,55 @@ fn small_batches_of_a_join_are_aggregated_together() {
         let (small, large) = (small.launches, large.launches);
         // 40 batches, of which each asks for a few kernels that look rows up.
         assert!(small < large + 40 * 10, "{small} launches, {large} of one batch");
+    });
+}
+
+/// Where an aggregation looks its rows up itself, no kernel counts or writes them first, and the join still knows how many they
+/// are.
+#[test]
+fn an_aggregation_goes_through_the_joins_below_it() {
+    block_on(async {
+        for profile in ["cpu", "gpu"] {
+            // What joins of unique keys launch is told apart from what others do by a device of their own.
+            let kernels = async |sql: &str| {
+                let runtime = DeviceRuntime::new();
+                let ctx = strict_on(1, Arc::clone(&runtime));
+                set(&ctx, "device.profile", harness::profile(profile));
+                let names = "CREATE TABLE names AS SELECT value * 50 AS i, value % 2 = 0 AS even FROM generate_series(1, 300)";
+                for statement in [TABLE, names] {
+                    ctx.sql(statement).await.unwrap().collect().await.unwrap();
+                }
+                let frame = ctx.sql(sql).await.unwrap();
+                let (task, plan) = (Arc::new(frame.task_ctx()), frame.create_physical_plan().await.unwrap());
+                let lines = answer_of(Arc::clone(&plan), task).await.unwrap().lines();
+                let mut joined = None;
+                plan.apply(|node| {
+                    if node.name() == "DeviceJoinExec" {
+                        joined = node.metrics().and_then(|metrics| metrics.output_rows());
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })
+                .unwrap();
+                let report = runtime.report().unwrap();
+                let probes =
+                    report["kernels"].as_array().unwrap().iter().any(|kernel| kernel["name"].as_str().unwrap().contains("probe"));
+                (lines, joined, probes)
+            };
+            for (sql, expected) in [
+                ("SELECT count(*), sum(t.i) FROM t JOIN names ON t.i = names.i", vec!["| 300      | 2257500  |"]),
+                (
+                    "SELECT even, count(*) FROM t JOIN names ON t.i = names.i GROUP BY even",
+                    vec!["| false | 150      |", "| true  | 150      |"],
+                ),
+            ] {
+                let (lines, joined, probes) = kernels(sql).await;
+                assert_eq!(lines, expected, "{sql}");
+                assert_eq!((joined, probes), (Some(300), false), "{sql}");
+            }
+            // Keys that repeat: the rows are written.
+            let (lines, joined, probes) = kernels("SELECT count(*) FROM t JOIN names ON t.k = names.i % 100").await;
+            assert_eq!(lines, ["| 300000   |"]);
+            assert_eq!((joined, probes), (Some(300_000), true));
+        }
     });
 }

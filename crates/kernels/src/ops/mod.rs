@@ -40,7 +40,9 @@ pub use concat::Concat;
 pub use conform::Conform;
 pub use decode::Decode;
 pub use group::{GroupBy, GroupByState};
-pub use join::{ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Mark, MarkState};
+pub use join::{
+    ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Mark, MarkState, of_joined_rows,
+};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
 pub use sort::{Sort, SortKey, SortState};

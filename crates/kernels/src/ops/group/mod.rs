@@ -15,6 +15,7 @@
 //! outer one at the end as an input of their own.
 
 mod best;
+mod draft;
 mod key;
 mod plan;
 mod table;

@@ -277,8 +277,8 @@ impl JoinChain {
     }
 }
 
-/// A row of joined rows, or of a piece of a batch, is none that the caller has.
-fn of_joined_rows(error: Error) -> Error {
+/// The error of a row of several sides: one that the caller does not have.
+pub fn of_joined_rows(error: Error) -> Error {
     match error {
         Error::Row { .. } => {
             Error::Unsupported("an expression over joined rows failed (overflow, division by zero or a cast)".into())
