@@ -21,7 +21,7 @@ use kernels::codegen::Profile;
 use kernels::ops::{Conform, Decode, JoinChain, Select, Sort, Strict, Unnest, Window};
 
 use crate::exchange::Source;
-use crate::exec::GroupingSet;
+use crate::exec::{GroupingSet, Sharing};
 use crate::futhark::DeviceCall;
 use crate::table::Snapshot;
 
@@ -81,8 +81,8 @@ pub(crate) enum StageKind {
     Join(Box<Joins>),
     /// The rows of a table, marked where another stage's rows match them.
     Mark(Box<Marks>),
-    /// The input's rows, which so many stages of this number read, and which are computed once.
-    Shared { input: Arc<Stage>, number: usize, readers: usize, again: bool },
+    /// The input's rows, which several stages read, and which are computed once; `again`: not by this stage.
+    Shared { input: Arc<Stage>, sharing: Sharing, again: bool },
     /// Some rows of each partition.
     Limit { input: Arc<Stage>, skip: usize, fetch: Option<usize> },
 }

@@ -5,6 +5,7 @@
 mod futhark;
 mod gather;
 mod joins;
+mod kept;
 mod lists;
 
 use std::collections::{HashMap, VecDeque};
@@ -29,12 +30,13 @@ use kernels::ops::{Decode, JoinTable};
 use tokio::sync::mpsc;
 
 use crate::exchange::{ImportedArrayStream, of_query};
-use crate::exec::GroupingSet;
+use crate::exec::{GroupingSet, Sharing};
 use crate::graph::{AggregateOp, Stage, StageKind};
 use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
 use crate::runtime::{device_error, task_context};
 use crate::table::LOST;
+pub(crate) use kept::KeptRows;
 use lists::Elements;
 
 /// Who downloads and waits, for messages.
@@ -295,7 +297,11 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             });
             conformed.boxed()
         }
-        StageKind::Shared { input, number, readers, .. } => shared_rows(*number, *readers, input, run)?,
+        StageKind::Shared { input, sharing: Sharing { kept: Some(kept), .. }, again } => match again {
+            false => kept::keep(kept, merge(input, run)?, stage, run),
+            true => kept::take(kept, Arc::clone(input), stage, run),
+        },
+        StageKind::Shared { input, sharing, .. } => shared_rows(sharing.number, sharing.readers, input, run)?,
         // A limit of all partitions takes them one with another.
         StageKind::Limit { input, skip, fetch } if stage.partitions < input.partitions => {
             limit(merge(input, run)?, *skip, *fetch)

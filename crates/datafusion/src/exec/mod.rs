@@ -41,6 +41,7 @@ pub use limit::DeviceLimitExec;
 pub(crate) use methods::{device_methods, inner_methods, leaf_methods, row_wise_operator, statistics_of_the_input};
 pub use projection::DeviceProjectionExec;
 pub use scan::DeviceScanExec;
+pub(crate) use shared::Sharing;
 pub use shared::{DeviceReuseExec, DeviceSharedExec};
 pub use sort::DeviceSortExec;
 pub use stream::DeviceStreamExec;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows that several operators of an island read, and that are computed once.
+//! Rows that several operators read, and that are computed once: operators of one island, or of a scalar subquery's island and
+//! of the main query's, which runs after it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,21 +12,36 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::exec::{inner_methods, leaf_methods, statistics_of_the_input};
+use crate::run::KeptRows;
+
+/// Who reads shared rows, and where they are.
+#[derive(Debug, Clone)]
+pub(crate) struct Sharing {
+    /// Which of the shared rows of an island, or of all islands of a plan, these are.
+    pub number: usize,
+    /// How many read them.
+    pub readers: usize,
+    /// `None` where all readers are of one island: its run has the rows.
+    pub kept: Option<Arc<KeptRows>>,
+}
 
 /// Keeps the batches of its input on the device until all who read them have come: this operator's parent, and each
 /// [`DeviceReuseExec`] of its number.
 #[derive(Debug)]
 pub struct DeviceSharedExec {
     input: Arc<dyn ExecutionPlan>,
-    number: usize,
-    readers: usize,
+    sharing: Sharing,
     pub(crate) metrics: ExecutionPlanMetricsSet,
 }
 
 impl DeviceSharedExec {
-    /// Shares the one partition of `input` between so many readers.
-    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, number: usize, readers: usize) -> Self {
-        DeviceSharedExec { input, number, readers, metrics: ExecutionPlanMetricsSet::new() }
+    /// Shares the one partition of `input`.
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, sharing: Sharing) -> Self {
+        DeviceSharedExec { input, sharing, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    pub(crate) fn sharing(&self) -> &Sharing {
+        &self.sharing
     }
 
     /// Whose rows are shared.
@@ -33,22 +49,23 @@ impl DeviceSharedExec {
         &self.input
     }
 
-    /// Which of an island's shared rows these are.
+    /// Which of an island's shared rows these are, or of those that islands share.
     pub fn number(&self) -> usize {
-        self.number
+        self.sharing.number
     }
 
     /// How many read them.
     pub fn readers(&self) -> usize {
-        self.readers
+        self.sharing.readers
     }
 }
 
 impl DisplayAs for DeviceSharedExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, readers) = (self.number(), self.readers());
         match format {
-            DisplayFormatType::TreeRender => write!(f, "rows=#{}\nreaders={}", self.number, self.readers),
-            _ => write!(f, "DeviceSharedExec: rows=#{}, readers={}", self.number, self.readers),
+            DisplayFormatType::TreeRender => write!(f, "rows=#{number}\nreaders={readers}"),
+            _ => write!(f, "DeviceSharedExec: rows=#{number}, readers={readers}"),
         }
     }
 }
@@ -58,7 +75,15 @@ impl ExecutionPlan for DeviceSharedExec {
         "DeviceSharedExec",
         inputs: [input],
         exprs: |_node| std::iter::empty::<&Arc<dyn PhysicalExpr>>(),
-        over: |node| DeviceSharedExec::new(input, node.number, node.readers),
+        over: |node| DeviceSharedExec::new(input, node.sharing.clone()),
+    }
+
+    /// A plan that runs again must not meet the rows of the time before.
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(kept) = &self.sharing.kept {
+            kept.clear();
+        }
+        Ok(Arc::new(DeviceSharedExec::new(Arc::clone(&self.input), self.sharing.clone())))
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -76,17 +101,16 @@ impl ExecutionPlan for DeviceSharedExec {
 #[derive(Debug)]
 pub struct DeviceReuseExec {
     shared: Arc<dyn ExecutionPlan>,
-    number: usize,
-    readers: usize,
+    sharing: Sharing,
     properties: Arc<PlanProperties>,
     pub(crate) metrics: ExecutionPlanMetricsSet,
 }
 
 impl DeviceReuseExec {
-    /// Reads the rows of `shared`, the input of the [`DeviceSharedExec`] of this number.
-    pub(crate) fn new(shared: Arc<dyn ExecutionPlan>, number: usize, readers: usize) -> Self {
+    /// Reads the rows of `shared`, which is the input of the [`DeviceSharedExec`] of this number, or gives the same rows.
+    pub(crate) fn new(shared: Arc<dyn ExecutionPlan>, sharing: Sharing) -> Self {
         let properties = Arc::clone(shared.properties());
-        DeviceReuseExec { shared, number, readers, properties, metrics: ExecutionPlanMetricsSet::new() }
+        DeviceReuseExec { shared, sharing, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
     /// Whose rows these are.
@@ -94,21 +118,21 @@ impl DeviceReuseExec {
         &self.shared
     }
 
-    /// Which of an island's shared rows these are.
+    /// Which of the shared rows these are.
     pub fn number(&self) -> usize {
-        self.number
+        self.sharing.number
     }
 
-    pub(crate) fn readers(&self) -> usize {
-        self.readers
+    pub(crate) fn sharing(&self) -> &Sharing {
+        &self.sharing
     }
 }
 
 impl DisplayAs for DeviceReuseExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match format {
-            DisplayFormatType::TreeRender => write!(f, "rows=#{}", self.number),
-            _ => write!(f, "DeviceReuseExec: rows=#{}", self.number),
+            DisplayFormatType::TreeRender => write!(f, "rows=#{}", self.number()),
+            _ => write!(f, "DeviceReuseExec: rows=#{}", self.number()),
         }
     }
 }

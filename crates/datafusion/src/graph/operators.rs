@@ -18,7 +18,7 @@ use super::{AggregateOp, LibraryCall, ListOutput, OverJoins, Stage, StageKind};
 use crate::aggregate::AggregateCall;
 use crate::exec::{
     DeviceAggregateExec, DeviceExpandExec, DeviceFutharkExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
-    DeviceWindowExec, GroupingSet,
+    DeviceWindowExec, GroupingSet, Sharing,
 };
 use crate::planner::lower_window;
 
@@ -26,7 +26,7 @@ use crate::planner::lower_window;
 pub(super) fn shared_rows(
     plan: &Arc<dyn ExecutionPlan>,
     rows: &Arc<dyn ExecutionPlan>,
-    (number, readers, again): (usize, usize, bool),
+    (sharing, again): (&Sharing, bool),
     metrics: &ExecutionPlanMetricsSet,
     profile: Profile,
 ) -> Result<Stage> {
@@ -35,7 +35,7 @@ pub(super) fn shared_rows(
         schema: Arc::clone(&input.schema),
         types: input.types.clone(),
         partitions: 1,
-        kind: StageKind::Shared { input: Arc::new(input), number, readers, again },
+        kind: StageKind::Shared { input: Arc::new(input), sharing: sharing.clone(), again },
         operator: plan.name().to_string(),
         metrics: metrics.clone(),
     })

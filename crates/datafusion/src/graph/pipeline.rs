@@ -134,11 +134,9 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Resul
             metrics: limit.metrics.clone(),
         }
     } else if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
-        let (number, readers) = (shared.number(), shared.readers());
-        shared_rows(plan, shared.input(), (number, readers, false), &shared.metrics, profile)?
+        shared_rows(plan, shared.input(), (shared.sharing(), false), &shared.metrics, profile)?
     } else if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
-        let (number, readers) = (reuse.number(), reuse.readers());
-        shared_rows(plan, reuse.shared(), (number, readers, true), &reuse.metrics, profile)?
+        shared_rows(plan, reuse.shared(), (reuse.sharing(), true), &reuse.metrics, profile)?
     } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
         let schema = child(plan)?.schema();
         pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.aggregate(aggregate, &schema, profile)?

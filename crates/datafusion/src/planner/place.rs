@@ -22,6 +22,7 @@ use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -43,7 +44,7 @@ use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::ordered::{all_name_their_order, has_ordered, ordered_calls};
 use crate::planner::placement::origin;
-use crate::planner::sharing::{with_current_subplans, with_shared_subplans};
+use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, with_shared_subplans};
 use crate::planner::support::{
     aggregate_form, columns_have_device_form, computes, device_form, host_form, is_constant, is_limit, is_tiny, is_trivial,
     island_input, joins_other_lists,
@@ -59,6 +60,8 @@ pub(crate) struct Placer<'a> {
     placed: RefCell<HashMap<*const (), Placed>>,
     /// Whether parts of the plan run several times, with other rows each time.
     recursive: Cell<bool>,
+    /// How many rows are kept by one island for another.
+    kept: Cell<usize>,
 }
 
 /// A subtree, which must stay where it is as long as its address stands for it, and its placement.
@@ -66,7 +69,7 @@ type Placed = (Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>);
 
 impl<'a> Placer<'a> {
     pub fn new(options: &'a DeviceOptions, config: &'a ConfigOptions, profile: Profile) -> Self {
-        Placer { options, config, profile, placed: RefCell::default(), recursive: Cell::default() }
+        Placer { options, config, profile, placed: RefCell::default(), recursive: Cell::default(), kept: Cell::default() }
     }
 
     /// Places a whole plan: what comes back runs on the host, with islands in it.
@@ -293,6 +296,11 @@ impl<'a> Placer<'a> {
     /// A host operator over placed children: device children become islands, and get back what the
     /// operator requires of them.
     fn host(&self, plan: &Arc<dyn ExecutionPlan>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        let children = if plan.is::<ScalarSubqueryExec>() && !self.recursive.get() {
+            shared_with_subqueries(children, &self.kept)?
+        } else {
+            children
+        };
         let required = plan.input_distribution_requirements();
         let mut changed = false;
         let mut restored = Vec::with_capacity(children.len());

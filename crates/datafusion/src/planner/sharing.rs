@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Subplans that stand several times in an island, such as a CTE that is used twice, and run once.
+//! Subplans that stand several times in an island, such as a CTE that is used twice, and run once; also those of a scalar
+//! subquery, which runs first and in an island of its own, that stand in the main query again.
 //!
 //! DataFusion puts a CTE's plan wherever its name stands. What its optimizer then does to each copy may make them differ; those
 //! that are still the same give the same rows.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
@@ -22,8 +25,9 @@ use crate::aggregate::AggregateCall;
 use crate::exec::{
     DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec, DeviceLimitExec,
     DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
-    DeviceUploadExec, DeviceWindowExec, is_device,
+    DeviceUploadExec, DeviceWindowExec, Sharing, is_device,
 };
+use crate::expr::awaits_subquery;
 use crate::planner::dynamic_filters::of_children;
 
 type Plan = Arc<dyn ExecutionPlan>;
@@ -39,20 +43,83 @@ pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
     if subplans.is_empty() || several && plan.output_ordering().is_some() {
         return Ok(Arc::clone(plan));
     }
-    let shared = share(plan, &mut subplans)?;
+    let shared = share(plan, &mut subplans, kept_below(plan))?;
     if !several {
         return Ok(shared);
     }
     Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(shared, 0, None)))?))
 }
 
-/// Operators without sharing, as they were in the islands that have become one.
-fn without(plan: &Plan) -> Result<Plan> {
-    if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
-        return without(shared.input());
+/// Inputs of a scalar subquery's operator, the main query's and then the subqueries', with the main query reading again what a
+/// subquery has read; `count` numbers such rows.
+pub(crate) fn shared_with_subqueries(mut inputs: Vec<Plan>, count: &Cell<usize>) -> Result<Vec<Plan>> {
+    let Some((main, subqueries)) = inputs.split_first_mut() else { return Ok(inputs) };
+    if !is_device(main) || main.output_partitioning().partition_count() != 1 {
+        return Ok(inputs);
     }
-    if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
-        return without(reuse.shared());
+    for subquery in subqueries.iter_mut().filter(|subquery| is_device(subquery)) {
+        let mut both = Vec::new();
+        collect(main, &mut both);
+        both.retain(|subplan| stands_in(subquery, &subplan.plan) && !awaits_subqueries(&subplan.plan));
+        // What lies within another that both have is read by that one.
+        let uppermost = both.iter().filter(|one| !both.iter().any(|other| lies_in(&other.plan, &one.plan)));
+        for Subplan { plan, .. } in uppermost {
+            count.set(count.get() + 1);
+            let sharing = Sharing { number: count.get(), readers: 2, kept: Some(Arc::default()) };
+            *subquery = replaced(subquery, plan, &|found| Arc::new(DeviceSharedExec::new(Arc::clone(found), sharing.clone())))?;
+            *main = replaced(main, plan, &|found| Arc::new(DeviceReuseExec::new(Arc::clone(found), sharing.clone())))?;
+        }
+    }
+    Ok(inputs)
+}
+
+fn stands_in(plan: &Plan, subplan: &Plan) -> bool {
+    is_device(plan)
+        && (same_rows(plan, subplan)
+            || !plan.is::<DeviceUploadExec>() && plan.children().into_iter().any(|child| stands_in(child, subplan)))
+}
+
+/// Whether `inner` stands below the top of `outer`.
+fn lies_in(outer: &Plan, inner: &Plan) -> bool {
+    !outer.is::<DeviceUploadExec>() && outer.children().into_iter().any(|child| stands_in(child, inner))
+}
+
+fn replaced(plan: &Plan, subplan: &Plan, by: &dyn Fn(&Plan) -> Plan) -> Result<Plan> {
+    if same_rows(plan, subplan) { Ok(by(plan)) } else { of_children(plan, |child| replaced(child, subplan, by)) }
+}
+
+fn awaits_subqueries(plan: &Plan) -> bool {
+    let mut awaits = false;
+    let found = plan.apply_expressions(&mut |expr| {
+        awaits |= awaits_subquery(expr);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    found.is_err() || awaits || !plan.is::<DeviceUploadExec>() && plan.children().into_iter().any(awaits_subqueries)
+}
+
+/// The highest number of rows that islands share, at an island's operators.
+fn kept_below(plan: &Plan) -> usize {
+    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
+        return 0;
+    }
+    let own = sharing_of(plan).filter(|sharing| sharing.kept.is_some()).map_or(0, |sharing| sharing.number);
+    plan.children().into_iter().map(kept_below).fold(own, usize::max)
+}
+
+fn sharing_of(plan: &Plan) -> Option<&Sharing> {
+    let shared = plan.downcast_ref::<DeviceSharedExec>().map(DeviceSharedExec::sharing);
+    shared.or_else(|| plan.downcast_ref::<DeviceReuseExec>().map(DeviceReuseExec::sharing))
+}
+
+/// Operators without sharing among them, as they were in the islands that have become one.
+fn without(plan: &Plan) -> Result<Plan> {
+    if sharing_of(plan).is_some_and(|sharing| sharing.kept.is_none()) {
+        if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
+            return without(shared.input());
+        }
+        if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
+            return without(reuse.shared());
+        }
     }
     of_children(plan, without)
 }
@@ -93,6 +160,7 @@ fn is_worth_sharing(plan: &Plan) -> bool {
             || plan.is::<DeviceJoinExec>()
             || plan.is::<DeviceSortExec>()
             || plan.is::<DeviceWindowExec>()
+            || plan.is::<DeviceReuseExec>()
     };
     fn any(plan: &Plan, works: &dyn Fn(&Plan) -> bool) -> bool {
         is_device(plan)
@@ -102,19 +170,20 @@ fn is_worth_sharing(plan: &Plan) -> bool {
     plan.output_partitioning().partition_count() == 1 && any(plan, &works)
 }
 
-fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
+/// The same with the subplans that stand there several times numbered from `kept` on.
+fn share(plan: &Plan, subplans: &mut [Subplan], kept: usize) -> Result<Plan> {
     if !is_device(plan) || plan.is::<DeviceUploadExec>() {
         return Ok(Arc::clone(plan));
     }
     let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
-        return of_children(plan, |child| share(child, subplans));
+        return of_children(plan, |child| share(child, subplans, kept));
     };
-    let (number, readers) = (index + 1, subplans[index].readers);
+    let sharing = Sharing { number: kept + index + 1, readers: subplans[index].readers, kept: None };
     if std::mem::replace(&mut subplans[index].placed, true) {
-        return Ok(Arc::new(DeviceReuseExec::new(Arc::clone(plan), number, readers)));
+        return Ok(Arc::new(DeviceReuseExec::new(Arc::clone(plan), sharing)));
     }
-    let input = of_children(plan, |child| share(child, subplans))?;
-    Ok(Arc::new(DeviceSharedExec::new(input, number, readers)))
+    let input = of_children(plan, |child| share(child, subplans, kept))?;
+    Ok(Arc::new(DeviceSharedExec::new(input, sharing)))
 }
 
 fn find_shared(plan: &Plan, shared: &mut Vec<(usize, Plan)>) {
@@ -130,7 +199,7 @@ fn renew(plan: &Plan, shared: &[(usize, Plan)]) -> Result<Plan> {
     if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
         let current = shared.iter().find(|(number, _)| *number == reuse.number());
         return Ok(match current {
-            Some((number, input)) => Arc::new(DeviceReuseExec::new(renew(input, shared)?, *number, reuse.readers())),
+            Some((_, input)) => Arc::new(DeviceReuseExec::new(renew(input, shared)?, reuse.sharing().clone())),
             None => Arc::clone(plan),
         });
     }
@@ -171,6 +240,8 @@ fn same_operator(a: &Plan, b: &Plan) -> bool {
         DeviceExpandExec => |a, b| a.sets() == b.sets(),
         DeviceFutharkExec => |a, b| a.calls() == b.calls(),
         DeviceUnionExec => |_a, _b| true,
+        DeviceSharedExec => |a, b| same_kept(a.sharing(), b.sharing()),
+        DeviceReuseExec => |a, b| same_kept(a.sharing(), b.sharing()),
         DeviceUnnestExec => |a, b| (a.lists(), a.keeps()) == (b.lists(), b.keeps()),
         // They compare as they print: expressions and frames in full.
         DeviceWindowExec => |a, b| format!("{:?}", a.functions()) == format!("{:?}", b.functions()),
@@ -183,6 +254,10 @@ fn same_operator(a: &Plan, b: &Plan) -> bool {
         },
     }
     false
+}
+
+fn same_kept(a: &Sharing, b: &Sharing) -> bool {
+    matches!((&a.kept, &b.kept), (Some(a), Some(b)) if Arc::ptr_eq(a, b))
 }
 
 fn same_call(a: &AggregateCall, b: &AggregateCall) -> bool {

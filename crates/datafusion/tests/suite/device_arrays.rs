@@ -2,7 +2,6 @@
 //! Tables of device arrays, and dictionaries that come with them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{Int8Type, Int32Type, SchemaRef};
@@ -11,7 +10,7 @@ use arrow_device::{ImportedArray, cpu, schema};
 use datafusion::prelude::SessionContext;
 use devicefusion::{DeviceResult, DeviceRuntime, DeviceStreamTable, DeviceTable};
 
-use crate::harness::{answer, block_on, context, device_config, plain, strict, strict_on, text};
+use crate::harness::{answer, assert_returned, block_on, context, device_config, plain, strict, strict_on, text};
 
 /// The rows of a query as a stream of device arrays.
 async fn rows(ctx: &SessionContext, sql: &str) -> ArrowDeviceArrayStreamReader {
@@ -55,11 +54,7 @@ fn device_arrays_make_a_table_in_place() {
         second.deregister_table("u").unwrap();
         // A device that shares the host's memory has the answers in it.
         drop((found, changed));
-        let start = Instant::now();
-        while context.pool().in_use() > before {
-            assert!(start.elapsed() < Duration::from_secs(30), "{} bytes in use", context.pool().in_use());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        assert_returned(&context, before);
     });
 }
 

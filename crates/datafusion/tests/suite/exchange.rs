@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
@@ -18,7 +17,7 @@ use device::Context;
 use devicefusion::{AsyncDeviceStreamTable, DeviceResult, DeviceRuntime, DeviceStreamTable, DeviceTable};
 use futures::{StreamExt, stream};
 
-use crate::harness::{answer, block_on, context, device_config, plain, set, strict, strict_on, text};
+use crate::harness::{answer, assert_returned, block_on, context, device_config, plain, set, strict, strict_on, text};
 
 const TABLE: &str = "CREATE TABLE device.t AS SELECT value AS i, value % 1000 AS k, CASE WHEN value % 7 > 0 THEN value END AS n, \
      CAST(value AS DECIMAL(15, 2)) AS d, CASE WHEN value % 3 = 0 THEN 'three' ELSE CAST(value AS VARCHAR) END AS s \
@@ -63,15 +62,6 @@ fn lines(batches: &[RecordBatch]) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().skip(3).filter(|line| !line.starts_with('+')).map(str::to_string).collect();
     lines.sort();
     lines
-}
-
-/// Waits until nothing but what a test keeps is in use.
-fn assert_returned(context: &Context, before: usize) {
-    let start = Instant::now();
-    while context.pool().in_use() > before {
-        assert!(start.elapsed() < Duration::from_secs(30), "{} bytes in use, {before} before", context.pool().in_use());
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

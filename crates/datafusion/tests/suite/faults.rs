@@ -35,6 +35,7 @@ const QUERIES: &[&str] = &[
     "SELECT n, count(*) FROM (SELECT i % 10 AS d, count(*) AS n FROM t WHERE i > 5 GROUP BY i % 10) GROUP BY n",
     "SELECT t.i, r.s FROM t JOIN device.r AS r ON t.i = r.i WHERE r.k < 5",
     "SELECT x.k, count(y.i) FROM t AS x LEFT JOIN t AS y ON x.k = y.k AND x.i < y.i GROUP BY x.k",
+    "WITH c AS (SELECT k, sum(i) AS n FROM t GROUP BY k) SELECT k, n FROM c WHERE n = (SELECT max(n) FROM c)",
     "SELECT s, i FROM t ORDER BY s, i DESC LIMIT 20",
     "SELECT i, rank() OVER (PARTITION BY k ORDER BY s) FROM t",
     "CREATE OR REPLACE TABLE device.made AS SELECT i, f, s FROM t WHERE k < 5",

@@ -2,6 +2,7 @@
 //! Sessions with and without a device, and how their answers are taken.
 
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -121,6 +122,16 @@ pub fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     })
     .unwrap();
     total
+}
+
+/// Waits until nothing but what a test keeps is in use.
+#[track_caller]
+pub fn assert_returned(context: &Context, before: usize) {
+    let start = Instant::now();
+    while context.pool().in_use() > before {
+        assert!(start.elapsed() < Duration::from_secs(30), "{} bytes in use, {before} before", context.pool().in_use());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Runs a query on the shared device and on plain DataFusion and compares rows, ignoring their order.

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::sum;
 use arrow::datatypes::Int64Type;
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use devicefusion::DeviceRuntime;
 use futures::StreamExt;
 
-use crate::harness::{answer, block_on, check, metric, plain, set, shared_runtime, strict, strict_on};
+use crate::harness::{
+    self, answer, answer_of, assert_returned, block_on, check, metric, plain, set, shared_runtime, strict, strict_on,
+};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 10 AS k, CAST(value AS DOUBLE) / 8 AS f, \
     CAST(value % 1000 AS DECIMAL(15, 2)) AS d, CASE value % 3 WHEN 0 THEN 'apple' WHEN 1 THEN 'pear' END AS s \
@@ -140,4 +142,46 @@ fn sessions_share_one_device() {
     let device = shared_runtime().opened().map(|context| context.info().name.clone());
     check(&[TABLE], "SELECT k, sum(i) FROM t GROUP BY k");
     assert_eq!(device, shared_runtime().opened().map(|context| context.info().name.clone()));
+}
+
+#[test]
+fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
+    block_on(async {
+        let context = harness::context(harness::device_config());
+        let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let with = "WITH c AS (SELECT k, sum(i) AS n FROM t GROUP BY k)";
+        let plan_of = async |sql: String| {
+            let frame = ctx.sql(&sql).await.unwrap();
+            (Arc::new(frame.task_ctx()), frame.create_physical_plan().await.unwrap())
+        };
+        let sql = format!("{with} SELECT k FROM c WHERE n = (SELECT max(n) FROM c)");
+        // A first query leaves what the device keeps for all that follow.
+        answer(&ctx, &sql).await.unwrap();
+        context.synchronize().unwrap();
+        let before = context.pool().in_use();
+        // A device that shares the host's memory has the answers in it: they go at once.
+        let lines_of = async |plan: &Arc<dyn ExecutionPlan>, task| answer_of(Arc::clone(plan), task).await.unwrap().lines();
+        let (task, plan) = plan_of(sql).await;
+        assert!(displayable(plan.as_ref()).indent(false).to_string().contains("DeviceReuseExec"));
+        let rows = lines_of(&plan, Arc::clone(&task)).await;
+        assert_eq!(rows, ["| 0 |"]);
+        assert_returned(&context, before);
+        let mut launches = metric(&plan, "launches");
+        let of_both = launches;
+        // The subquery's value is there, its rows are gone: the main query groups itself, in the same execution or another.
+        for task in [task, plan_of("SELECT 1".into()).await.0] {
+            assert_eq!(lines_of(&plan, task).await, rows);
+            assert_returned(&context, before);
+            let launched = metric(&plan, "launches") - launches;
+            assert!((1..of_both).contains(&launched), "{launched} launches after {of_both}");
+            launches += launched;
+        }
+        // Nobody comes for the rows.
+        let sql = format!("{with} SELECT c.k FROM c JOIN t ON c.k = t.i WHERE t.i < 0 AND c.n > (SELECT min(n) FROM c)");
+        let (task, plan) = plan_of(sql).await;
+        assert!(lines_of(&plan, task).await.is_empty());
+        drop(plan);
+        assert_returned(&context, before);
+    });
 }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows that a scalar subquery's run keeps for the main query's, which comes after it.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use columnar::DeviceBatch;
+use datafusion::common::DataFusionError;
+use datafusion::execution::TaskContext;
+use device::Event;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::{DeviceBatchStream, Run, merge};
+use crate::graph::Stage;
+use crate::runtime::device_error;
+
+/// Rows of one execution, until somebody takes them. They stay as long as the plan does where nobody comes.
+#[derive(Default)]
+pub(crate) struct KeptRows(parking_lot::Mutex<Option<Kept>>);
+
+struct Kept {
+    task: Weak<TaskContext>,
+    batches: Vec<DeviceBatch>,
+    /// When their kernels have ended.
+    ready: Event,
+}
+
+impl fmt::Debug for KeptRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptRows").field("there", &self.0.lock().is_some()).finish()
+    }
+}
+
+impl KeptRows {
+    /// Lets go of the rows.
+    pub fn clear(&self) {
+        let kept = self.0.lock().take();
+        drop(kept);
+    }
+
+    fn take(&self, task: &Arc<TaskContext>) -> Option<Kept> {
+        self.0.lock().take().filter(|kept| std::ptr::eq(kept.task.as_ptr(), Arc::as_ptr(task)))
+    }
+}
+
+/// Passes rows on when all of them are there, and keeps them.
+pub(super) fn keep(kept: &Arc<KeptRows>, rows: DeviceBatchStream, stage: &Arc<Stage>, run: &Arc<Run>) -> DeviceBatchStream {
+    let (kept, stage, run) = (Arc::clone(kept), Arc::clone(stage), Arc::clone(run));
+    stream::once(async move {
+        let batches = rows.try_collect::<Vec<_>>().await?;
+        let ready = run.queue.record().map_err(|error| device_error(&stage.operator, error))?;
+        let task = Arc::downgrade(&run.task);
+        let before = kept.0.lock().replace(Kept { task, batches: batches.clone(), ready });
+        drop(before);
+        Ok::<_, DataFusionError>(stream::iter(batches.into_iter().map(Ok)))
+    })
+    .try_flatten()
+    .boxed()
+}
+
+/// The rows that another run kept; where it did not come to that, they are computed.
+pub(super) fn take(kept: &KeptRows, input: Arc<Stage>, stage: &Arc<Stage>, run: &Arc<Run>) -> DeviceBatchStream {
+    let (kept, stage, run) = (kept.take(&run.task), Arc::clone(stage), Arc::clone(run));
+    stream::once(async move {
+        let Some(Kept { batches, ready, .. }) = kept else { return merge(&input, &run) };
+        ready.wait().await.map_err(|error| device_error(&stage.operator, error))?;
+        Ok(stream::iter(batches.into_iter().map(Ok)).boxed())
+    })
+    .try_flatten()
+    .boxed()
+}
