@@ -15,9 +15,9 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Documentation, Signature, Volatility};
 use datafusion::physical_expr::expressions::Literal;
-use futhark::{Scalar, Value};
+use futhark::Scalar;
 
-use crate::futhark::convert::{cast_argument, constant, scalar_value};
+use crate::futhark::convert::{cast_argument, constant};
 use crate::futhark::function::{Function, Parameter, Returns};
 use crate::futhark::scalar::nulls_of;
 
@@ -53,7 +53,7 @@ impl AggregateUDFImpl for FutharkAggregate {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         self.function.check(types.iter())?;
         match self.function.returns() {
-            Returns::Aggregate(_, data_type) => Ok(data_type.clone()),
+            Returns::Aggregate(one) => Ok(one.data_type.clone()),
             _ => internal_err!("{} is no aggregate", self.name()),
         }
     }
@@ -156,19 +156,16 @@ impl Accumulator for Rows {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let Returns::Aggregate(primitive, data_type) = self.function.returns() else {
+        let Returns::Aggregate(one) = self.function.returns() else {
             return internal_err!("{} is no aggregate", self.function.name());
         };
         let constants: Option<Vec<Scalar>> = self.constants.iter().copied().collect();
         let (Some(constants), true) = (constants, self.rows > 0) else {
-            return ScalarValue::try_from(data_type);
+            return ScalarValue::try_from(&one.data_type);
         };
         let function = &self.function;
         let results = function.call_over(&self.joined()?, &constants)?;
-        match results.as_slice() {
-            [Value::Scalar(scalar)] => scalar_value(*scalar, data_type),
-            _ => internal_err!("{} gave no {}", function.name(), primitive.name()),
-        }
+        function.value_of(one, results)
     }
 
     fn size(&self) -> usize {

@@ -235,7 +235,7 @@ pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reas
     }
     let (gives, data_type) = match function.returns() {
         Returns::Column(gives, data_type) => (gives, data_type),
-        Returns::Struct { for_all: true, .. } => return why("it gives structs"),
+        Returns::Struct(_) => return why("it gives structs"),
         _ => return why(EACH_ROW),
     };
     if function.parameters().iter().any(|parameter| matches!(parameter.of, Of::Records(..))) {

@@ -21,6 +21,11 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
     if *array.data_type() == parameter.data_type {
         return Ok(Arc::clone(array));
     }
+    if let Of::Sums(sum) = &parameter.of {
+        return sum
+            .cast(array)
+            .map_err(|error| exec_datafusion_err!("the argument {} of {}: {error}", parameter.name, function.name()));
+    }
     if let (Of::Records(_, fields), Some(structs)) = (&parameter.of, array.as_struct_opt()) {
         let field = |field: &Parameter| match structs.column_by_name(&field.name) {
             Some(column) => cast_argument(function, field, column),
@@ -41,15 +46,32 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
 /// Where lists differ in length or hold a NULL; else what the library says.
 pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &ArrayRef) -> futhark::Result<Value> {
     let context = function.context();
-    let primitive = match &parameter.of {
-        Of::Values(primitive) => *primitive,
+    match &parameter.of {
+        Of::Values(primitive) => array_to_futhark(function, &parameter.name, *primitive, array),
         Of::Records(type_name, fields) => {
             let columns = array.as_struct_opt().map_or(&[] as &[ArrayRef], |structs| structs.columns());
             let values = fields.iter().zip(columns).map(|(field, column)| to_futhark(function, field, column));
-            return context.record(type_name, &values.collect::<futhark::Result<Vec<_>>>()?).map(Value::from);
+            context.record(type_name, &values.collect::<futhark::Result<Vec<_>>>()?).map(Value::from)
         }
-    };
-    let refused = |problem: String| futhark::Error::Usage(format!("the argument {}: {problem}", parameter.name));
+        Of::Sums(sum) => {
+            let problem = format!("the argument {} is of type {}, which is no array", parameter.name, sum.type_name);
+            Err(futhark::Error::Usage(problem))
+        }
+    }
+}
+
+/// A column of a primitive type, or of lists of it, in the library's memory.
+///
+/// # Errors
+/// As [`to_futhark`].
+pub(crate) fn array_to_futhark(
+    function: &Function,
+    name: &str,
+    primitive: Primitive,
+    array: &ArrayRef,
+) -> futhark::Result<Value> {
+    let context = function.context();
+    let refused = |problem: String| futhark::Error::Usage(format!("the argument {name}: {problem}"));
     let (mut column, mut shape) = (Arc::clone(array), vec![array.len()]);
     while let Some(lists) = column.as_list_opt::<i32>() {
         let (length, elements) = elements_of(lists).map_err(refused)?;
@@ -64,7 +86,7 @@ pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &Arr
 }
 
 /// The length of lists that are equally long, and their elements one after the other.
-fn elements_of(lists: &ListArray) -> std::result::Result<(usize, ArrayRef), Reason> {
+pub(crate) fn elements_of(lists: &ListArray) -> std::result::Result<(usize, ArrayRef), Reason> {
     let mut lengths = lists.offsets().lengths();
     let length = lengths.next().unwrap_or(0);
     if let Some(other) = lengths.find(|other| *other != length) {
@@ -78,26 +100,26 @@ fn elements_of(lists: &ListArray) -> std::result::Result<(usize, ArrayRef), Reas
     }
 }
 
-/// The value of a row, which may be a record.
+/// The value of a row, which may be a record or of a sum type.
 ///
 /// # Errors
 /// What the library says.
 pub(crate) fn value_at(function: &Function, parameter: &Parameter, array: &ArrayRef, row: usize) -> futhark::Result<Value> {
     let value = match &parameter.of {
-        Of::Values(_) => scalar_at(parameter, array, row).map(Value::from),
+        Of::Values(primitive) => scalar_at(*primitive, array, row).map(Value::from),
         Of::Records(type_name, fields) => {
             let columns = array.as_struct_opt().map_or(&[] as &[ArrayRef], |structs| structs.columns());
             let values = fields.iter().zip(columns).map(|(field, column)| value_at(function, field, column, row));
             let values = values.collect::<futhark::Result<Vec<_>>>()?;
             Some(function.context().record(type_name, &values)?.into())
         }
+        Of::Sums(sum) => array.as_struct_opt().map(|structs| sum.value_at(function, structs, row)).transpose()?,
     };
     value.ok_or_else(|| futhark::Error::Usage(format!("the argument {} has no value", parameter.name)))
 }
 
 /// The value of a row.
-fn scalar_at(parameter: &Parameter, array: &ArrayRef, row: usize) -> Option<Scalar> {
-    let Of::Values(primitive) = parameter.of else { return None };
+pub(crate) fn scalar_at(primitive: Primitive, array: &ArrayRef, row: usize) -> Option<Scalar> {
     if let Some(flags) = array.as_boolean_opt() {
         return Some(Scalar::Bool(flags.value(row)));
     }
@@ -155,7 +177,8 @@ pub(crate) fn constant(function: &Function, parameter: &Parameter, value: &Scala
         return Ok(None);
     }
     let array = cast_argument(function, parameter, &value.to_array()?)?;
-    Ok(scalar_at(parameter, &array, 0))
+    let Of::Values(primitive) = parameter.of else { return internal_err!("a constant of {}", parameter.data_type) };
+    Ok(scalar_at(primitive, &array, 0))
 }
 
 /// The column that a result value is: an array, or a scalar as one row.

@@ -5,10 +5,10 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, StructArray};
 use arrow::compute::can_cast_types;
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_err, plan_err};
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err, exec_err, internal_err, plan_err};
 use datafusion::execution::context::RegisterFunction;
 use datafusion::logical_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, Signature, TypeSignature, Volatility};
 use futhark::manifest::{EntryPoint, Kind, OpaqueType};
@@ -16,8 +16,9 @@ use futhark::{Argument, Context, Manifest, Primitive, Scalar, Value};
 
 use crate::expr::Reason;
 use crate::futhark::aggregate::FutharkAggregate;
-use crate::futhark::convert::to_futhark;
+use crate::futhark::convert::{column_of, scalar_value, to_futhark};
 use crate::futhark::scalar::FutharkScalar;
+use crate::futhark::sum::SumType;
 use crate::futhark::table::FutharkTable;
 
 /// An entry point as a function of SQL. Clones are the same one.
@@ -49,7 +50,7 @@ pub(crate) struct Parameter {
     /// A value for each row; else one for all.
     pub is_array: bool,
     /// What SQL gives for a row, or for all: a type with the primitive type's bits, lists of it for more dimensions, structs for
-    /// records.
+    /// records and sums.
     pub data_type: DataType,
 }
 
@@ -60,6 +61,8 @@ pub(crate) enum Of {
     Values(Primitive),
     /// Records of this type, and their fields in the manifest's order.
     Records(String, Vec<Parameter>),
+    /// Values of a sum type.
+    Sums(Arc<SumType>),
 }
 
 /// What becomes of rows with a NULL argument.
@@ -86,22 +89,41 @@ pub(crate) struct Conventions {
 pub(crate) enum Returns {
     /// A value for each row, from a call for all rows.
     Column(Primitive, DataType),
+    /// A struct for each row, from a call for all rows.
+    Struct(DataType),
     /// A value for each row, from a call for each.
-    Value(Primitive, DataType),
-    /// A struct for each row, of fields of these types: from a call for all rows, or one for each.
-    Struct { fields: Vec<Primitive>, data_type: DataType, for_all: bool },
+    Value(One),
     /// One value for all rows.
-    Aggregate(Primitive, DataType),
+    Aggregate(One),
     /// Rows.
     Table,
+}
+
+/// One value that a call gives.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct One {
+    /// As what SQL has it: records and sums are structs.
+    pub data_type: DataType,
+    /// Where it is of a sum type.
+    sum: Option<Arc<SumType>>,
+}
+
+impl One {
+    fn scalar(primitive: Primitive) -> One {
+        One { data_type: data_type_of(primitive), sum: None }
+    }
+
+    fn sum(sum: SumType) -> One {
+        One { data_type: sum.data_type(), sum: Some(Arc::new(sum)) }
+    }
 }
 
 impl Returns {
     /// What kind of function it makes.
     pub fn kind(&self) -> &'static str {
         match self {
-            Returns::Column(..) | Returns::Value(..) | Returns::Struct { .. } => "scalar",
-            Returns::Aggregate(..) => "aggregate",
+            Returns::Column(..) | Returns::Value(_) | Returns::Struct(_) => "scalar",
+            Returns::Aggregate(_) => "aggregate",
             Returns::Table => "table",
         }
     }
@@ -125,7 +147,7 @@ impl Function {
             Nulls::Strict if returns_struct => (inputs.clone(), returns_struct_of(manifest, entry, &inputs)?),
             Nulls::Strict => (inputs.clone(), returns(manifest, entry, &inputs)?),
         };
-        check_records(&parameters, &returns)?;
+        check_structs(&parameters, &returns)?;
         let signature = manifest.signature(entry_point).map_err(|error| error.to_string())?;
         let documentation = documentation(name, entry, &signature, context, &parameters);
         let (name, entry_point) = (name.to_owned(), entry_point.to_owned());
@@ -150,8 +172,9 @@ impl Function {
             }
         }
         if let Some(declared) = returns {
-            let (Returns::Column(_, data_type) | Returns::Value(_, data_type) | Returns::Aggregate(_, data_type)) =
-                &mut inner.returns
+            let (Returns::Column(_, data_type)
+            | Returns::Value(One { data_type, .. })
+            | Returns::Aggregate(One { data_type, .. })) = &mut inner.returns
             else {
                 return Err(format!("{entry_point} gives columns that are the manifest's: leave RETURNS out"));
             };
@@ -164,10 +187,10 @@ impl Function {
     /// What DataFusion registers.
     pub fn into_registration(self, volatility: Volatility) -> RegisterFunction {
         match self.inner.returns {
-            Returns::Column(..) | Returns::Value(..) | Returns::Struct { .. } => {
+            Returns::Column(..) | Returns::Value(_) | Returns::Struct(_) => {
                 RegisterFunction::Scalar(Arc::new(ScalarUDF::new_from_impl(FutharkScalar::new(self, volatility))))
             }
-            Returns::Aggregate(..) => {
+            Returns::Aggregate(_) => {
                 RegisterFunction::Aggregate(Arc::new(AggregateUDF::new_from_impl(FutharkAggregate::new(self, volatility))))
             }
             Returns::Table => RegisterFunction::Table(self.inner.name.clone(), Arc::new(FutharkTable::new(self))),
@@ -237,6 +260,23 @@ impl Function {
         }
     }
 
+    /// The one value that a call has given.
+    pub fn value_of(&self, one: &One, results: Vec<Value>) -> Result<ScalarValue> {
+        match (results.as_slice(), &one.sum, &one.data_type) {
+            ([Value::Opaque(value)], Some(sum), _) => sum.scalar(self, value),
+            (_, None, DataType::Struct(fields)) => {
+                let scalar = |(value, field): (&Value, &Arc<Field>)| match value {
+                    Value::Scalar(scalar) => column_of(&[*scalar], scalar.primitive(), field.data_type()),
+                    other => internal_err!("{} gave the field {} as {}", self.name(), field.name(), other.type_name()),
+                };
+                let columns = self.fields_of(results)?.iter().zip(fields).map(scalar).collect::<Result<_>>()?;
+                Ok(ScalarValue::Struct(Arc::new(StructArray::try_new(fields.clone(), columns, None)?)))
+            }
+            ([Value::Scalar(scalar)], None, data_type) => scalar_value(*scalar, data_type),
+            _ => internal_err!("{} gave {} values, not one of {}", self.name(), results.len(), one.data_type),
+        }
+    }
+
     pub fn returns(&self) -> &Returns {
         &self.inner.returns
     }
@@ -270,7 +310,11 @@ impl Function {
             return plan_err!("{name} is {signature} and takes {} arguments, not {}", parameters.len(), types.len());
         }
         for (parameter, data_type) in parameters.iter().zip(types) {
-            if let Err(reason) = converts(data_type, &parameter.data_type) {
+            let converts = match &parameter.of {
+                Of::Sums(sum) => sum.converts(data_type),
+                _ => converts(data_type, &parameter.data_type),
+            };
+            if let Err(reason) = converts {
                 return plan_err!("the argument {} of {name}, which is {signature}: {reason}", parameter.name);
             }
         }
@@ -345,7 +389,7 @@ fn parameter_of(manifest: &Manifest, name: String, type_name: &str) -> std::resu
             let fields = record.fields.iter().map(|field| parameter_of(manifest, field_name(&field.name), &field.type_name));
             let fields = fields.collect::<std::result::Result<Vec<_>, _>>().map_err(|reason| format!("{name}: {reason}"))?;
             let arrays = fields.iter().filter(|field| field.is_array).count();
-            let nested = fields.iter().any(|field| matches!(field.of, Of::Records(..)) || field.data_type.is_list());
+            let nested = fields.iter().any(|field| !matches!(field.of, Of::Values(_)) || field.data_type.is_list());
             if nested || fields.is_empty() || arrays != 0 && arrays != fields.len() {
                 let what = "a record is a struct where its fields are all scalars, or all arrays of one dimension";
                 return Err(format!("its parameter {name} is of type {type_name}: {what}"));
@@ -353,6 +397,10 @@ fn parameter_of(manifest: &Manifest, name: String, type_name: &str) -> std::resu
             let data_type =
                 DataType::Struct(fields.iter().map(|field| Field::new(&field.name, field.data_type.clone(), true)).collect());
             return Ok(Parameter { name, of: Of::Records(type_name.to_owned(), fields), is_array: arrays > 0, data_type });
+        }
+        Some(Kind::Opaque(OpaqueType { sum: Some(sum), .. })) => {
+            let sum = SumType::new(manifest, type_name, sum).map_err(|reason| format!("its parameter {name}: {reason}"))?;
+            return Ok(Parameter { name, data_type: sum.data_type(), of: Of::Sums(Arc::new(sum)), is_array: false });
         }
         _ => return Err(format!("its parameter {name} is of type {type_name}: SQL has scalars, columns and structs")),
     };
@@ -366,24 +414,19 @@ fn field_name(name: &str) -> String {
     if is_number { format!("c{name}") } else { name.to_owned() }
 }
 
-/// Whether records are where they can be structs: of arrays in calls for all rows, of scalars in calls for each.
-fn check_records(parameters: &[Parameter], returns: &Returns) -> std::result::Result<(), Reason> {
-    let for_all = match returns {
-        Returns::Column(..) | Returns::Struct { for_all: true, .. } => Some(true),
-        Returns::Value(..) | Returns::Struct { for_all: false, .. } => Some(false),
-        Returns::Aggregate(..) | Returns::Table => None,
-    };
-    let is_record = |parameter: &&Parameter| matches!(parameter.of, Of::Records(..)) && Some(parameter.is_array) != for_all;
-    match parameters.iter().find(is_record) {
-        Some(Parameter { name, is_array: true, .. }) => {
-            Err(format!("its parameter {name} is a record of arrays, which functions of rows alone take"))
-        }
-        Some(Parameter { name, .. }) => Err(format!("its parameter {name} is a record of scalars beside arrays")),
-        None => Ok(()),
+/// Whether structs are where they can be: one that is no column is of a function that is called for each row, or of a table.
+fn check_structs(parameters: &[Parameter], returns: &Returns) -> std::result::Result<(), Reason> {
+    if matches!(returns, Returns::Value(_) | Returns::Table) {
+        return Ok(());
     }
+    parameters.iter().filter(|parameter| !parameter.is_array).try_for_each(|Parameter { name, of, .. }| match of {
+        Of::Values(_) => Ok(()),
+        Of::Records(..) => Err(format!("its parameter {name} is a record of scalars beside arrays")),
+        Of::Sums(sum) => Err(format!("its parameter {name} is of the sum type {} beside arrays", sum.type_name)),
+    })
 }
 
-/// What a function gives whose record or tuple is a struct for each row.
+/// What a function gives whose record or tuple is a struct.
 fn returns_struct_of(manifest: &Manifest, entry: &EntryPoint, parameters: &[Parameter]) -> std::result::Result<Returns, Reason> {
     let for_all = parameters.iter().any(|parameter| parameter.is_array);
     let names: Vec<String> = match entry.outputs.as_slice() {
@@ -395,18 +438,29 @@ fn returns_struct_of(manifest: &Manifest, entry: &EntryPoint, parameters: &[Para
         },
         several => (0..several.len()).map(|index| format!("c{index}")).collect(),
     };
-    let primitive = |name: &str| match manifest.kind(name) {
+    let line = |name: &str| match manifest.kind(name) {
         Some(Kind::Array(array)) if for_all && array.rank == 1 => Some(array.elemtype),
-        Some(Kind::Scalar(primitive)) if !for_all => Some(primitive),
         _ => None,
     };
-    let fields = outputs(manifest, entry).into_iter().map(primitive).collect::<Option<Vec<_>>>();
-    let Some(fields) = fields.filter(|fields| !fields.is_empty()) else {
-        let wanted = if for_all { "arrays of one dimension" } else { "scalars" };
-        return Err(format!("with returns=struct the fields of what it gives must all be {wanted}"));
+    let scalar = |name: &str| match manifest.kind(name) {
+        Some(Kind::Scalar(primitive)) => Some(primitive),
+        _ => None,
     };
-    let types = names.into_iter().zip(&fields).map(|(name, primitive)| Field::new(name, data_type_of(*primitive), true));
-    Ok(Returns::Struct { data_type: DataType::Struct(types.collect()), fields, for_all })
+    let types = outputs(manifest, entry);
+    let all = |of: &dyn Fn(&str) -> Option<Primitive>| {
+        let primitives = types.iter().map(|name| of(name)).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())?;
+        let fields = names.iter().zip(primitives).map(|(name, primitive)| Field::new(name, data_type_of(primitive), true));
+        Some(DataType::Struct(fields.collect()))
+    };
+    match (all(&line), all(&scalar)) {
+        (Some(data_type), _) => Ok(Returns::Struct(data_type)),
+        (None, Some(data_type)) if for_all => Ok(Returns::Aggregate(One { data_type, sum: None })),
+        (None, Some(data_type)) => Ok(Returns::Value(One { data_type, sum: None })),
+        (None, None) => {
+            let wanted = if for_all { "scalars, or all arrays of one dimension" } else { "scalars" };
+            Err(format!("with returns=struct the fields of what it gives must all be {wanted}"))
+        }
+    }
 }
 
 /// The parameters of a function whose arrays have masks.
@@ -456,8 +510,13 @@ fn returns(manifest: &Manifest, entry: &EntryPoint, parameters: &[Parameter]) ->
         _ => None,
     };
     Ok(match single {
-        Some(Kind::Scalar(primitive)) if takes_arrays => Returns::Aggregate(primitive, data_type_of(primitive)),
-        Some(Kind::Scalar(primitive)) => Returns::Value(primitive, data_type_of(primitive)),
+        Some(Kind::Scalar(primitive)) if takes_arrays => Returns::Aggregate(One::scalar(primitive)),
+        Some(Kind::Scalar(primitive)) => Returns::Value(One::scalar(primitive)),
+        Some(Kind::Opaque(OpaqueType { sum: Some(sum), .. })) => {
+            let type_name = &entry.outputs[0].type_name;
+            let one = One::sum(SumType::new(manifest, type_name, sum).map_err(|reason| format!("its result: {reason}"))?);
+            if takes_arrays { Returns::Aggregate(one) } else { Returns::Value(one) }
+        }
         Some(Kind::Array(array)) if array.rank == 1 && takes_arrays => {
             Returns::Column(array.elemtype, data_type_of(array.elemtype))
         }
@@ -494,6 +553,7 @@ fn documentation(name: &str, entry: &EntryPoint, signature: &str, context: &Cont
         let of = match &parameter.of {
             Of::Values(primitive) => format!("{}{}", "[]".repeat(dimensions), primitive.name()),
             Of::Records(type_name, _) => type_name.clone(),
+            Of::Sums(sum) => sum.type_name.clone(),
         };
         builder = builder.with_argument(&parameter.name, of);
     }
@@ -540,7 +600,7 @@ fn has_bits_of(declared: &DataType, of: &DataType) -> std::result::Result<(), Re
 const DECIMALS: &str = "decimals have no Futhark type; use DOUBLE or BIGINT";
 
 /// Why an argument of one type is not taken for a parameter of another, if not. Values that do not fit fail when they come.
-fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
+pub(super) fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
     let is_time = |data_type: &DataType| data_type.is_temporal() && !matches!(data_type, DataType::Interval(_));
     let widens = |to: &DataType| from.primitive_width() <= to.primitive_width();
     let fits = match from {

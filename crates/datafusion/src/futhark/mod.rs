@@ -2,7 +2,7 @@
 //! SQL functions from compiled Futhark libraries.
 //!
 //! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their types say
-//! (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`). They work in host memory, as any other function
+//! (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`, `sum.rs`). They work in host memory, as any other function
 //! of a user's does, but where a library shares the device (`calls.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`.
 
 mod aggregate;
@@ -11,6 +11,7 @@ mod convert;
 mod factory;
 mod function;
 mod scalar;
+mod sum;
 mod table;
 
 use datafusion::common::{Result, internal_err, plan_datafusion_err};

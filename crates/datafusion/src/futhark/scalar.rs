@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StructArray, UInt64Array, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StructArray, UInt64Array, new_empty_array, new_null_array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{filter, is_not_null, not, nullif, take};
@@ -14,10 +14,9 @@ use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
-use futhark::{Primitive, Scalar, Value};
 
-use crate::futhark::convert::{cast_argument, column_of, constant, from_futhark, value_at};
-use crate::futhark::function::{Function, Nulls, Returns};
+use crate::futhark::convert::{cast_argument, constant, from_futhark, value_at};
+use crate::futhark::function::{Function, Nulls, Of, One, Parameter, Returns};
 
 /// An entry point as a scalar function.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -99,44 +98,30 @@ impl FutharkScalar {
         }
     }
 
-    /// A call for each row, which gives a value of each of these types.
-    fn call_for_each(&self, args: &[ColumnarValue], rows: usize, primitives: &[Primitive], to: &DataType) -> Result<ArrayRef> {
+    /// A call for each row.
+    fn call_for_each(&self, args: &[ColumnarValue], rows: usize, one: &One) -> Result<ArrayRef> {
         let function = &self.function;
         let column = |(parameter, argument): (&_, &ColumnarValue)| cast_argument(function, parameter, &argument.to_array(rows)?);
         let columns: Vec<ArrayRef> = function.parameters().iter().zip(args).map(column).collect::<Result<_>>()?;
-        let nulls = nulls_of(&columns);
+        let nulls = function
+            .parameters()
+            .iter()
+            .zip(&columns)
+            .fold(None, |nulls, (parameter, column)| NullBuffer::union(nulls.as_ref(), nulls_in(parameter, column).as_ref()));
+        let missing = ScalarValue::try_from(&one.data_type)?;
         let call = |row: usize| {
+            if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+                return Ok(missing.clone());
+            }
             let arguments = function.parameters().iter().zip(&columns);
             let arguments = arguments.map(|(parameter, column)| value_at(function, parameter, column, row));
             let results = arguments.collect::<futhark::Result<_>>().and_then(|arguments| function.call(arguments));
-            let results = function.fields_of(results.map_err(|error| function.failed(error))?)?;
-            let scalar = |value: &Value| match value {
-                Value::Scalar(scalar) => Ok(*scalar),
-                other => internal_err!("{} gave {} for a row", function.name(), other.type_name()),
-            };
-            results.iter().map(scalar).collect::<Result<Vec<_>>>()
+            function.value_of(one, results.map_err(|error| function.failed(error))?)
         };
-        let is_valid = |row: &usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
-        let results: Vec<Vec<Scalar>> =
-            function.context().locked(|| (0..rows).filter(is_valid).map(call).collect::<Result<_>>())?;
-        let column = |(index, primitive): (usize, &Primitive), to: &DataType| {
-            let scalars: Vec<Scalar> = results.iter().filter_map(|row| row.get(index).copied()).collect();
-            column_of(&scalars, *primitive, to)
-        };
-        let mut values = primitives.iter().enumerate();
-        let result = match to {
-            DataType::Struct(fields) => {
-                let columns = values.zip(fields).map(|(value, field)| column(value, field.data_type()));
-                structs(fields, columns.collect::<Result<_>>()?, results.len())?
-            }
-            to => match values.next() {
-                Some(value) => column(value, to)?,
-                None => return internal_err!("{} gives nothing", function.name()),
-            },
-        };
-        match nulls {
-            None => Ok(result),
-            Some(nulls) => Ok(take(&result, &places(&nulls), None)?),
+        let values: Vec<ScalarValue> = function.context().locked(|| (0..rows).map(call).collect::<Result<_>>())?;
+        match values.is_empty() {
+            true => Ok(new_empty_array(&one.data_type)),
+            false => ScalarValue::iter_to_array(values),
         }
     }
 }
@@ -158,10 +143,10 @@ impl ScalarUDFImpl for FutharkScalar {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         self.function.check(types.iter())?;
         match self.function.returns() {
-            Returns::Column(_, data_type) | Returns::Value(_, data_type) | Returns::Struct { data_type, .. } => {
+            Returns::Column(_, data_type) | Returns::Value(One { data_type, .. }) | Returns::Struct(data_type) => {
                 Ok(data_type.clone())
             }
-            Returns::Aggregate(..) | Returns::Table => internal_err!("{} is no scalar function", self.name()),
+            Returns::Aggregate(_) | Returns::Table => internal_err!("{} is no scalar function", self.name()),
         }
     }
 
@@ -179,10 +164,9 @@ impl ScalarUDFImpl for FutharkScalar {
         let rows = if constant { 1 } else { args.number_rows };
         let result = match self.function.returns() {
             Returns::Column(_, to) => self.call_for_all(&args.args, rows, to)?,
-            Returns::Struct { data_type, for_all: true, .. } => self.call_for_all(&args.args, rows, data_type)?,
-            Returns::Struct { data_type, fields, .. } => self.call_for_each(&args.args, rows, fields, data_type)?,
-            Returns::Value(primitive, to) => self.call_for_each(&args.args, rows, &[*primitive], to)?,
-            Returns::Aggregate(..) | Returns::Table => return internal_err!("{} is no scalar function", self.name()),
+            Returns::Struct(to) => self.call_for_all(&args.args, rows, to)?,
+            Returns::Value(one) => self.call_for_each(&args.args, rows, one)?,
+            Returns::Aggregate(_) | Returns::Table => return internal_err!("{} is no scalar function", self.name()),
         };
         Ok(match constant {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
@@ -196,6 +180,14 @@ impl ScalarUDFImpl for FutharkScalar {
 
     fn documentation(&self) -> Option<&Documentation> {
         Some(self.function.documentation())
+    }
+}
+
+/// The rows in which an argument is NULL.
+pub(crate) fn nulls_in(parameter: &Parameter, column: &ArrayRef) -> Option<NullBuffer> {
+    match (&parameter.of, column.as_struct_opt()) {
+        (Of::Sums(sum), Some(structs)) => sum.nulls(structs),
+        _ => nulls_of(std::slice::from_ref(column)),
     }
 }
 

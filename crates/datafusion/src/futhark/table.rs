@@ -14,8 +14,9 @@ use datafusion::logical_expr::Expr;
 use futhark::Value;
 use futhark::manifest::Kind;
 
-use crate::futhark::convert::{cast_argument, column, constant, to_futhark};
+use crate::futhark::convert::{cast_argument, column, to_futhark, value_at};
 use crate::futhark::function::{Function, Parameter};
+use crate::futhark::scalar::nulls_in;
 
 /// An entry point as a table function.
 #[derive(Debug)]
@@ -37,18 +38,17 @@ impl FutharkTable {
     fn argument(&self, parameter: &Parameter, value: &ScalarValue) -> Result<Value> {
         let (function, name) = (&self.function, self.function.name());
         let null = || plan_err!("the argument {} of {name} is NULL, or has NULLs: Futhark has none", parameter.name);
-        if !parameter.is_array {
-            return match constant(function, parameter, value)? {
-                Some(scalar) => Ok(scalar.into()),
-                None => null(),
-            };
-        }
-        let Some(elements) = elements(value) else { return null() };
-        if elements.logical_null_count() > 0 {
+        let values = if parameter.is_array { elements(value) } else { Some(value.to_array()?) };
+        let Some(values) = values else { return null() };
+        let values = cast_argument(function, parameter, &values)?;
+        if nulls_in(parameter, &values).is_some() {
             return null();
         }
-        let elements = cast_argument(function, parameter, &elements)?;
-        to_futhark(function, parameter, &elements).map_err(|error| function.failed(error))
+        let value = match parameter.is_array {
+            true => to_futhark(function, parameter, &values),
+            false => value_at(function, parameter, &values, 0),
+        };
+        value.map_err(|error| function.failed(error))
     }
 
     /// Names and values of the columns.
