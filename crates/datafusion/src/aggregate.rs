@@ -7,10 +7,12 @@ use arrow::datatypes::{DataType, Schema};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use kernels::expr::{Aggregate, AggregateFunction, Expr};
 use kernels::function::Function;
 
 use crate::expr::{Reason, lower, lower_output};
+use crate::futhark::fold_function;
 use crate::own::is_own_aggregate;
 
 /// An aggregate function over the columns of an input.
@@ -31,6 +33,19 @@ impl AggregateCall {
     pub fn new(function: &Arc<AggregateFunctionExpr>, filter: Option<&Arc<dyn PhysicalExpr>>) -> AggregateCall {
         let (arguments, filter) = (function.expressions(), filter.cloned());
         AggregateCall { function: Arc::clone(function), arguments, filter, chosen: false }
+    }
+
+    /// The calls of an aggregation, if each is of a library that shares the device, and all are of one group.
+    pub fn of_libraries(raw: &AggregateExec) -> Option<Vec<AggregateCall>> {
+        let functions = raw.aggr_expr().iter().zip(raw.filter_expr());
+        let calls: Vec<_> = functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect();
+        let all = raw.group_expr().is_empty() && !calls.is_empty() && calls.iter().all(AggregateCall::is_of_library);
+        all.then_some(calls)
+    }
+
+    /// Whether it is of a library that shares the device.
+    pub fn is_of_library(&self) -> bool {
+        fold_function(self.function.fun()).is_some()
     }
 
     /// Arguments and filter.

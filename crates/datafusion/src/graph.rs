@@ -22,7 +22,7 @@ use kernels::ops::{Conform, Decode, JoinChain, Select, Sort, Strict, Unnest, Win
 
 use crate::exchange::Source;
 use crate::exec::{GroupingSet, Sharing};
-use crate::futhark::DeviceCall;
+use crate::futhark::{DeviceCall, Fold};
 use crate::table::Snapshot;
 
 pub(crate) use aggregate::{AggregateOp, OverJoins};
@@ -67,6 +67,8 @@ pub(crate) enum StageKind {
     },
     /// Results of libraries behind the input's columns.
     Futhark { input: Arc<Stage>, calls: Vec<LibraryCall>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    /// One row of what libraries make of all rows.
+    Fold { input: Arc<Stage>, folds: Vec<LibraryFold>, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// The elements of lists, a row for each.
     Unnest { input: Arc<Stage>, op: Box<Unnest> },
     /// All rows in an order, or the first of them.
@@ -99,6 +101,14 @@ pub(crate) struct LibraryCall {
     pub ty: Arc<ColumnType>,
 }
 
+/// An aggregate of a library.
+#[derive(Debug)]
+pub(crate) struct LibraryFold {
+    pub fold: Arc<Fold>,
+    /// From the input's columns to the arguments.
+    pub way: Strict,
+}
+
 /// A column of lists that an aggregation gives as words; they keep the elements that they have in its input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListOutput {
@@ -117,6 +127,7 @@ impl Stage {
             StageKind::Columns { input, .. }
             | StageKind::Expand { input, .. }
             | StageKind::Futhark { input, .. }
+            | StageKind::Fold { input, .. }
             | StageKind::Limit { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Select { input, .. }
@@ -149,6 +160,7 @@ impl Stage {
             StageKind::Aggregate { input, over_joins: Some(over), .. } => input.pipelines_of_joins(&over.chain) + 1,
             StageKind::Select { input, .. }
             | StageKind::Futhark { input, .. }
+            | StageKind::Fold { input, .. }
             | StageKind::Aggregate { input, .. }
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
@@ -178,6 +190,7 @@ impl Stage {
                 return [input.kernel_texts_of_joins(&over.chain), over.kernel_texts.clone()].concat();
             }
             StageKind::Futhark { input, calls, .. } => (input, calls.iter().flat_map(|call| call.way.kernel_text()).collect()),
+            StageKind::Fold { input, folds, .. } => (input, folds.iter().flat_map(|fold| fold.way.kernel_text()).collect()),
             StageKind::Aggregate { input, op, .. } => (input, op.kernel_text()),
             StageKind::Sort { input, op, .. } => (input, op.kernel_text()),
             StageKind::Window { input, op, .. } => (input, op.kernel_text()),

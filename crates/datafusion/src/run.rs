@@ -281,6 +281,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
         }
         StageKind::Select { input, .. } => select(open(input, partition, run)?, Arc::clone(stage), queue),
         StageKind::Futhark { input, .. } => futhark::call(open(input, partition, run)?, Arc::clone(stage), queue, partition),
+        StageKind::Fold { input, .. } => futhark::fold(merge(input, run)?, Arc::clone(stage), queue, partition),
         StageKind::Unnest { input, .. } => unnest(open(input, partition, run)?, Arc::clone(stage), queue),
         StageKind::Union { inputs } => {
             let mut first = 0;

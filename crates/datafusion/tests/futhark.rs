@@ -747,6 +747,60 @@ async fn masks_stay_on_the_device() {
 }
 
 #[tokio::test]
+async fn aggregates_of_all_rows_stay_on_the_device() {
+    for (profile, batch_rows) in [("cpu", "0"), ("gpu", "128")] {
+        let Some((ctx, fixture)) = device_session(profile).await else { return };
+        if batch_rows != "0" {
+            set(&ctx, "device.batch_rows", batch_rows);
+        }
+        create_as(&ctx, &fixture, "total", "sum").await;
+        for (sql, instead) in [
+            ("SELECT total(i), total(n) FROM t", "SELECT sum(i), sum(n) FROM t"),
+            // Arguments that a kernel writes, rows that filters leave out, calls within calls, no rows at all.
+            ("SELECT total(small) FROM t", "SELECT sum(small) FROM t"),
+            ("SELECT total(n + 1) * 2 AS v FROM t WHERE b", "SELECT sum(n + 1) * 2 AS v FROM t WHERE b"),
+            (
+                "SELECT total(n) FILTER (WHERE b), total(i) FILTER (WHERE x > 1400) FROM t",
+                "SELECT sum(n) FILTER (WHERE b), sum(i) FILTER (WHERE x > 1400) FROM t",
+            ),
+            ("SELECT total(add(i, n)) FROM t", "SELECT sum(i + n) FROM t"),
+            ("SELECT total(i), total(n) FILTER (WHERE i > 5000) FROM t", "SELECT sum(i), NULL FROM t"),
+            ("SELECT total(i) FROM t WHERE i > 5000", "SELECT sum(i) FROM t WHERE i > 5000"),
+            (
+                "SELECT total(v) FROM (SELECT i AS v FROM t UNION ALL SELECT n FROM t)",
+                "SELECT sum(v) FROM (SELECT i AS v FROM t UNION ALL SELECT n FROM t)",
+            ),
+        ] {
+            check_on_device(&ctx, sql, instead).await;
+        }
+        assert_eq!(fixture.counter("fixture_copied"), 0, "no array came from the host or went there");
+        let device = runtime(&ctx);
+        let (before, borrowed) = (device.counters().unwrap(), fixture.counter("fixture_borrowed"));
+        check(&ctx, "SELECT total(i) FROM device.t", &["4501500"]).await;
+        let after = device.counters().unwrap();
+        assert_eq!(fixture.counter("fixture_borrowed") - borrowed, 1, "one call for all rows");
+        // The library's scalar becomes a column, which is the result.
+        let (up, down) = (after.bytes_up - before.bytes_up, after.bytes_down - before.bytes_down);
+        assert!(up <= 64 && down <= 64, "{up} bytes up, {down} bytes down");
+        let plan = explain(&ctx, "SELECT total(i) FROM device.t").await;
+        assert!(plan.contains("DeviceAggregateExec: gby=[], aggr=[total(device.t.i)], of=["), "{plan}");
+        let analyzed = run(&ctx, "EXPLAIN ANALYZE SELECT total(i) FROM device.t").await.unwrap();
+        assert!(pretty_format_batches(&analyzed).unwrap().to_string().contains("library_time="));
+        set(&ctx, "device.fallback", "host");
+        for sql in ["SELECT b, total(i) FROM device.t GROUP BY b", "SELECT total(i), max(i) FROM device.t"] {
+            let plan = explain(&ctx, sql).await;
+            assert!(
+                plan.contains("the Futhark function total works in host memory: on the device it is called for all rows"),
+                "{plan}"
+            );
+        }
+        check(&ctx, "SELECT b, total(i) FROM device.t GROUP BY b ORDER BY b", &["false,3000000", "true,1501500"]).await;
+        check_fails(&ctx, "SELECT total(i ORDER BY i) FROM device.t", "takes neither DISTINCT nor ORDER BY").await;
+        clean(ctx, &fixture).await;
+    }
+}
+
+#[tokio::test]
 async fn a_call_inside_an_island_costs_no_trip_to_the_host() {
     let Some((ctx, fixture)) = device_session("auto").await else { return };
     let device = runtime(&ctx);
@@ -897,6 +951,7 @@ fn the_page_names_tests_that_there_are() {
     for file in ["calls.rs", "context.rs", "manifests.rs", "opencl.rs", "opening.rs", "values.rs"] {
         sources += &std::fs::read_to_string(folder.join(file)).unwrap();
     }
+    sources += include_str!("../../futhark/tests/cuda.rs");
     let table = PAGE.split_once("## The C API").unwrap().1;
     let is_test = |word: &&str| {
         let letters = word.chars().all(|c| c.is_ascii_lowercase() || c == '_');

@@ -38,6 +38,8 @@ enum Owner {
     Host(Arc<dyn Driver>, Bytes),
     /// Foreign device memory: whose it is.
     Foreign(Guardian),
+    /// Memory in a neighbour's context, for a library to work in.
+    Placed(Guardian),
 }
 
 /// What keeps foreign memory alive.
@@ -69,7 +71,7 @@ impl Drop for Inner {
                 let imported = Imported { driver: Arc::clone(driver), memory: self.memory, _bytes: bytes.clone() };
                 drop_after(imported, &pending);
             }
-            Owner::Foreign(guardian) => drop_after(Arc::clone(guardian), &pending),
+            Owner::Foreign(guardian) | Owner::Placed(guardian) => drop_after(Arc::clone(guardian), &pending),
         }
     }
 }
@@ -109,6 +111,12 @@ impl Buffer {
         Self(Arc::new(Inner { memory, len, home, uses, owner, meters: Meters::default() }))
     }
 
+    /// Memory in a neighbour's context, which goes with `owner`.
+    pub(crate) fn placed(memory: Memory, len: usize, owner: Guardian, home: &Arc<Lane>) -> Self {
+        let (home, owner) = (Arc::clone(home), Owner::Placed(owner));
+        Self(Arc::new(Inner { memory, len, home, uses: Uses::default(), owner, meters: Meters::default() }))
+    }
+
     /// Bytes that it holds.
     pub fn len(&self) -> usize {
         self.0.len
@@ -130,9 +138,9 @@ impl Buffer {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether this is the only handle of memory that is the pool's own: nobody else misses its contents.
+    /// Whether this is the only handle of memory that is the pool's own, or was made for a library: nobody else misses its contents.
     pub fn is_sole(&self) -> bool {
-        matches!(self.0.owner, Owner::Pool(..)) && Arc::strong_count(&self.0) == 1
+        matches!(self.0.owner, Owner::Pool(..) | Owner::Placed(_)) && Arc::strong_count(&self.0) == 1
     }
 
     /// Whether it is a buffer of this context.
@@ -163,7 +171,7 @@ impl Buffer {
     pub(crate) fn check_writable(&self, call: &'static str) -> Result<()> {
         match self.0.owner {
             Owner::Pool(..) => Ok(()),
-            Owner::Host(..) | Owner::Foreign(_) => Err(Error::ReadOnly { call }),
+            Owner::Host(..) | Owner::Foreign(_) | Owner::Placed(_) => Err(Error::ReadOnly { call }),
         }
     }
 }

@@ -162,6 +162,37 @@ pub trait Driver: Debug + Send + Sync {
     unsafe fn take_back_queue(&self, queue: RawQueue) {
         let _ = queue;
     }
+    /// The context, a `CUcontext`, that memory of this device belongs to, ours or a neighbour's.
+    ///
+    /// # Safety
+    /// The handle is live.
+    unsafe fn neighbour_of(&self, handle: u64) -> Result<u64> {
+        let _ = handle;
+        Err(no_neighbours(self.info()))
+    }
+    /// Allocates `bytes` (at least 1) of device memory in a neighbour's context.
+    ///
+    /// # Safety
+    /// The context is live.
+    unsafe fn alloc_in(&self, context: u64, bytes: usize) -> Result<Memory> {
+        let _ = (context, bytes);
+        Err(no_neighbours(self.info()))
+    }
+    /// Gives back what [`alloc_in`](Self::alloc_in) gave.
+    ///
+    /// # Safety
+    /// The context is live, and the memory is not used any more.
+    unsafe fn free_in(&self, context: u64, memory: Memory) {
+        let _ = (context, memory);
+    }
+    /// Enqueues a copy of `bytes` from the memory of one context to that of another.
+    ///
+    /// # Safety
+    /// See the trait, of both handles; each has as many bytes.
+    unsafe fn copy_between(&self, queue: RawQueue, from: u64, to: u64, bytes: usize) -> Result<()> {
+        let _ = (queue, from, to, bytes);
+        Err(no_neighbours(self.info()))
+    }
     /// Ends a queue whose work has completed.
     ///
     /// # Safety
@@ -266,4 +297,9 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// See the trait.
     unsafe fn kernel(&self, program: RawProgram, name: &str) -> Result<RawKernel>;
+}
+
+fn no_neighbours(info: &DeviceInfo) -> Error {
+    let reason = "its driver has one context, whose memory all share".to_owned();
+    Error::Unusable { device: info.name.clone(), reason }
 }

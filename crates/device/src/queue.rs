@@ -538,7 +538,7 @@ impl Queue {
     }
 
     /// Makes this queue wait for what the buffer's own queue has done to it.
-    fn follow(&self, buffer: &Buffer) -> Result<()> {
+    pub(crate) fn follow(&self, buffer: &Buffer) -> Result<()> {
         if Arc::ptr_eq(buffer.home(), self.lane()) {
             return Ok(());
         }

@@ -9,11 +9,13 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use device::{Buffer, DriverKind, Neighbour, Queue};
 use parking_lot::{Mutex, ReentrantMutex};
 
 use crate::library::{FreeFn, Raw};
+use crate::manifest::Backend;
 use crate::{Error, Library, Result};
 
 /// Settings of a context, which is made once.
@@ -55,9 +57,16 @@ struct Inner {
     pointers: ReentrantMutex<Pointers>,
     /// Values that were dropped while another thread held the lock.
     dropped: Mutex<Vec<(SendRaw, FreeFn)>>,
-    /// The device in whose memory its arrays lie, where it shares one.
-    device: Option<device::Context>,
+    /// The device that it works on together with others.
+    shared: OnceLock<Shared>,
     profiling: bool,
+}
+
+/// A device that others use too.
+struct Shared {
+    device: device::Context,
+    /// The library's own context there, where its kernels do not see our memory.
+    neighbour: Option<Neighbour>,
 }
 
 struct Pointers {
@@ -82,16 +91,66 @@ impl Context {
         Self::make(library, config, None)
     }
 
-    /// Makes a context that shares a device: it gets a queue of its own there, and arrays and buffers can be the same memory
-    /// ([`array_over`](Self::array_over), [`Array::into_buffer`](crate::Array::into_buffer)).
+    /// Makes a context that shares a device, so that values need not go through the host
+    /// ([`place`](Self::place), [`array_over`](Self::array_over), [`Array::into_buffer`](crate::Array::into_buffer)).
     ///
-    /// What the library allocates does not count towards the device's limit.
+    /// Of the back end `opencl` it gets a queue of its own there, and arrays and buffers can be the same memory. Those of `cuda`
+    /// set up a context of their own beside ours: what goes in and comes out is copied on the device.
+    ///
+    /// What the library allocates, and copies for it, do not count towards the device's limit.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Usage`] for a library of another back end than `opencl`, [`Error::Device`] for a device
-    /// that is none of OpenCL's.
+    /// As [`new`](Self::new); [`Error::Usage`] for a library of another back end, one of `cuda` whose manifest names no
+    /// `new_raw`, or a device of another driver; [`Error::Device`] where the library has chosen another device.
     pub fn on_device(library: &Library, config: ContextConfig, device: &device::Context) -> Result<Context> {
-        Self::make(library, config, Some(device))
+        let backend = library.manifest().backend;
+        let driver = device.info().driver;
+        match (backend, driver) {
+            (Backend::OpenCl, DriverKind::OpenCl) => Self::make(library, config, Some(device)),
+            (Backend::Cuda, DriverKind::Cuda) => {
+                let context = Self::make(library, config, Some(device))?;
+                let neighbour = context.find_neighbour(device)?;
+                _ = context.inner.shared.set(Shared { device: device.clone(), neighbour: Some(neighbour) });
+                Ok(context)
+            }
+            (Backend::OpenCl | Backend::Cuda, _) => {
+                let (backend, name) = (backend.name(), &device.info().name);
+                Err(Error::Usage(format!("a library of the back end {backend} cannot share {name}, a device of {driver:?}")))
+            }
+            (other, _) => Err(Error::Usage(format!("a library of the back end {} cannot share a device", other.name()))),
+        }
+    }
+
+    /// The library's own context on the device: that of its arrays.
+    fn find_neighbour(&self, device: &device::Context) -> Result<Neighbour> {
+        let element = self.library().shared_element();
+        let element = element.ok_or_else(|| Error::Usage("the manifest names no new_raw of any array".to_owned()))?;
+        let array = self.array_of_zero(element)?;
+        // SAFETY: the array is live.
+        unsafe { device.neighbour(array.raw_memory()? as u64) }.map_err(Error::Device)
+    }
+
+    /// The library's own context on the device that it shares, where there is one.
+    pub(crate) fn neighbour(&self) -> Option<&Neighbour> {
+        self.inner.shared.get()?.neighbour.as_ref()
+    }
+
+    /// A buffer of the shared device as [`array_over`](Self::array_over) takes it: itself, or where its memory is not what the library's
+    /// kernels see, or the library will overwrite it, a copy. It is there once `queue` has come so far.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn place(&self, queue: &Queue, buffer: &Buffer, overwritten: bool) -> Result<Buffer> {
+        let placed = match self.neighbour() {
+            // SAFETY: the guardian keeps the library's context, which ends with this one.
+            Some(neighbour) => unsafe { queue.copy_to(neighbour, buffer, Arc::new(self.clone())) },
+            None if overwritten => queue.alloc(buffer.len()).and_then(|copy| {
+                queue.copy(buffer, 0, &copy, 0, buffer.len())?;
+                Ok(copy)
+            }),
+            None => Ok(buffer.clone()),
+        };
+        placed.map_err(Error::Device)
     }
 
     /// The same context, which this does not keep.
@@ -114,18 +173,18 @@ impl Context {
 
     /// The device that it shares.
     pub fn device(&self) -> Option<&device::Context> {
-        self.inner.device.as_ref()
+        self.inner.shared.get().map(|shared| &shared.device)
     }
 
     fn make(library: &Library, config: ContextConfig, device: Option<&device::Context>) -> Result<Context> {
         let api = library.api();
         let queue = match (device, api.config_set_command_queue) {
-            (None, _) => None,
             (Some(device), Some(set)) => Some((device.lend_queue(config.profiling).map_err(Error::Device)?, set)),
-            (Some(_), None) => {
-                let backend = library.manifest().backend.name();
-                return Err(Error::Usage(format!("a library of the back end {backend} cannot share a device")));
-            }
+            _ => None,
+        };
+        let ordinal = match (device, api.config_set_device) {
+            (Some(device), Some(set)) => Some((c_string(format!("#{}", device.info().ordinal).as_bytes())?, set)),
+            _ => None,
         };
         let cache_file = config.cache_file.as_ref().map(|path| c_string(path.as_os_str().as_bytes())).transpose()?;
         // SAFETY: as documented; freed by the drop of `Inner`, or below.
@@ -136,8 +195,11 @@ impl Context {
         // From here on everything is freed by its drop.
         let pointers = Pointers { config: raw_config, context: std::ptr::null_mut() };
         let (library, pointers) = (library.clone(), ReentrantMutex::new(pointers));
-        let mut inner =
-            Inner { library, pointers, dropped: Mutex::default(), device: device.cloned(), profiling: config.profiling };
+        let shared = OnceLock::new();
+        if let (Some(device), true) = (device, queue.is_some()) {
+            _ = shared.set(Shared { device: device.clone(), neighbour: None });
+        }
+        let mut inner = Inner { library, pointers, dropped: Mutex::default(), shared, profiling: config.profiling };
         // SAFETY: the configuration is live and not in use by a context yet.
         unsafe {
             (api.config_set_debugging)(raw_config, config.debugging.into());
@@ -159,6 +221,10 @@ impl Context {
         if let Some((queue, set)) = &queue {
             // SAFETY: the configuration is live, and the queue is for this context alone.
             unsafe { set(raw_config, queue.raw().0 as Raw) };
+        }
+        if let Some((ordinal, set)) = &ordinal {
+            // SAFETY: the configuration is live; the name is copied.
+            unsafe { set(raw_config, ordinal.as_ptr()) };
         }
         // SAFETY: the configuration is of no other context.
         let context = unsafe { (api.new)(raw_config) };

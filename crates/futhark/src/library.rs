@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use device::DriverKind;
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
 use crate::manifest::{ArrayType, Backend, OpaqueType, Type};
@@ -145,6 +146,21 @@ impl Library {
         self.inner.arrays.values().any(|fns| (fns.element, fns.rank) == (element, rank) && fns.raw.is_some())
     }
 
+    /// Whether a context can share a device of this driver ([`Context::on_device`](crate::Context::on_device)).
+    pub fn can_share(&self, driver: DriverKind) -> bool {
+        match self.manifest().backend {
+            Backend::OpenCl => driver == DriverKind::OpenCl,
+            // Where the library's own context is, its arrays tell.
+            Backend::Cuda => driver == DriverKind::Cuda && self.shared_element().is_some(),
+            _ => false,
+        }
+    }
+
+    /// An element type of arrays of one dimension that show their memory.
+    pub(crate) fn shared_element(&self) -> Option<Primitive> {
+        self.inner.arrays.values().find(|fns| fns.rank == 1 && fns.raw.is_some()).map(|fns| fns.element)
+    }
+
     pub(crate) fn api(&self) -> &Api {
         &self.inner.api
     }
@@ -194,6 +210,8 @@ pub(crate) struct Api {
     pub config_set_logging: unsafe extern "C" fn(Raw, c_int),
     pub config_set_tuning_param: unsafe extern "C" fn(Raw, *const c_char, usize) -> c_int,
     pub config_set_cache_file: unsafe extern "C" fn(Raw, *const c_char),
+    /// Of the back end `cuda` alone: there is one for others, which takes other names.
+    pub config_set_device: Option<unsafe extern "C" fn(Raw, *const c_char)>,
     /// Of the back end `opencl` alone.
     pub config_set_command_queue: Option<unsafe extern "C" fn(Raw, Raw)>,
     pub tuning_param_count: unsafe extern "C" fn() -> c_int,
@@ -214,7 +232,9 @@ impl Api {
         // SAFETY: each has its documented type.
         unsafe {
             let set_command_queue = || symbols.get("futhark_context_config_set_command_queue");
+            let set_device = || symbols.get("futhark_context_config_set_device");
             Ok(Api {
+                config_set_device: (backend == Backend::Cuda).then(set_device).transpose()?,
                 config_set_command_queue: (backend == Backend::OpenCl).then(set_command_queue).transpose()?,
                 config_new: symbols.get("futhark_context_config_new")?,
                 config_free: symbols.get("futhark_context_config_free")?,

@@ -203,7 +203,8 @@ impl Array {
         Ok(())
     }
 
-    /// Its elements as a buffer of the device that the context shares, in place; a `bool` is a byte. The buffer keeps the array.
+    /// Its elements as a buffer of the device that the context shares; a `bool` is a byte. In place, which keeps the array; of the back
+    /// end `cuda` a copy, made on the device.
     ///
     /// The context is asked now, and no more when the future is polled.
     ///
@@ -214,6 +215,11 @@ impl Array {
         let bytes = self.len() * self.element.bytes();
         let begun = found.and_then(|memory| match memory {
             None => Ok(Err(queue.alloc(0).map_err(Error::Device)?)),
+            Some(memory) if self.handle.context.neighbour().is_some() => {
+                // SAFETY: as below.
+                let copy = unsafe { queue.copy_from(memory as u64, bytes, Arc::new(self)) };
+                Ok(Err(copy.map_err(Error::Device)?))
+            }
             // SAFETY: a `cl_mem` of the library's, which keeps it as long as the array, the guardian. Every call has been waited
             // for, and no later one writes to an array but one that consumes it, which the guardian never is.
             Some(memory) => Ok(Ok(unsafe { queue.adopt(memory as u64, Some(bytes), Arc::new(self)) })),
@@ -221,7 +227,7 @@ impl Array {
         async move {
             match begun? {
                 Ok(adopted) => adopted.await.map_err(Error::Device),
-                Err(empty) => Ok(empty),
+                Err(made) => Ok(made),
             }
         }
     }
@@ -233,6 +239,12 @@ impl Array {
         if self.len() == 0 {
             return Ok(None);
         }
+        self.raw_memory().map(Some)
+    }
+
+    /// What the library shows as its elements' memory.
+    pub(crate) fn raw_memory(&self) -> Result<Raw> {
+        let context = &self.handle.context;
         let (_, values_raw) = context.raw_fns(self.type_name())?;
         // SAFETY: the array is live.
         let memory = context.with(|raw| unsafe { values_raw(raw, self.handle.raw) });
@@ -240,7 +252,7 @@ impl Array {
             let call = format!("the memory of a value of type {}", self.type_name());
             return Err(Error::Failed { call, code: 0, message: "there is none".to_owned() });
         }
-        Ok(Some(memory))
+        Ok(memory)
     }
 
     fn len(&self) -> usize {
@@ -361,7 +373,16 @@ impl Context {
         self.new_array(type_name, self.array_fns(type_name)?.new, data, shape, Origins::fresh())
     }
 
-    /// An array in a buffer of the device that the context shares, from its beginning and without a copy. A `bool` is a byte.
+    /// An array of one element, 0.
+    pub(crate) fn array_of_zero(&self, element: Primitive) -> Result<Array> {
+        // Words are aligned for each element.
+        let word = [0u64];
+        // SAFETY: within the word, of which any byte will do.
+        let bytes = unsafe { std::slice::from_raw_parts(word.as_ptr().cast(), element.bytes()) };
+        self.array_of_bytes(element, &[1], bytes)
+    }
+
+    /// An array in a buffer that [`place`](Self::place) has given, from its beginning and without a copy. A `bool` is a byte.
     ///
     /// What writes the buffer must have completed. An entry point may consume the array only if this is the buffer's last handle.
     ///
@@ -370,9 +391,9 @@ impl Context {
     /// `new_raw`, or the buffer is too small; [`Error::OutOfMemory`] if it makes none.
     pub fn array_over(&self, element: Primitive, shape: &[usize], buffer: Buffer) -> Result<Array> {
         let type_name = self.library().array_type(element, shape.len())?;
-        let shared = self.device().filter(|device| buffer.is_of(device));
-        if shared.is_none() {
-            return Err(Error::Usage(format!("{type_name} over a buffer of a device that the context does not share")));
+        let shared = self.device().is_some_and(|device| buffer.is_of(device));
+        if !shared || self.neighbour().is_some_and(|neighbour| !neighbour.has(&buffer)) {
+            return Err(Error::Usage(format!("{type_name} over memory that the context does not share")));
         }
         let needed = shape.iter().try_fold(element.bytes(), |total, dim| total.checked_mul(*dim));
         if needed.is_none_or(|needed| needed > buffer.len()) {

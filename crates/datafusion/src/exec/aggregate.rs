@@ -18,6 +18,7 @@ use datafusion::physical_plan::{
 
 use crate::aggregate::AggregateCall;
 use crate::exec::{fused_below, inner_methods};
+use crate::futhark::fold_function;
 
 /// What an aggregation computes: the part that does not depend on its child.
 #[derive(Debug, Clone)]
@@ -98,6 +99,23 @@ impl DeviceAggregateExec {
         let aggregates = self.spec.calls.iter().map(|call| call.function.name().to_string());
         (keys.collect(), aggregates.collect())
     }
+
+    /// Whether libraries that share the device aggregate, not kernels of ours.
+    pub(crate) fn is_of_libraries(&self) -> bool {
+        self.spec.calls.iter().any(AggregateCall::is_of_library)
+    }
+
+    /// The objects of these libraries.
+    fn libraries(&self) -> Vec<String> {
+        let mut libraries = Vec::new();
+        for function in self.spec.calls.iter().filter_map(|call| fold_function(call.function.fun())) {
+            let library = function.context().library().path().display().to_string();
+            if !libraries.contains(&library) {
+                libraries.push(library);
+            }
+        }
+        libraries
+    }
 }
 
 /// Which keys always equal one another or a constant: an ORDER BY of one key may have been planned by
@@ -116,15 +134,23 @@ fn equivalences(spec: &AggregateSpec, input: &Arc<dyn ExecutionPlan>) -> Equival
 impl DisplayAs for DeviceAggregateExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (keys, aggregates) = self.describe();
-        let fused = fused_below(&self.input);
+        let libraries = self.libraries();
+        // A library gets rows that have been written.
+        let fused = if libraries.is_empty() { fused_below(&self.input) } else { Vec::new() };
         if format == DisplayFormatType::TreeRender {
             if !keys.is_empty() {
                 writeln!(f, "gby={}", keys.join(", "))?;
             }
             writeln!(f, "aggr={}", aggregates.join(", "))?;
+            if !libraries.is_empty() {
+                writeln!(f, "of={}", libraries.join(", "))?;
+            }
             return if fused.is_empty() { Ok(()) } else { write!(f, "fused={}", fused.join(", ")) };
         }
         write!(f, "DeviceAggregateExec: gby=[{}], aggr=[{}]", keys.join(", "), aggregates.join(", "))?;
+        if !libraries.is_empty() {
+            write!(f, ", of=[{}]", libraries.join(", "))?;
+        }
         if !fused.is_empty() {
             write!(f, ", fused=[{}]", fused.join(", "))?;
         }

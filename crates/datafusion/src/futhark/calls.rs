@@ -14,7 +14,8 @@ use datafusion::common::{Result, ScalarValue, exec_datafusion_err};
 use datafusion::logical_expr::Volatility;
 use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, Column, IsNotNullExpr, IsNullExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use device::{Buffer, Queue};
+use device::{Buffer, DriverKind, Queue};
+use futhark::manifest::Backend;
 use futhark::{Primitive, Scalar, Value};
 use kernels::expr::Expr;
 
@@ -68,7 +69,7 @@ impl DeviceCall {
                 }
                 continue;
             }
-            let value = argument.downcast_ref::<Literal>().map(|literal| constant(function, parameter, literal.value()));
+            let value = literal(argument).map(|value| constant(function, parameter, value));
             match value {
                 Some(Ok(Some(value))) => constants.push(value),
                 Some(Ok(None)) => return Err(reason(function, &format!("its argument {name} is NULL"))),
@@ -92,11 +93,7 @@ impl DeviceCall {
 
     /// The arguments that are arrays over `schema`, as kernels compute them.
     pub fn arguments(&self, schema: &Schema) -> std::result::Result<Vec<(Expr, Field)>, Reason> {
-        let argument = |column: &Arc<dyn PhysicalExpr>| {
-            let data_type = column.data_type(schema).map_err(|error| error.to_string())?;
-            Ok((lower(column, schema)?, Field::new("argument", data_type, true)))
-        };
-        self.columns.iter().map(argument).collect()
+        self.columns.iter().map(|column| argument(column, schema)).collect()
     }
 
     /// Of each of these arguments, whether the library overwrites it.
@@ -203,8 +200,19 @@ fn chooses_rows(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.is::<CaseExpr>() || expr.downcast_ref::<ScalarFunctionExpr>().is_some_and(lazy)
 }
 
+/// The value of a constant.
+pub(super) fn literal(argument: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
+    argument.downcast_ref::<Literal>().map(Literal::value)
+}
+
+/// An argument as kernels compute it.
+pub(super) fn argument(column: &Arc<dyn PhysicalExpr>, schema: &Schema) -> std::result::Result<(Expr, Field), Reason> {
+    let data_type = column.data_type(schema).map_err(|error| error.to_string())?;
+    Ok((lower(column, schema)?, Field::new("argument", data_type, true)))
+}
+
 /// An argument as what a library takes. A boolean is a byte.
-fn as_argument(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &Schema) -> Arc<dyn PhysicalExpr> {
+pub(super) fn as_argument(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &Schema) -> Arc<dyn PhysicalExpr> {
     let to = if *to == DataType::Boolean { DataType::UInt8 } else { to.clone() };
     match argument.data_type(schema) {
         Ok(from) if from == to => Arc::clone(argument),
@@ -238,7 +246,24 @@ pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reas
         Returns::Struct(_) => return why("it gives structs"),
         _ => return why(EACH_ROW),
     };
-    if function.parameters().iter().any(|parameter| matches!(parameter.of, Of::Records(..))) {
+    has_device_form(function, data_type)?;
+    match function.context().library().shares(*gives, 1) {
+        true => Ok(()),
+        false => Err(no_new_raw(function, *gives)),
+    }
+}
+
+fn no_new_raw(function: &Function, of: Primitive) -> Reason {
+    reason(function, &format!("the manifest names no new_raw of the type []{}", of.name()))
+}
+
+/// Why values of what a function takes, or gives, have no place on the device, if so.
+pub(super) fn has_device_form(function: &Function, gives: &DataType) -> std::result::Result<(), Reason> {
+    let why = |why: &str| Err(reason(function, why));
+    if matches!(gives, DataType::Struct(_)) {
+        return why("it gives structs");
+    }
+    if function.parameters().iter().any(|parameter| !matches!(parameter.of, Of::Values(_))) {
         return why("it takes structs");
     }
     if function.parameters().iter().any(|parameter| parameter.data_type.is_list()) {
@@ -250,12 +275,14 @@ pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reas
             _ => None,
         }
     }
-    let arrays: Vec<(Primitive, &DataType)> = function.inputs().iter().filter_map(array).chain([(*gives, data_type)]).collect();
-    if let Some((primitive, _)) = arrays.iter().find(|(_, data_type)| ColumnType::of(data_type, true).is_none()) {
-        return why(&format!("{} has no device form", primitive.name()));
+    let arrays: Vec<(Primitive, &DataType)> = function.inputs().iter().filter_map(array).collect();
+    let types = arrays.iter().map(|(_, data_type)| *data_type).chain([gives]);
+    if let Some(data_type) = types.into_iter().find(|data_type| ColumnType::of(data_type, true).is_none()) {
+        let name = if *data_type == DataType::Float16 { "f16".to_owned() } else { data_type.to_string() };
+        return why(&format!("{name} has no device form"));
     }
     match arrays.iter().find(|(primitive, _)| !function.context().library().shares(*primitive, 1)) {
-        Some((primitive, _)) => why(&format!("the manifest names no new_raw of the type []{}", primitive.name())),
+        Some((primitive, _)) => Err(no_new_raw(function, *primitive)),
         None => Ok(()),
     }
 }
@@ -263,7 +290,9 @@ pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reas
 /// Why a library shares no device.
 pub(super) fn no_device(function: &Function) -> String {
     match function.context().library().manifest().backend {
-        futhark::manifest::Backend::OpenCl => "its library shares no device of OpenCL's".to_owned(),
+        Backend::OpenCl => "its library shares no device of OpenCL's".to_owned(),
+        Backend::Cuda if !function.context().library().can_share(DriverKind::Cuda) => "the manifest names no new_raw".to_owned(),
+        Backend::Cuda => "its library shares no device of CUDA's".to_owned(),
         other => format!("its back end is {}", other.name()),
     }
 }

@@ -13,7 +13,6 @@ use datafusion::common::{Result, config_err, exec_datafusion_err, plan_datafusio
 use datafusion::execution::context::{FunctionFactory, RegisterFunction};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{CreateFunction, Expr, Volatility};
-use device::DriverKind;
 use futhark::manifest::Backend;
 use futhark::{Context, ContextConfig, Library};
 
@@ -73,8 +72,7 @@ impl FunctionFactory for FutharkFactory {
     }
 }
 
-/// Opens a library and makes a context, which takes its time. One of the back end `opencl` shares the session's device, if
-/// that is one of OpenCL's too.
+/// Opens a library and makes a context, which takes its time. It shares the session's device, if its back end can.
 async fn open(path: PathBuf, state: &SessionState) -> Result<Context> {
     let (runtime, options) = (DeviceRuntime::of(state.config()), options_of(state.config_options()));
     let open = move || {
@@ -82,11 +80,11 @@ async fn open(path: PathBuf, state: &SessionState) -> Result<Context> {
         let library = unsafe { Library::open(&path) }?;
         let device = match library.manifest().backend {
             // Without a device the library sets one up for itself, and functions work in host memory.
-            Backend::OpenCl => runtime.as_ref().and_then(|runtime| runtime.try_context(&options).ok()),
+            Backend::OpenCl | Backend::Cuda => runtime.as_ref().and_then(|runtime| runtime.try_context(&options).ok()),
             _ => None,
         };
         let config = ContextConfig { profiling: options.futhark_profiling, ..ContextConfig::default() };
-        let context = match device.filter(|device| device.info().driver == DriverKind::OpenCl) {
+        let context = match device.filter(|device| library.can_share(device.info().driver)) {
             Some(device) => Context::on_device(&library, config, &device)?,
             None => Context::new(&library, config)?,
         };
@@ -182,9 +180,7 @@ fn contexts_of(state: &SessionState) -> impl Iterator<Item = &Context> {
 fn shares(context: &Context, device: Option<&device::Context>) -> bool {
     match (context.device(), device) {
         (Some(own), Some(device)) => own.same(device),
-        (None, Some(device)) => {
-            context.library().manifest().backend != Backend::OpenCl || device.info().driver != DriverKind::OpenCl
-        }
+        (None, Some(device)) => !context.library().can_share(device.info().driver),
         (_, None) => true,
     }
 }

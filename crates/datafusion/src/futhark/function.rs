@@ -20,6 +20,7 @@ use crate::futhark::convert::{column_of, scalar_value, to_futhark};
 use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::sum::SumType;
 use crate::futhark::table::FutharkTable;
+use crate::runtime::device_error;
 
 /// An entry point as a function of SQL. Clones are the same one.
 #[derive(Clone)]
@@ -348,6 +349,7 @@ impl Function {
         let name = self.name();
         match error {
             futhark::Error::OutOfMemory { .. } => DataFusionError::ResourcesExhausted(format!("{name}: {error}")),
+            futhark::Error::Device(error) => device_error(name, error),
             error => exec_datafusion_err!("{name}: {error}"),
         }
     }

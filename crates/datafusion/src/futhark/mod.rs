@@ -3,12 +3,13 @@
 //!
 //! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their types say
 //! (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`, `sum.rs`). They work in host memory, as any other function
-//! of a user's does, but where a library shares the device (`calls.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`.
+//! of a user's does, but where a library shares the device (`calls.rs`, `folds.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`.
 
 mod aggregate;
 mod calls;
 mod convert;
 mod factory;
+mod folds;
 mod function;
 mod scalar;
 mod sum;
@@ -25,7 +26,9 @@ use crate::futhark::aggregate::FutharkAggregate;
 pub(crate) use crate::futhark::calls::{Calls, DeviceCall, unreached};
 pub(crate) use crate::futhark::factory::FutharkFactory;
 use crate::futhark::factory::name_is_free;
-use crate::futhark::function::{Conventions, Function};
+pub(crate) use crate::futhark::folds::{Fold, function_of as fold_function, row_of, types_of};
+use crate::futhark::function::Conventions;
+pub(crate) use crate::futhark::function::Function;
 use crate::futhark::scalar::FutharkScalar;
 use crate::runtime::DeviceRuntime;
 
@@ -106,7 +109,9 @@ pub(crate) fn aggregate_reason(function: &AggregateUDF) -> Option<Reason> {
     let function = function.inner().downcast_ref::<FutharkAggregate>()?.function();
     let why = match function.context().device() {
         None => calls::no_device(function),
-        Some(_) => "an aggregate has no device form yet".to_owned(),
+        Some(_) => {
+            "on the device it is called for all rows, without GROUP BY or OVER, and beside others of Futhark alone".to_owned()
+        }
     };
     Some(reason(function, &why))
 }

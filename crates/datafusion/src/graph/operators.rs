@@ -14,12 +14,13 @@ use kernels::expr::Expr as KernelExpr;
 use kernels::ops::{Conform, Input, Options, Sort, SortKey, Strict, Unnest, UnnestOutput, Window};
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, partitions, pipeline};
-use super::{AggregateOp, LibraryCall, ListOutput, OverJoins, Stage, StageKind};
+use super::{AggregateOp, LibraryCall, LibraryFold, ListOutput, OverJoins, Stage, StageKind};
 use crate::aggregate::AggregateCall;
 use crate::exec::{
     DeviceAggregateExec, DeviceExpandExec, DeviceFutharkExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
     DeviceWindowExec, GroupingSet, Sharing,
 };
+use crate::futhark::{Fold, types_of};
 use crate::planner::lower_window;
 
 /// Rows that several stages read; `again`: those who read them again.
@@ -124,6 +125,29 @@ pub(super) fn called(
         types,
         operator: plan.name().to_string(),
         metrics: futhark.metrics.clone(),
+    })
+}
+
+/// What libraries make of all rows of the input.
+pub(super) fn folded(aggregate: &DeviceAggregateExec, input: Stage, profile: Profile) -> Result<Stage> {
+    let schema = Arc::clone(&aggregate.spec.schema);
+    let (mut folds, mut checks) = (Vec::new(), Vec::new());
+    for call in &aggregate.spec.calls {
+        let of_plan = |reason| internal_datafusion_err!("{}: {reason}", call.function.name());
+        let fold = Fold::try_new(call, &input.schema).map_err(of_plan)?;
+        let arguments = fold.arguments(&input.schema).map_err(of_plan)?;
+        let way = Strict::try_new(Arc::clone(&input.schema), input.types.clone(), arguments, Options::new(profile));
+        checks.extend(fold.columns().iter().cloned());
+        folds.push(LibraryFold { fold: Arc::new(fold), way: way.map_err(kernel_error)? });
+    }
+    let Some(types) = types_of(&schema) else { return internal_err!("{schema} has no device form") };
+    Ok(Stage {
+        kind: StageKind::Fold { input: Arc::new(input), folds, checks },
+        schema,
+        types,
+        partitions: 1,
+        operator: aggregate.name().to_string(),
+        metrics: aggregate.metrics.clone(),
     })
 }
 

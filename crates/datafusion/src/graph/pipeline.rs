@@ -17,7 +17,7 @@ use kernels::codegen::Profile;
 use kernels::ops::{Decode, Input, Join, Options, Select};
 
 use super::join::{Side, filtered, joined};
-use super::operators::{called, expanded, shared_rows, unioned, unnested, windowed};
+use super::operators::{called, expanded, folded, shared_rows, unioned, unnested, windowed};
 use super::{Stage, StageKind};
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
@@ -137,6 +137,11 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Resul
         shared_rows(plan, shared.input(), (shared.sharing(), false), &shared.metrics, profile)?
     } else if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
         shared_rows(plan, reuse.shared(), (reuse.sharing(), true), &reuse.metrics, profile)?
+    } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>()
+        && aggregate.is_of_libraries()
+    {
+        let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
+        folded(aggregate, input, profile)?
     } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
         let schema = child(plan)?.schema();
         pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.aggregate(aggregate, &schema, profile)?

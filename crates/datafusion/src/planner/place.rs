@@ -113,10 +113,12 @@ impl<'a> Placer<'a> {
         {
             let input = self.place_subtree(&without_exchanges(raw.input()))?;
             if let Some(input) = self.device_input(input)? {
+                let of_libraries = AggregateCall::of_libraries(raw).is_some();
                 let aggregate = match GroupingSet::numbered(raw.group_expr().groups()) {
                     Some(sets) if raw.group_expr().has_grouping_set() => {
                         grouping_sets(raw, sets, plan.schema(), unsorted(input))?
                     }
+                    _ if of_libraries => aggregated(DeviceAggregateExec::spec_of(raw, plan.schema()), unsorted(input))?,
                     // Their rows come in the order of the input where no other is asked for.
                     _ if !all_name_their_order(raw) => ordered(raw, plan.schema(), input)?,
                     _ if has_ordered(raw) => ordered(raw, plan.schema(), unsorted(input))?,

@@ -28,7 +28,7 @@ use kernels::support::supports_group_keys;
 use crate::aggregate::AggregateCall;
 use crate::exec::{DeviceIslandExec, DeviceUnionExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
 use crate::expr::{Reason, lower};
-use crate::futhark::Calls;
+use crate::futhark::{Calls, Fold};
 use crate::options::DeviceOptions;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::ordered::{has_ordered, ordered_calls};
@@ -229,6 +229,12 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     }
     if fields.len() > FEW_KEYS {
         supports_group_keys(fields)?;
+    }
+    if let Some(calls) = AggregateCall::of_libraries(raw) {
+        return calls.iter().try_for_each(|call| {
+            let exprs = call.exprs().map(|expr| library.lift(expr)).collect::<Result<Vec<_>, _>>()?;
+            Fold::try_new(&call.with_exprs(&exprs), &library.schema).map(|_| ())
+        });
     }
     let functions = raw.aggr_expr().iter().zip(raw.filter_expr());
     let (calls, schema) = match has_ordered(raw) {

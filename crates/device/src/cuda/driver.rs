@@ -105,6 +105,19 @@ impl CudaDriver {
         Err(self.refused("cuStreamGetCtx", INVALID_VALUE, "the program's stream is not one of the device's primary context"))
     }
 
+    /// Refuses memory of another device.
+    fn must_be_here(&self, handle: u64) -> Result<()> {
+        let mut ordinal: c_int = -1;
+        let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        // SAFETY: the integer is live. A pointer that is none of CUDA's is refused.
+        let status = unsafe { (self.api.cuPointerGetAttribute)(ptr::from_mut(&mut ordinal).cast(), attribute, handle) };
+        self.check("cuPointerGetAttribute", status)?;
+        match usize::try_from(ordinal) == Ok(self.info.ordinal) {
+            true => Ok(()),
+            false => Err(self.refused("cuPointerGetAttribute", INVALID_VALUE, &format!("the memory is that of cuda:{ordinal}"))),
+        }
+    }
+
     fn check(&self, call: &'static str, status: i32) -> Result<()> {
         match status {
             SUCCESS => Ok(()),
@@ -232,14 +245,7 @@ impl Driver for CudaDriver {
 
     unsafe fn adopt(&self, handle: u64) -> Result<Foreign> {
         self.enter()?;
-        let mut ordinal: c_int = -1;
-        let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-        // SAFETY: the integer is live. A pointer that is none of CUDA's is refused.
-        let status = unsafe { (self.api.cuPointerGetAttribute)(ptr::from_mut(&mut ordinal).cast(), attribute, handle) };
-        self.check("cuPointerGetAttribute", status)?;
-        if usize::try_from(ordinal) != Ok(self.info.ordinal) {
-            return Err(self.refused("cuPointerGetAttribute", INVALID_VALUE, &format!("the memory is that of cuda:{ordinal}")));
-        }
+        self.must_be_here(handle)?;
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: both integers are live.
         let status = unsafe { (self.api.cuMemGetAddressRange_v2)(&mut base, &mut bytes, handle) };
@@ -288,6 +294,49 @@ impl Driver for CudaDriver {
         let status = unsafe { (self.api.cuStreamCreate)(&mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint) };
         self.check("cuStreamCreate", status)?;
         Ok(RawQueue(stream as u64))
+    }
+
+    unsafe fn neighbour_of(&self, handle: u64) -> Result<u64> {
+        self.enter()?;
+        self.must_be_here(handle)?;
+        let mut context: CUcontext = ptr::null_mut();
+        let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT;
+        // SAFETY: `context` is live, and the rest is the caller's promise.
+        let status = unsafe { (self.api.cuPointerGetAttribute)(ptr::from_mut(&mut context).cast(), attribute, handle) };
+        self.check("cuPointerGetAttribute", status)?;
+        Ok(context as u64)
+    }
+
+    unsafe fn alloc_in(&self, context: u64, bytes: usize) -> Result<Memory> {
+        // SAFETY: the caller's promise. Each method makes the context current that it wants.
+        self.check("cuCtxSetCurrent", unsafe { (self.api.cuCtxSetCurrent)(context as CUcontext) })?;
+        let mut handle = 0;
+        // SAFETY: `handle` is live.
+        let status = unsafe { (self.api.cuMemAlloc_v2)(&mut handle, bytes) };
+        self.enter()?;
+        match status {
+            OUT_OF_MEMORY => Err(self.out_of_memory("cuMemAlloc", bytes)),
+            status => self.check("cuMemAlloc", status).map(|()| Memory { handle, bytes, host: 0 }),
+        }
+    }
+
+    unsafe fn free_in(&self, context: u64, memory: Memory) {
+        // SAFETY: the caller's promise.
+        if unsafe { (self.api.cuCtxSetCurrent)(context as CUcontext) } == SUCCESS {
+            // SAFETY: the caller gives the allocation back.
+            self.ignore("cuMemFree", unsafe { (self.api.cuMemFree_v2)(memory.handle) });
+            // The library's context is no more current here than before.
+            _ = self.enter();
+        }
+    }
+
+    unsafe fn copy_between(&self, queue: RawQueue, from: u64, to: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let (source, target) = unsafe { (self.neighbour_of(from)?, self.neighbour_of(to)?) };
+        let (source, target) = (source as CUcontext, target as CUcontext);
+        // SAFETY: the caller keeps both ranges valid until the copy has completed.
+        let status = unsafe { (self.api.cuMemcpyPeerAsync)(to, target, from, source, bytes, queue.0 as CUstream) };
+        self.check("cuMemcpyPeerAsync", status)
     }
 
     unsafe fn destroy_queue(&self, queue: RawQueue) {

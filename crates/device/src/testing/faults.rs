@@ -372,6 +372,26 @@ impl Driver for Faulty {
         unsafe { self.driver.take_back_queue(queue) };
     }
 
+    unsafe fn neighbour_of(&self, handle: u64) -> Result<u64> {
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.neighbour_of(handle) }
+    }
+
+    unsafe fn alloc_in(&self, context: u64, bytes: usize) -> Result<Memory> {
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.alloc_in(context, bytes) }
+    }
+
+    unsafe fn free_in(&self, context: u64, memory: Memory) {
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.free_in(context, memory) };
+    }
+
+    unsafe fn copy_between(&self, queue: RawQueue, from: u64, to: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.copy_between(queue, from, to, bytes) }
+    }
+
     unsafe fn destroy_queue(&self, queue: RawQueue) {
         // SAFETY: the caller's promise.
         unsafe { self.driver.destroy_queue(queue) };

@@ -15,13 +15,15 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, I
 #define DEVICE_BYTES ((size_t)1 << 30)
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // Guards everything below.
-static int context;              // Its address is the context.
+static int context;              // Its address is the primary context.
 static long retained;            // Times that it is retained.
+static char guests[64];          // Contexts that programs make for themselves: the address of one is it, 1 where it is alive.
 static int lost;                 // What every call answers after a fault.
 static long live[5];             // Memory, pinned, streams, events, modules.
 static long violations;
 static size_t used;              // Bytes of device memory.
-static _Thread_local void *current;
+static _Thread_local void *current, *below[8];  // The context of this thread, and those that others were pushed upon.
+static _Thread_local int depth;
 static char failing[64];
 static int failing_with, failing_after;
 
@@ -33,7 +35,12 @@ static void unlock(int *held) { (void)held; pthread_mutex_unlock(&mutex); }
 // For the test: the nth call of that name from now on fails, on whichever thread.
 void fake_fail(const char *call, int status, int n) { LOCKED; snprintf(failing, sizeof failing, "%s", call); failing_with = status; failing_after = n; }
 // For the test: objects of a kind that have not been freed; -1 for contexts, -2 for violations.
-long fake_live(int kind) { LOCKED; return kind == -2 ? violations : kind == -1 ? retained : live[kind]; }
+long fake_live(int kind) {
+    LOCKED;
+    long contexts = retained;
+    for (size_t i = 0; i < sizeof guests; ++i) contexts += guests[i];
+    return kind == -2 ? violations : kind == -1 ? contexts : live[kind];
+}
 
 static Status fail(const char *call) {
     if (strcmp(failing, call) || --failing_after) return SUCCESS;
@@ -41,35 +48,40 @@ static Status fail(const char *call) {
     return failing_with;
 }
 #define ENTER_ANYWHERE LOCKED; do { Status s_ = fail(__func__); if (s_) return s_; } while (0)
-#define ENTER ENTER_ANYWHERE; do { if (current != &context || !retained) return INVALID_CONTEXT; if (lost) return lost; } while (0)
+static int is_alive(void *which) {
+    char *guest = which;
+    return which == &context ? retained > 0 : guest >= guests && guest < guests + sizeof guests && *guest;
+}
+#define ENTER ENTER_ANYWHERE; do { if (!is_alive(current)) return INVALID_CONTEXT; if (lost) return lost; } while (0)
 
 static void violation(const char *what) { violations++; fprintf(stderr, "fake libcuda: %s\n", what); }
 
 // Memory of both kinds, each followed and preceded by nothing of ours: the list tells what is alive.
-typedef struct Block { struct Block *next; char *at; size_t bytes; int kind; } Block;
+typedef struct Block { struct Block *next; char *at; size_t bytes; int kind; void *context; } Block;
 static Block *blocks;
 
 static void *take(size_t bytes, int kind) {
     Block *block = malloc(sizeof *block);
-    *block = (Block){blocks, malloc(bytes), bytes, kind};
+    *block = (Block){blocks, malloc(bytes), bytes, kind, current};
     blocks = block;
     memset(block->at, 0xAB, bytes);
     live[kind]++;
     if (kind == MEMORY) used += bytes;
     return block->at;
 }
-static int is_of(int kind, const char *at, size_t bytes) {
+// The context of these bytes; none where they are not memory of that kind.
+static void *owner(int kind, const char *at, size_t bytes) {
     for (Block *block = blocks; block; block = block->next)
-        if (block->kind == kind && at >= block->at && at + bytes <= block->at + block->bytes) return 1;
-    return 0;
+        if (block->kind == kind && at >= block->at && at + bytes <= block->at + block->bytes) return block->context;
+    return NULL;
 }
-static int is_device(const char *at, size_t bytes) { return is_of(MEMORY, at, bytes); }
+static int is_of(int kind, const char *at, size_t bytes) { return owner(kind, at, bytes) != NULL; }
 // For the test: whether these bytes are pinned host memory.
 int fake_is_pinned(const char *at, size_t bytes) { LOCKED; return is_of(PINNED, at, bytes); }
 
 typedef struct { int kind; unsigned flags; } Object;
 // `ends` has the time at which each piece of work ended, that of number 0 being the stream's creation.
-typedef struct { Object object; int ended; uint64_t submitted, done; struct Op *first, **last; double *ends; } Stream;
+typedef struct { Object object; int ended; uint64_t submitted, done; struct Op *first, **last; double *ends; void *context; } Stream;
 typedef struct { Object object; Stream *stream; uint64_t number; double recorded; } Event;
 typedef struct { char name[64]; struct Module *module; } Function;
 typedef struct Module { Object object; Function functions[16]; int count; } Module;
@@ -81,7 +93,7 @@ typedef struct Op {
     char *to;
     const char *from;
     size_t bytes;
-    int to_device, from_device;
+    void *to_device, *from_device;  // The contexts of what is device memory.
     unsigned char value;
     Function *function;
     double factor;
@@ -109,8 +121,8 @@ void fake_idle(double millis) { LOCKED; now += millis; }
 static void run(Stream *stream, uint64_t number);
 
 static void perform(Op *op) {
-    if (op->to_device && !is_device(op->to, op->bytes)) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return; }
-    if (op->from_device && !is_device(op->from, op->bytes)) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return; }
+    if (op->to_device && owner(MEMORY, op->to, op->bytes) != op->to_device) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return; }
+    if (op->from_device && owner(MEMORY, op->from, op->bytes) != op->from_device) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return; }
     switch (op->what) {
     case COPY: memcpy(op->to, op->from, op->bytes); break;
     case SET: memset(op->to, op->value, op->bytes); break;
@@ -136,7 +148,7 @@ static void run(Stream *stream, uint64_t number) {
 }
 static Status push(void *at, Op op) {
     Stream *stream = at;
-    if (!stream || stream->object.kind != STREAM || stream->ended) return INVALID_HANDLE;
+    if (!stream || stream->object.kind != STREAM || stream->ended || stream->context != current) return INVALID_HANDLE;
     Op *copy = malloc(sizeof op);
     *copy = op;
     copy->next = NULL;
@@ -152,6 +164,7 @@ static Status give(char *at, int kind) {
     for (Block **link = &blocks; *link; link = &(*link)->next) {
         Block *block = *link;
         if (block->at != at || block->kind != kind) continue;
+        if (kind == MEMORY && block->context != current) violation("memory freed in another context");
         for (int i = 0; i < stream_count; ++i)
             for (Op *op = streams[i]->first; op; op = op->next)
                 if (overlaps(op->to, op->bytes, at, block->bytes) || overlaps(op->from, op->bytes, at, block->bytes)) violation("memory freed under pending work");
@@ -214,6 +227,46 @@ Status cuDevicePrimaryCtxRelease_v2(int device) {
     return SUCCESS;
 }
 Status cuCtxSetCurrent(void *wanted) { ENTER_ANYWHERE; current = wanted; return SUCCESS; }
+Status cuCtxPushCurrent_v2(void *wanted) {
+    ENTER_ANYWHERE;
+    if (!is_alive(wanted) || depth == 8) return INVALID_CONTEXT;
+    below[depth++] = current;
+    current = wanted;
+    return SUCCESS;
+}
+Status cuCtxPopCurrent_v2(void **out) {
+    ENTER_ANYWHERE;
+    if (!depth) return INVALID_CONTEXT;
+    *out = current;
+    current = below[--depth];
+    return SUCCESS;
+}
+// The new context is pushed, as NVIDIA's is.
+Status cuCtxCreate_v2(void **out, unsigned flags, int device) {
+    ENTER_ANYWHERE;
+    for (size_t i = 0; i < sizeof guests; ++i) {
+        if (guests[i] || depth == 8) continue;
+        guests[i] = 1;
+        below[depth++] = current;
+        return *out = current = &guests[i], SUCCESS;
+    }
+    return OUT_OF_MEMORY;
+}
+Status cuCtxDestroy_v2(void *which) {
+    ENTER_ANYWHERE;
+    if (which == &context || !is_alive(which)) return INVALID_CONTEXT;
+    for (Block *block = blocks; block; block = block->next)
+        if (block->context == which) violation("a context is destroyed with memory in it");
+    *(char *)which = 0;
+    if (current == which && depth) current = below[--depth];
+    return SUCCESS;
+}
+Status cuCtxSynchronize(void) {
+    ENTER;
+    for (int i = 0; i < stream_count; ++i)
+        if (!streams[i]->ended && streams[i]->context == current) run(streams[i], streams[i]->submitted);
+    return lost;
+}
 Status cuCtxGetDevice(int *device) { ENTER_ANYWHERE; if (!current) return INVALID_CONTEXT; *device = 7; return SUCCESS; }
 
 Status cuMemGetInfo_v2(size_t *unused, size_t *total) { ENTER; *unused = DEVICE_BYTES - used; *total = DEVICE_BYTES; return SUCCESS; }
@@ -240,18 +293,33 @@ Status cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t at) {
     *bytes = block->bytes;
     return SUCCESS;
 }
-// Attribute 9 is the ordinal of the device.
-Status cuPointerGetAttribute(int *value, int attribute, uint64_t at) { ENTER; *value = 0; return attribute == 9 && find(at) ? SUCCESS : INVALID_VALUE; }
-Status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = (char *)(uintptr_t)to, .from = from, .bytes = bytes, .to_device = 1}); }
-Status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = to, .from = (char *)(uintptr_t)from, .bytes = bytes, .from_device = 1}); }
-Status cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = (char *)(uintptr_t)to, .from = (char *)(uintptr_t)from, .bytes = bytes, .to_device = 1, .from_device = 1}); }
-Status cuMemsetD8Async(uint64_t to, unsigned char value, size_t count, void *stream) { ENTER; return push(stream, (Op){.what = SET, .to = (char *)(uintptr_t)to, .value = value, .bytes = count, .to_device = 1}); }
+// Attribute 1 is the context, 9 the ordinal of the device.
+Status cuPointerGetAttribute(void *value, int attribute, uint64_t at) {
+    ENTER;
+    Block *block = find(at);
+    if (!block) return INVALID_VALUE;
+    switch (attribute) {
+    case 1: *(void **)value = block->context; return SUCCESS;
+    case 9: *(int *)value = 0; return SUCCESS;
+    }
+    return INVALID_VALUE;
+}
+Status cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = (char *)(uintptr_t)to, .from = from, .bytes = bytes, .to_device = current}); }
+Status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = to, .from = (char *)(uintptr_t)from, .bytes = bytes, .from_device = current}); }
+Status cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) { ENTER; return push(stream, (Op){.what = COPY, .to = (char *)(uintptr_t)to, .from = (char *)(uintptr_t)from, .bytes = bytes, .to_device = current, .from_device = current}); }
+Status cuMemcpyPeerAsync(uint64_t to, void *target, uint64_t from, void *source, size_t bytes, void *stream) {
+    ENTER;
+    if (!is_alive(target) || !is_alive(source)) return INVALID_CONTEXT;
+    return push(stream, (Op){.what = COPY, .to = (char *)(uintptr_t)to, .from = (char *)(uintptr_t)from, .bytes = bytes, .to_device = target, .from_device = source});
+}
+Status cuMemsetD8Async(uint64_t to, unsigned char value, size_t count, void *stream) { ENTER; return push(stream, (Op){.what = SET, .to = (char *)(uintptr_t)to, .value = value, .bytes = count, .to_device = current}); }
 
 Status cuStreamCreate(void **out, unsigned flags) {
     ENTER;
     if (flags != 1 || stream_count == sizeof streams / sizeof *streams) return INVALID_VALUE;
     Stream *stream = calloc(1, sizeof *stream);
     stream->object.kind = STREAM;
+    stream->context = current;
     stream->last = &stream->first;
     stream->ends = malloc(sizeof *stream->ends);
     *stream->ends = now;
@@ -278,7 +346,7 @@ Status cuStreamWaitEvent(void *stream, void *at, unsigned flags) {
 Status cuStreamGetCtx(void *at, void **out) {
     ENTER_ANYWHERE;
     if (!is(at, STREAM)) return INVALID_HANDLE;
-    *out = others ? (void *)&others : &context;
+    *out = others ? (void *)&others : ((Stream *)at)->context;
     return SUCCESS;
 }
 Status cuEventCreate(void **out, unsigned flags) {
@@ -372,7 +440,7 @@ Status cuLaunchKernel(void *at, unsigned gx, unsigned gy, unsigned gz, unsigned 
     ENTER;
     Function *function = at;
     if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra || !gx || !bx || bx > 1024) return INVALID_VALUE;
-    Op op = {.what = LAUNCH, .function = function, .to = *(char **)args[0], .bytes = (size_t)gx * bx * 8, .to_device = 1};
+    Op op = {.what = LAUNCH, .function = function, .to = *(char **)args[0], .bytes = (size_t)gx * bx * 8, .to_device = current};
     if (!strcmp(function->name, "scale")) op.factor = *(double *)args[1], op.plus = *(int *)args[2];
     return push(stream, op);
 }

@@ -146,7 +146,7 @@ fn what_cannot_be_shared_is_refused() {
     assert!(problem(short).contains("16 bytes are too few for i64 with the shape [3]"));
     let other = Device::new(testing::config().unwrap()).unwrap();
     let foreign = context.array_over(Primitive::I64, &[1], buffer(&other.queue().unwrap(), &[1]));
-    assert!(problem(foreign).contains("a device that the context does not share"));
+    assert!(problem(foreign).contains("memory that the context does not share"));
     // A context of its own: values go through the host.
     let own = Context::new(&library(&fixture), ContextConfig::default()).unwrap();
     assert!(own.device().is_none());

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Libraries of the back end `cuda`, without a GPU: over the fake `libcuda.so.1` of the crate `device`, with the real NVRTC.
+//!
+//! A library has a context of its own, and the fake refuses work on the memory of another one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+// Its other users need more of it.
+#[allow(dead_code)]
+#[path = "../../device/tests/cuda/fake.rs"]
+mod fake;
+mod fixture;
+
+use bytes::Bytes;
+use device::{Buffer, Context as Device, DeviceConfig, Queue, Selector};
+use futhark::{Array, Context, ContextConfig, Error, Library, Primitive, Scalar, Value};
+use futures::executor::block_on;
+
+use crate::fake::Turn;
+use crate::fixture::Fixture;
+
+fn device(turn: &Turn) -> Device {
+    Device::new(DeviceConfig::default().with_selector(Selector::Cuda).with_nvrtc_path(&turn.nvrtc)).unwrap()
+}
+
+fn library(fixture: &Fixture) -> Library {
+    // SAFETY: the manifest was written for it.
+    unsafe { Library::open(fixture.manifest()) }.unwrap()
+}
+
+fn context(fixture: &Fixture, device: &Device) -> Context {
+    Context::on_device(&library(fixture), ContextConfig::default(), device).unwrap()
+}
+
+fn buffer(queue: &Queue, values: &[i64]) -> Buffer {
+    queue.upload(values.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>().into()).unwrap()
+}
+
+fn numbers(queue: &Queue, buffer: &Buffer) -> Vec<i64> {
+    let bytes: Bytes = block_on(queue.read(buffer, 0..buffer.len())).unwrap();
+    bytes.chunks_exact(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap())).collect()
+}
+
+/// An array of what a buffer of ours has.
+fn placed(context: &Context, queue: &Queue, buffer: &Buffer) -> Array {
+    let copy = context.place(queue, buffer, false).unwrap();
+    block_on(queue.finish()).unwrap();
+    context.array_over(Primitive::I64, &[buffer.len() / 8], copy).unwrap()
+}
+
+fn array(values: Vec<Value>) -> Array {
+    match values.into_iter().next() {
+        Some(Value::Array(array)) => array,
+        other => panic!("{other:?} is no array"),
+    }
+}
+
+#[test]
+fn values_go_to_the_librarys_context_and_back_on_the_device() {
+    let Some(turn) = Turn::take() else { return };
+    let fixture = Fixture::cuda();
+    let device = device(&turn);
+    let queue = device.queue().unwrap();
+    let context = context(&fixture, &device);
+    assert!(context.device().unwrap().same(&device));
+    // To find the library's context one value went there.
+    assert_eq!(fixture.counter("fixture_copied"), 1);
+    let (xs, ys) = (buffer(&queue, &[1, 2, 3, 4]), buffer(&queue, &[10, 20, 30, 40]));
+    let before = device.counters();
+    let added = context.call("add", vec![placed(&context, &queue, &xs).into(), placed(&context, &queue, &ys).into()]).unwrap();
+    let sum = block_on(array(added).into_buffer(&queue)).unwrap();
+    let none = array(context.call("positives", vec![placed(&context, &queue, &buffer(&queue, &[-1, 0])).into()]).unwrap());
+    assert!(block_on(none.into_buffer(&queue)).unwrap().is_empty());
+    let total = context.call("sum", vec![placed(&context, &queue, &sum).into()]).unwrap();
+    assert!(matches!(total.as_slice(), [Value::Scalar(Scalar::I64(110))]));
+    let after = device.counters();
+    assert_eq!((after.bytes_up - before.bytes_up, after.bytes_down - before.bytes_down), (16, 0), "the two numbers above");
+    assert_eq!((fixture.counter("fixture_copied"), fixture.counter("fixture_borrowed")), (1, 4));
+    assert_eq!(numbers(&queue, &sum), [11, 22, 33, 44]);
+    drop((context, total));
+    // What came back is ours.
+    assert_eq!(numbers(&queue, &sum), [11, 22, 33, 44]);
+    drop((xs, ys, sum, queue, device));
+    fixture.assert_clean();
+}
+
+#[test]
+fn results_outlive_arguments_and_the_reverse() {
+    let Some(turn) = Turn::take() else { return };
+    let fixture = Fixture::cuda();
+    let device = device(&turn);
+    let queue = device.queue().unwrap();
+    let context = context(&fixture, &device);
+    let xs = buffer(&queue, &[5, 6, 7]);
+    let same = array(context.call("id_i64", vec![placed(&context, &queue, &xs).into()]).unwrap());
+    // A copy is overwritten, not what it was made of; the result takes its memory.
+    let copy = context.place(&queue, &xs, true).unwrap();
+    block_on(queue.finish()).unwrap();
+    let bumped = context.call("bump", vec![context.array_over(Primitive::I64, &[3], copy).unwrap().into()]).unwrap();
+    drop(context);
+    let bumped = block_on(array(bumped).into_buffer(&queue)).unwrap();
+    assert_eq!(numbers(&queue, &bumped), [6, 7, 8]);
+    assert_eq!(numbers(&queue, &xs), [5, 6, 7]);
+    drop(xs);
+    assert_eq!(same.to_vec::<i64>().unwrap(), [5, 6, 7]);
+    let same = block_on(same.into_buffer(&queue)).unwrap();
+    assert_eq!(numbers(&queue, &same), [5, 6, 7]);
+    drop((same, bumped, queue, device));
+    fixture.assert_clean();
+}
+
+#[test]
+fn failures_are_told_and_leave_nothing() {
+    let Some(turn) = Turn::take() else { return };
+    let fixture = Fixture::cuda();
+    let device = device(&turn);
+    let queue = device.queue().unwrap();
+    let context = context(&fixture, &device);
+    let xs = buffer(&queue, &[1, -2]);
+    let late = context.call("late", vec![placed(&context, &queue, &xs).into()]).unwrap_err();
+    assert!(matches!(&late, Error::Program { message, .. } if message == "Error: the kernel failed"), "{late}");
+    // Memory of another context is none that its kernels see.
+    let error = context.array_over(Primitive::I64, &[2], xs.clone()).unwrap_err();
+    assert!(error.to_string().contains("memory that the context does not share"), "{error}");
+    turn.fail("cuMemcpyPeerAsync", 1);
+    let error = context.place(&queue, &xs, false).unwrap_err();
+    assert!(error.to_string().contains("cuMemcpyPeerAsync"), "{error}");
+    // The second try comes once the pool has given back what it keeps.
+    turn.fail("cuMemAlloc_v2", 2);
+    let total = context.call("sum", vec![placed(&context, &queue, &xs).into()]).unwrap();
+    assert!(matches!(total.as_slice(), [Value::Scalar(Scalar::I64(-1))]));
+    drop((context, xs, queue, device));
+    fixture.assert_clean();
+}
+
+#[test]
+fn libraries_that_show_no_memory_share_nothing() {
+    let Some(turn) = Turn::take() else { return };
+    let fixture = Fixture::cuda();
+    let mut manifest = fixture::cuda_manifest();
+    for of in ["[]i64", "[]f64"] {
+        manifest["types"][of]["ops"].as_object_mut().unwrap().remove("new_raw");
+    }
+    fixture.write_manifest(&manifest);
+    let device = device(&turn);
+    let error = Context::on_device(&library(&fixture), ContextConfig::default(), &device).unwrap_err();
+    assert_eq!(error.to_string(), "the manifest names no new_raw of any array");
+    // Values go through the host.
+    let context = Context::new(&library(&fixture), ContextConfig::default()).unwrap();
+    let total = context.call("sum", vec![context.array(&[2], &[3i64, 4]).unwrap().into()]).unwrap();
+    assert!(matches!(total.as_slice(), [Value::Scalar(Scalar::I64(7))]));
+    drop((context, device));
+    fixture.assert_clean();
+}
