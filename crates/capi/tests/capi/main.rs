@@ -5,6 +5,9 @@
 mod c;
 mod config;
 mod context;
+#[path = "../../../futhark/tests/fixture/mod.rs"]
+mod fixture;
+mod futhark;
 mod header;
 mod misuse;
 mod pages;
