@@ -415,6 +415,24 @@ async fn functions_of_a_library_share_its_context() {
     assert_eq!(fixture.counter("fixture_contexts"), 1);
     check(&ctx, "SELECT add(1, 2)", &["3"]).await;
     check_fails(&ctx, "SELECT scale(1.0, 2)", "Invalid function 'scale'").await;
+    // So is one that is tuned otherwise.
+    for (name, from) in [
+        ("tuned", "tuned?tuning.program.threshold_0=7"),
+        ("tuned_too", "tuned?tuning.program.threshold_0=7"),
+        ("tuned_more", "tuned?tuning.program.threshold_0=9&returns=table"),
+        ("untuned", "tuned"),
+    ] {
+        create_as(&ctx, &fixture, name, from).await;
+    }
+    assert_eq!(fixture.counter("fixture_contexts"), 3);
+    check(&ctx, "SELECT tuned(), tuned_too(), tuned_more(), untuned()", &["7,7,9,0"]).await;
+    for (said, problem) in [
+        ("tuning.program.nothing=7", "the tuning parameter program.nothing cannot be set; there are program.threshold_0, "),
+        ("tuning.program.threshold_0=many", "tuning.program.threshold_0=many: many is no natural number"),
+    ] {
+        let sql = format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#tuned?{said}'", fixture.manifest().display());
+        check_fails(&ctx, &sql, problem).await;
+    }
     clean(ctx, &fixture).await;
 }
 
@@ -578,7 +596,10 @@ async fn masks_say_where_there_are_values() {
             ("sum?nulls=mask", "behind its parameter xs there is no mask, an array of bool"),
             ("row_sums?nulls=mask", "its parameter xss has several dimensions, and a mask only one"),
             ("triple?nulls=mask", "with nulls=mask it must take arrays, and give one, or one and its mask"),
-            ("fill?nulls=some", "nulls=some: must be nulls=strict, nulls=mask, returns=table or returns=struct"),
+            (
+                "fill?nulls=some",
+                "nulls=some: must be nulls=strict, nulls=mask, returns=table, returns=struct or tuning.NAME=NUMBER",
+            ),
         ] {
             let sql = format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#{entry_point}'", manifest.display());
             check_fails(&ctx, &sql, problem).await;
@@ -722,6 +743,33 @@ async fn sums_are_structs_that_name_the_variant() {
         check_fails(&ctx, &create, problem).await;
         clean(ctx, &fixture).await;
     }
+}
+
+#[tokio::test]
+async fn opaque_values_are_bytes_that_only_the_library_gives() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Output));
+    create(&ctx, &fixture, &["tally", "merged", "middle"]).await;
+    run(&ctx, NUMBERS).await.unwrap();
+    let sql = "SELECT k, middle(tally(i)), arrow_typeof(tally(i)) FROM numbers GROUP BY k ORDER BY k";
+    check(&ctx, sql, &["a,3.0,Binary", "b,5.5,Binary", "c,,Binary"]).await;
+    // They can be kept, and come back from any kind of bytes.
+    run(&ctx, "CREATE TABLE states AS SELECT k, tally(i) AS s FROM numbers GROUP BY k").await.unwrap();
+    let sql = "SELECT middle(merged(a.s, arrow_cast(b.s, 'BinaryView'))) FROM states a, states b WHERE a.k = 'a' AND b.k = 'b'";
+    check(&ctx, sql, &["4.0"]).await;
+    let problem = "middle: these bytes are no value of type state that the library gave";
+    check_fails(&ctx, "SELECT middle(X'00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff')", problem).await;
+    check_fails(&ctx, "SELECT middle('a')", "Utf8 is not taken for Binary").await;
+    let mut manifest = fixture::manifest(Form::Output);
+    manifest["types"]["state"]["ops"].as_object_mut().unwrap().remove("store");
+    fixture.write_manifest(&manifest);
+    for (entry, problem) in [
+        ("middle", "its parameter s is of type state, which cannot be stored"),
+        ("tally", "it gives a value of type state, which is no column"),
+    ] {
+        let sql = format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#{entry}'", fixture.manifest().display());
+        check_fails(&ctx, &sql, problem).await;
+    }
+    clean(ctx, &fixture).await;
 }
 
 #[tokio::test]

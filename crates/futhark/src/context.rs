@@ -60,6 +60,7 @@ struct Inner {
     /// The device that it works on together with others.
     shared: OnceLock<Shared>,
     profiling: bool,
+    tuning: Vec<(String, usize)>,
 }
 
 /// A device that others use too.
@@ -171,6 +172,11 @@ impl Context {
         self.inner.profiling
     }
 
+    /// The tuning parameters that [`ContextConfig::tuning`] set.
+    pub fn tuning(&self) -> &[(String, usize)] {
+        &self.inner.tuning
+    }
+
     /// The device that it shares.
     pub fn device(&self) -> Option<&device::Context> {
         self.inner.shared.get().map(|shared| &shared.device)
@@ -199,7 +205,8 @@ impl Context {
         if let (Some(device), true) = (device, queue.is_some()) {
             _ = shared.set(Shared { device: device.clone(), neighbour: None });
         }
-        let mut inner = Inner { library, pointers, dropped: Mutex::default(), shared, profiling: config.profiling };
+        let (dropped, profiling, tuning) = (Mutex::default(), config.profiling, config.tuning.clone());
+        let mut inner = Inner { library, pointers, dropped, shared, profiling, tuning };
         // SAFETY: the configuration is live and not in use by a context yet.
         unsafe {
             (api.config_set_debugging)(raw_config, config.debugging.into());

@@ -25,6 +25,7 @@ mod error;
 mod library;
 pub mod manifest;
 mod primitive;
+mod sealed;
 mod value;
 
 pub use call::Argument;

@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use device::DriverKind;
@@ -27,6 +28,8 @@ pub struct Library {
 }
 
 struct Inner {
+    /// No other library of the process has it.
+    number: u64,
     manifest: Manifest,
     manifest_path: PathBuf,
     path: PathBuf,
@@ -98,7 +101,10 @@ impl Library {
             }
         }
         let manifest_path = manifest_path.to_owned();
-        let inner = Inner { manifest, manifest_path, path: object, modified, api, entries, arrays, opaques, _handle: handle };
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let inner =
+            Inner { number, manifest, manifest_path, path: object, modified, api, entries, arrays, opaques, _handle: handle };
         Ok(Library { inner: Arc::new(inner) })
     }
 
@@ -159,6 +165,10 @@ impl Library {
     /// An element type of arrays of one dimension that show their memory.
     pub(crate) fn shared_element(&self) -> Option<Primitive> {
         self.inner.arrays.values().find(|fns| fns.rank == 1 && fns.raw.is_some()).map(|fns| fns.element)
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.inner.number
     }
 
     pub(crate) fn api(&self) -> &Api {

@@ -9,7 +9,7 @@ use libffi::middle::{Arg, arg};
 
 use crate::library::{ArrayFns, Code, FreeFn, OpaqueFns, Raw};
 use crate::manifest::{Kind, Record, Sum};
-use crate::{Context, Element, Error, Primitive, Result, Scalar};
+use crate::{Context, Element, Error, Library, Primitive, Result, Scalar};
 
 /// A value of a library.
 #[derive(Debug)]
@@ -270,6 +270,10 @@ impl Opaque {
     /// The name of the value's type.
     pub fn type_name(&self) -> &str {
         &self.handle.type_name
+    }
+
+    pub(crate) fn library(&self) -> &Library {
+        self.handle.context.library()
     }
 
     /// The fields of a record or tuple, in the manifest's order.

@@ -34,7 +34,7 @@ pub(crate) struct AggregateSpec {
 /// Groups rows and folds aggregates, all partitions of the input into one.
 ///
 /// It stands for the whole chain of partial aggregate, repartitioning and final aggregate. The order
-/// of groups is not defined.
+/// of groups is not defined. Aggregates of Futhark libraries that share the device are called once, for all rows.
 #[derive(Debug)]
 pub struct DeviceAggregateExec {
     pub(crate) spec: AggregateSpec,

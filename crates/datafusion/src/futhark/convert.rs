@@ -53,8 +53,8 @@ pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &Arr
             let values = fields.iter().zip(columns).map(|(field, column)| to_futhark(function, field, column));
             context.record(type_name, &values.collect::<futhark::Result<Vec<_>>>()?).map(Value::from)
         }
-        Of::Sums(sum) => {
-            let problem = format!("the argument {} is of type {}, which is no array", parameter.name, sum.type_name);
+        Of::Sums(_) | Of::Opaque(_) => {
+            let problem = format!("the argument {} is {}, which is no array", parameter.name, parameter.data_type);
             Err(futhark::Error::Usage(problem))
         }
     }
@@ -112,6 +112,10 @@ pub(crate) fn value_at(function: &Function, parameter: &Parameter, array: &Array
             let values = fields.iter().zip(columns).map(|(field, column)| value_at(function, field, column, row));
             let values = values.collect::<futhark::Result<Vec<_>>>()?;
             Some(function.context().record(type_name, &values)?.into())
+        }
+        Of::Opaque(type_name) => {
+            let sealed = array.as_binary_opt::<i32>().map(|values| function.context().unseal(type_name, values.value(row)));
+            sealed.transpose()?.map(Value::from)
         }
         Of::Sums(sum) => array.as_struct_opt().map(|structs| sum.value_at(function, structs, row)).transpose()?,
     };

@@ -54,11 +54,13 @@ impl FunctionFactory for FutharkFactory {
         }
         let name = statement.name.as_str();
         name_is_free(state, name, statement.or_replace)?;
-        let (path, entry_point, conventions) = source(statement.params.function_body.as_ref(), name)?;
+        let Source { path, entry_point, conventions, tuning } = source(statement.params.function_body.as_ref(), name)?;
         let device = DeviceRuntime::of(state.config()).and_then(|runtime| runtime.opened());
-        let context = match contexts_of(state).find(|context| is_of(context, &path) && shares(context, device.as_ref())) {
+        let context = match contexts_of(state)
+            .find(|context| is_of(context, &path) && shares(context, device.as_ref()) && context.tuning() == tuning)
+        {
             Some(context) => context.clone(),
-            None => open(path, state).await?,
+            None => open(path, tuning, state).await?,
         };
         let types: Option<Vec<DataType>> =
             statement.args.filter(|args| !args.is_empty()).map(|args| args.into_iter().map(|arg| arg.data_type).collect());
@@ -73,7 +75,7 @@ impl FunctionFactory for FutharkFactory {
 }
 
 /// Opens a library and makes a context, which takes its time. It shares the session's device, if its back end can.
-async fn open(path: PathBuf, state: &SessionState) -> Result<Context> {
+async fn open(path: PathBuf, tuning: Vec<(String, usize)>, state: &SessionState) -> Result<Context> {
     let (runtime, options) = (DeviceRuntime::of(state.config()), options_of(state.config_options()));
     let open = move || {
         // SAFETY: device.futhark is the user's word that libraries named in SQL are what their manifests say.
@@ -83,7 +85,7 @@ async fn open(path: PathBuf, state: &SessionState) -> Result<Context> {
             Backend::OpenCl | Backend::Cuda => runtime.as_ref().and_then(|runtime| runtime.try_context(&options).ok()),
             _ => None,
         };
-        let config = ContextConfig { profiling: options.futhark_profiling, ..ContextConfig::default() };
+        let config = ContextConfig { profiling: options.futhark_profiling, tuning, ..ContextConfig::default() };
         let context = match device.filter(|device| library.can_share(device.info().driver)) {
             Some(device) => Context::on_device(&library, config, &device)?,
             None => Context::new(&library, config)?,
@@ -98,9 +100,18 @@ async fn open(path: PathBuf, state: &SessionState) -> Result<Context> {
     opened.map_err(|error: futhark::Error| exec_datafusion_err!("{error}"))
 }
 
-/// The manifest and the entry point that `AS 'path#entry_point?nulls=mask'` names, without the latter that of the function's
-/// name, and what is said of it.
-fn source(body: Option<&Expr>, name: &str) -> Result<(PathBuf, String, Conventions)> {
+/// What `AS 'path#entry_point?nulls=mask'` names.
+struct Source {
+    /// The manifest.
+    path: PathBuf,
+    /// Without one that of the function's name.
+    entry_point: String,
+    conventions: Conventions,
+    /// Of the library's context, by name.
+    tuning: Vec<(String, usize)>,
+}
+
+fn source(body: Option<&Expr>, name: &str) -> Result<Source> {
     let text = match body {
         Some(Expr::Literal(value, _)) => value.try_as_str().flatten(),
         _ => None,
@@ -111,24 +122,33 @@ fn source(body: Option<&Expr>, name: &str) -> Result<(PathBuf, String, Conventio
     // A path may have any of these characters before its file's name.
     let is_convention = |rest: &str| !rest.contains('/') && rest.contains('=');
     let (text, said) = text.rsplit_once('?').filter(|(_, said)| is_convention(said)).unwrap_or((text, ""));
-    let mut conventions = Conventions::default();
+    let (mut conventions, mut tuning) = (Conventions::default(), Vec::new());
     for word in said.split('&').filter(|word| !word.is_empty()) {
         match word {
             "nulls=strict" => conventions.nulls = Nulls::Strict,
             "nulls=mask" => conventions.nulls = Nulls::Mask,
             "returns=struct" => conventions.returns_struct = true,
             "returns=table" => conventions.returns_struct = false,
-            word => {
-                return plan_err!(
-                    "CREATE FUNCTION {name}: {word}: must be nulls=strict, nulls=mask, returns=table or returns=struct"
-                );
-            }
+            word => match word.strip_prefix("tuning.").and_then(|tuned| tuned.split_once('=')) {
+                Some((parameter, value)) => match value.parse() {
+                    Ok(value) => tuning.push((parameter.to_owned(), value)),
+                    Err(_) => return plan_err!("CREATE FUNCTION {name}: {word}: {value} is no natural number"),
+                },
+                None => {
+                    return plan_err!(
+                        "CREATE FUNCTION {name}: {word}: must be nulls=strict, nulls=mask, returns=table, returns=struct or \
+                         tuning.NAME=NUMBER"
+                    );
+                }
+            },
         }
     }
-    Ok(match text.rsplit_once('#') {
-        Some((path, entry_point)) if !entry_point.contains('/') => (PathBuf::from(path), entry_point.to_owned(), conventions),
-        _ => (PathBuf::from(text), name.to_owned(), conventions),
-    })
+    tuning.sort();
+    let (path, entry_point) = match text.rsplit_once('#') {
+        Some((path, entry_point)) if !entry_point.contains('/') => (path, entry_point),
+        _ => (text, name),
+    };
+    Ok(Source { path: PathBuf::from(path), entry_point: entry_point.to_owned(), conventions, tuning })
 }
 
 /// Whether a function may get a name.

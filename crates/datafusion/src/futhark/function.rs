@@ -64,6 +64,8 @@ pub(crate) enum Of {
     Records(String, Vec<Parameter>),
     /// Values of a sum type.
     Sums(Arc<SumType>),
+    /// Values of a type that only the library understands, sealed.
+    Opaque(String),
 }
 
 /// What becomes of rows with a NULL argument.
@@ -112,6 +114,10 @@ pub(crate) struct One {
 impl One {
     fn scalar(primitive: Primitive) -> One {
         One { data_type: data_type_of(primitive), sum: None }
+    }
+
+    fn opaque() -> One {
+        One { data_type: DataType::Binary, sum: None }
     }
 
     fn sum(sum: SumType) -> One {
@@ -265,6 +271,9 @@ impl Function {
     pub fn value_of(&self, one: &One, results: Vec<Value>) -> Result<ScalarValue> {
         match (results.as_slice(), &one.sum, &one.data_type) {
             ([Value::Opaque(value)], Some(sum), _) => sum.scalar(self, value),
+            ([Value::Opaque(value)], None, DataType::Binary) => {
+                Ok(ScalarValue::Binary(Some(value.seal().map_err(|error| self.failed(error))?)))
+            }
             (_, None, DataType::Struct(fields)) => {
                 let scalar = |(value, field): (&Value, &Arc<Field>)| match value {
                     Value::Scalar(scalar) => column_of(&[*scalar], scalar.primitive(), field.data_type()),
@@ -404,10 +413,18 @@ fn parameter_of(manifest: &Manifest, name: String, type_name: &str) -> std::resu
             let sum = SumType::new(manifest, type_name, sum).map_err(|reason| format!("its parameter {name}: {reason}"))?;
             return Ok(Parameter { name, data_type: sum.data_type(), of: Of::Sums(Arc::new(sum)), is_array: false });
         }
-        _ => return Err(format!("its parameter {name} is of type {type_name}: SQL has scalars, columns and structs")),
+        Some(Kind::Opaque(opaque)) if is_stored(opaque) => {
+            return Ok(Parameter { name, of: Of::Opaque(type_name.to_owned()), is_array: false, data_type: DataType::Binary });
+        }
+        _ => return Err(format!("its parameter {name} is of type {type_name}, which cannot be stored")),
     };
     let data_type = (1..rank).fold(data_type_of(primitive), |item, _| DataType::new_list(item, true));
     Ok(Parameter { name, of: Of::Values(primitive), is_array: rank > 0, data_type })
+}
+
+/// Whether values of an opaque type can be bytes.
+fn is_stored(opaque: &OpaqueType) -> bool {
+    opaque.ops.store.is_some() && opaque.ops.restore.is_some()
 }
 
 /// The name of a field; those of tuples are numbers, and called as `struct()` calls them.
@@ -425,6 +442,7 @@ fn check_structs(parameters: &[Parameter], returns: &Returns) -> std::result::Re
         Of::Values(_) => Ok(()),
         Of::Records(..) => Err(format!("its parameter {name} is a record of scalars beside arrays")),
         Of::Sums(sum) => Err(format!("its parameter {name} is of the sum type {} beside arrays", sum.type_name)),
+        Of::Opaque(of) => Err(format!("its parameter {name} is of the opaque type {of} beside arrays")),
     })
 }
 
@@ -519,6 +537,10 @@ fn returns(manifest: &Manifest, entry: &EntryPoint, parameters: &[Parameter]) ->
             let one = One::sum(SumType::new(manifest, type_name, sum).map_err(|reason| format!("its result: {reason}"))?);
             if takes_arrays { Returns::Aggregate(one) } else { Returns::Value(one) }
         }
+        Some(Kind::Opaque(opaque)) if opaque.record.is_none() && is_stored(opaque) => match takes_arrays {
+            true => Returns::Aggregate(One::opaque()),
+            false => Returns::Value(One::opaque()),
+        },
         Some(Kind::Array(array)) if array.rank == 1 && takes_arrays => {
             Returns::Column(array.elemtype, data_type_of(array.elemtype))
         }
@@ -556,6 +578,7 @@ fn documentation(name: &str, entry: &EntryPoint, signature: &str, context: &Cont
             Of::Values(primitive) => format!("{}{}", "[]".repeat(dimensions), primitive.name()),
             Of::Records(type_name, _) => type_name.clone(),
             Of::Sums(sum) => sum.type_name.clone(),
+            Of::Opaque(type_name) => type_name.clone(),
         };
         builder = builder.with_argument(&parameter.name, of);
     }
@@ -627,6 +650,7 @@ pub(super) fn converts(from: &DataType, to: &DataType) -> std::result::Result<()
             };
         }
         from if from == to => true,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => *to == DataType::Binary,
         from if from.is_decimal() => return Err(DECIMALS.to_owned()),
         from if from.is_integer() => to.is_integer() || to.is_floating(),
         from if from.is_floating() => to.is_floating(),

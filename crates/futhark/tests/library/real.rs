@@ -74,7 +74,8 @@ fn our_own_library_passes_as_any_other() {
         let fixture = Fixture::new(form);
         // SAFETY: the manifest is the program's.
         let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
-        assert_eq!(smoke(&library), 2 * library.manifest().entry_points.len());
+        // All but `merged` and `middle`, twice.
+        assert_eq!(smoke(&library), 2 * (library.manifest().entry_points.len() - 2));
         fixture.assert_clean();
     }
 }

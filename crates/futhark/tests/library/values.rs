@@ -141,6 +141,33 @@ fn stored_values_are_restored() {
 }
 
 #[test]
+fn sealed_values_come_back_and_nothing_else_does() {
+    let fixture = Fixture::new(Form::Outputs);
+    let context = context(&fixture);
+    let rect = context.record("rect", &[Scalar::F64(2.0).into(), Scalar::F64(3.5).into()]).unwrap();
+    let sealed = rect.seal().unwrap();
+    drop(rect);
+    let again = context.unseal("rect", &sealed).unwrap();
+    assert!(matches!(context.call("area", vec![again.into()]).unwrap().as_slice(), [Value::Scalar(Scalar::F64(7.0))]));
+    let mut other = sealed.clone();
+    *other.last_mut().unwrap() ^= 1;
+    // SAFETY: the manifest is the program's.
+    let elsewhere = unsafe { futhark::Library::open(fixture.manifest()) }.unwrap();
+    let elsewhere = Context::new(&elsewhere, ContextConfig::default()).unwrap();
+    for (context, of, bytes) in [
+        (&context, "rect", &other[..]),
+        (&context, "span", &sealed),
+        (&elsewhere, "rect", &sealed),
+        (&context, "rect", &sealed[..9]),
+    ] {
+        let error = context.unseal(of, bytes).unwrap_err();
+        assert_eq!(error.to_string(), format!("these bytes are no value of type {of} that the library gave"));
+    }
+    drop((context, elsewhere));
+    fixture.assert_clean();
+}
+
+#[test]
 fn values_keep_their_context() {
     let fixture = Fixture::new(Form::Outputs);
     let context = context(&fixture);
