@@ -17,8 +17,7 @@ use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::codegen::Profile;
-use kernels::ops::{Conform, Decode, JoinChain, Select, Sort, Strict, Unnest, Window};
+use kernels::ops::{Conform, Decode, JoinChain, Options, Select, Sort, Strict, Unnest, Window};
 
 use crate::exchange::Source;
 use crate::exec::{GroupingSet, Sharing};
@@ -231,6 +230,6 @@ impl Stage {
 }
 
 /// Lowers a device subtree.
-pub(crate) fn lower(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Stage> {
-    pipeline(plan, profile)?.materialise(plan.schema(), profile)
+pub(crate) fn lower(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Result<Stage> {
+    pipeline(plan, options)?.materialise(plan.schema(), options)
 }

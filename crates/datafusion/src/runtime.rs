@@ -11,6 +11,7 @@ use datafusion::execution::context::SessionConfig;
 use device::{Context, DeviceConfig, DeviceKind, LogSink, ProgramQueue, UnifiedMemory};
 use futhark::WeakContext;
 use kernels::codegen::Profile;
+use kernels::ops::{Options, Sizes};
 use parking_lot::Mutex;
 
 use crate::options::{DeviceOptions, ProfileSetting};
@@ -120,7 +121,11 @@ impl DeviceRuntime {
         };
         options.freeze();
         device.context = Some(context.clone());
-        Ok(context)
+        drop(device);
+        match kernel_options(options, &context) {
+            Ok(_) => Ok(context),
+            Err(error) => Err(Problem { reason: error.message().into_owned(), is_mistake: true }),
+        }
     }
 
     /// Notes the settings that a plan is made under.
@@ -252,12 +257,18 @@ fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_string())
 }
 
-/// The profile that a session's kernels have on a device.
-pub(crate) fn profile(options: &DeviceOptions, context: &Context) -> Profile {
-    match (options.profile, context.info().kind) {
+/// How a session's kernels are shaped for a device.
+///
+/// # Errors
+/// If the device, or the shape, cannot take a size that a setting asks for.
+pub(crate) fn kernel_options(options: &DeviceOptions, context: &Context) -> Result<Options> {
+    let profile = match (options.profile, context.info().kind) {
         (ProfileSetting::Cpu, _) | (ProfileSetting::Auto, DeviceKind::Cpu) => Profile::Cpu,
         _ => Profile::Gpu,
-    }
+    };
+    let DeviceOptions { group_size, tile_rows, grid_groups, .. } = *options;
+    let sized = Options::new(profile).with_sizes(Sizes { group_size, tile_rows, grid_groups }, context.info());
+    sized.map_err(|error| DataFusionError::Configuration(error.to_string()))
 }
 
 /// Settings of a session; the defaults where the plugin's are not installed.

@@ -21,13 +21,13 @@ use datafusion::prelude::DataFrame;
 use device::{Context, Queue};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
-use kernels::ops::{ArrowForm, Options};
+use kernels::ops::ArrowForm;
 use tokio::runtime::Handle;
 
 use super::{of_device, of_query};
 use crate::exec::{DeviceIslandExec, DeviceUploadExec};
 use crate::run::{columnar_error, op_error};
-use crate::runtime::{device_error, options_of, profile, task_context};
+use crate::runtime::{device_error, kernel_options, task_context};
 
 /// Batches that a query may be ahead of a foreign consumer, beside the one that it is making.
 const AHEAD: usize = 1;
@@ -89,8 +89,8 @@ impl DeviceResult {
     pub fn execute(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result<Self> {
         let runtime = Handle::try_current()
             .map_err(|_| exec_datafusion_err!("{RESULT}: a query runs in a tokio runtime, and there is none"))?;
-        let (context, _) = task_context(&task)?;
-        let profile = profile(&options_of(task.session_config().options()), &context);
+        let (context, options) = task_context(&task)?;
+        let options = kernel_options(&options, &context)?;
         let schema = plan.schema();
         let mut batches = Vec::new();
         for part in parts(&plan) {
@@ -99,11 +99,11 @@ impl DeviceResult {
                 Some(island) => island,
                 None => {
                     let upload = Arc::new(DeviceUploadExec::new(Arc::clone(part), part.name()));
-                    uploaded = DeviceIslandExec::try_new(upload, "nowhere", profile)?;
+                    uploaded = DeviceIslandExec::try_new(upload, "nowhere", options.clone())?;
                     &uploaded
                 }
             };
-            let form = ArrowForm::try_new(Arc::clone(&schema), island.types().to_vec(), Options::new(island.profile()));
+            let form = ArrowForm::try_new(Arc::clone(&schema), island.types().to_vec(), island.options().clone());
             let form = Arc::new(form.map_err(|error| op_error(RESULT, error))?);
             for partition in 0..island.properties().partitioning.partition_count() {
                 let (schema, form) = (Arc::clone(&schema), Arc::clone(&form));

@@ -16,7 +16,7 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
     ReplaceChildrenOptions,
 };
-use kernels::codegen::Profile;
+use kernels::ops::Options;
 
 use crate::exec::{DeviceUploadExec, is_device, statistics_of_the_input};
 use crate::expr::awaits_subquery;
@@ -31,7 +31,7 @@ use crate::run::{self, DeviceBatchStream};
 pub struct DeviceIslandExec {
     input: Arc<dyn ExecutionPlan>,
     reason: String,
-    profile: Profile,
+    options: Options,
     stage: Arc<Stage>,
     /// Whether the stages are made anew for each run, with values that are not known before.
     awaits_subqueries: bool,
@@ -41,8 +41,8 @@ pub struct DeviceIslandExec {
 
 impl DeviceIslandExec {
     /// The top of `input`'s device operators. `reason` says why rows leave the device here.
-    pub fn try_new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>, profile: Profile) -> Result<Self> {
-        let stage = graph::lower(&input, profile)?;
+    pub fn try_new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>, options: Options) -> Result<Self> {
+        let stage = graph::lower(&input, &options)?;
         // Each partition of the plan runs by itself: one too many would give rows twice.
         let partitions = input.output_partitioning().partition_count();
         if stage.partitions != partitions {
@@ -62,7 +62,7 @@ impl DeviceIslandExec {
         Ok(DeviceIslandExec {
             input,
             reason: reason.into(),
-            profile,
+            options,
             stage: Arc::new(stage),
             awaits_subqueries,
             properties,
@@ -80,9 +80,9 @@ impl DeviceIslandExec {
         &self.reason
     }
 
-    /// The shape of the kernels.
-    pub fn profile(&self) -> Profile {
-        self.profile
+    /// How the kernels are shaped.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Runs one partition and leaves its rows on the device.
@@ -98,7 +98,7 @@ impl DeviceIslandExec {
         if !self.awaits_subqueries {
             return Ok(Arc::clone(&self.stage));
         }
-        Ok(Arc::new(graph::lower(&self.input, self.profile)?))
+        Ok(Arc::new(graph::lower(&self.input, &self.options)?))
     }
 
     /// How the columns lie on the device.
@@ -121,7 +121,13 @@ impl DisplayAs for DeviceIslandExec {
                 write!(f, "DeviceIslandExec: pipelines={kernels}, download=[{}]", self.reason)
             }
             DisplayFormatType::Verbose => {
-                write!(f, "DeviceIslandExec: pipelines={kernels}, download=[{}], profile={}", self.reason, self.profile.name())?;
+                write!(
+                    f,
+                    "DeviceIslandExec: pipelines={kernels}, download=[{}], profile={}",
+                    self.reason,
+                    self.options.profile.name()
+                )?;
+                write!(f, "{}", sizes(&self.options))?;
                 for (name, text) in self.kernel_texts() {
                     write!(f, "\n-- kernel {name}\n{text}\n-- end of {name}")?;
                 }
@@ -129,6 +135,20 @@ impl DisplayAs for DeviceIslandExec {
             }
         }
     }
+}
+
+/// The sizes that are not the profile's own choice.
+fn sizes(options: &Options) -> String {
+    let own = Options::new(options.profile);
+    [
+        ("group_size", options.group_size, own.group_size),
+        ("tile_rows", options.tile_rows, own.tile_rows),
+        ("grid_groups", options.grid_groups, own.grid_groups),
+    ]
+    .into_iter()
+    .filter(|(_, size, own)| size != own)
+    .map(|(name, size, _)| format!(", {name}={size}"))
+    .collect()
 }
 
 impl ExecutionPlan for DeviceIslandExec {
@@ -165,7 +185,7 @@ impl ExecutionPlan for DeviceIslandExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(DeviceIslandExec::try_new(input, self.reason.clone(), self.profile)?)),
+            Ok([input]) => Ok(Arc::new(DeviceIslandExec::try_new(input, self.reason.clone(), self.options.clone())?)),
             Err(children) => internal_err!("DeviceIslandExec has one child, not {}", children.len()),
         }
     }

@@ -10,7 +10,6 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::codegen::Profile;
 use kernels::expr::Expr as KernelExpr;
 use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options};
 
@@ -108,11 +107,11 @@ impl BuildSide {
 }
 
 /// Rows that another join's table has keys for: one more probe of the pipeline.
-pub(super) fn filtered(filter: &DeviceDynamicFilterExec, profile: Profile) -> Result<Pipeline> {
+pub(super) fn filtered(filter: &DeviceDynamicFilterExec, options: &Options) -> Result<Pipeline> {
     let schema = filter.input().schema();
-    let mut below = pipeline(filter.input(), profile)?;
+    let mut below = pipeline(filter.input(), options)?;
     if below.joins.len() >= BuildSide::MOST || below.tested_columns() > BuildSide::MOST_TESTED {
-        below = Pipeline::of(below.materialise(Arc::clone(&schema), profile)?.gathered(profile)?);
+        below = Pipeline::of(below.materialise(Arc::clone(&schema), options)?.gathered(options)?);
     }
     let source = below.schema();
     let keys = filter.keys().iter().map(|key| {
@@ -127,25 +126,24 @@ pub(super) fn filtered(filter: &DeviceDynamicFilterExec, profile: Profile) -> Re
 }
 
 /// The rows of a join: of its probe side's pipeline where a row-wise step is enough, else of a stage of its own.
-pub(super) fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline> {
+pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipeline> {
     let spec = &join.spec;
     let kind = join_kind(spec.join_type);
     let (left_schema, right_schema) = (join.left().schema(), join.right().schema());
-    let mut below = pipeline(join.right(), profile)?;
+    let mut below = pipeline(join.right(), options)?;
     let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();
     let full = below.joins.len() >= BuildSide::MOST || keys > BuildSide::MOST_KEYS && !below.joins.is_empty();
     if kind.marks_build() || full {
-        below = below.without_joins(Arc::clone(&right_schema), profile)?;
+        below = below.without_joins(Arc::clone(&right_schema), options)?;
     }
     // Where a left row has no match, the right columns are NULL, which what is computed of NULLs need not be.
     let computes = matches!(kind, JoinKind::Left | JoinKind::Full) && below.computes();
     let conditions = spec.filter.as_ref().map_or(0, |filter| filter.column_indices().len());
     let tests = below.tested_columns();
     if computes || tests > 0 && tests + conditions > BuildSide::MOST_TESTED {
-        below = Pipeline::of(below.materialise(Arc::clone(&right_schema), profile)?.gathered(profile)?);
+        below = Pipeline::of(below.materialise(Arc::clone(&right_schema), options)?.gathered(options)?);
     }
-    let stage = Arc::new(pipeline(join.left(), profile)?.materialise(Arc::clone(&left_schema), profile)?);
-    let options = Options::new(profile);
+    let stage = Arc::new(pipeline(join.left(), options)?.materialise(Arc::clone(&left_schema), options)?);
     let concat = Concat::try_new(Arc::clone(&left_schema), stage.types.clone(), options.clone()).map_err(kernel_error)?;
     let below_schema = below.schema();
     let first = below_schema.fields().len();
@@ -225,7 +223,7 @@ pub(super) fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline
                 build,
                 join: kernel_join,
                 input,
-                options,
+                options: options.clone(),
                 mark: op,
                 checks,
             })),
@@ -240,7 +238,7 @@ pub(super) fn joined(join: &DeviceJoinExec, profile: Profile) -> Result<Pipeline
     below.joins.push((kernel_join, Side::Build(Box::new(build))));
     below.outputs = Some(outputs);
     below.top = top;
-    if kind.marks_build() { below.without_joins(Arc::clone(&spec.schema), profile) } else { Ok(below) }
+    if kind.marks_build() { below.without_joins(Arc::clone(&spec.schema), options) } else { Ok(below) }
 }
 
 pub(super) fn join_kind(join_type: JoinType) -> JoinKind {
@@ -261,12 +259,12 @@ pub(super) fn join_kind(join_type: JoinType) -> JoinKind {
 impl Stage {
     /// Where it is a join, gathers its small batches for those who launch much for each one. Not where the host would have to look
     /// at what is gathered, as at dictionaries, or where short offsets would become long ones.
-    pub(super) fn gathered(mut self, profile: Profile) -> Result<Stage> {
+    pub(super) fn gathered(mut self, options: &Options) -> Result<Stage> {
         let of_dictionaries = self.types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. }));
         if let StageKind::Join(joins) = &mut self.kind
             && !of_dictionaries
         {
-            let concat = Concat::try_new(Arc::clone(&self.schema), self.types.clone(), Options::new(profile));
+            let concat = Concat::try_new(Arc::clone(&self.schema), self.types.clone(), options.clone());
             joins.gathers = Some(concat.map_err(kernel_error)?).filter(|concat| concat.output_types() == self.types);
         }
         Ok(self)
@@ -275,7 +273,7 @@ impl Stage {
 
 impl Pipeline {
     /// As [`materialise`](Self::materialise) where there are joins.
-    pub(super) fn materialise_joins(self, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+    pub(super) fn materialise_joins(self, schema: SchemaRef, options: &Options) -> Result<Stage> {
         let joined = self.schema();
         let fields = schema.fields().iter();
         let outputs = match &self.outputs {
@@ -285,7 +283,7 @@ impl Pipeline {
         let outputs =
             outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered_output(expr, &joined)?, field.as_ref().clone())));
         let outputs = outputs.collect::<Result<Vec<_>>>()?;
-        let (input, options) = (self.input()?, Options::new(profile));
+        let (input, options) = (self.input()?, options.clone());
         let (joins, sides): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
         let chain = JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
         let (operator, metrics) = self.top.unwrap_or_default();

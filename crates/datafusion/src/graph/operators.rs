@@ -9,7 +9,6 @@ use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::codegen::Profile;
 use kernels::expr::Expr as KernelExpr;
 use kernels::ops::{Conform, Input, Options, Sort, SortKey, Strict, Unnest, UnnestOutput, Window};
 
@@ -29,9 +28,9 @@ pub(super) fn shared_rows(
     rows: &Arc<dyn ExecutionPlan>,
     (sharing, again): (&Sharing, bool),
     metrics: &ExecutionPlanMetricsSet,
-    profile: Profile,
+    options: &Options,
 ) -> Result<Stage> {
-    let input = pipeline(rows, profile)?.materialise(rows.schema(), profile)?;
+    let input = pipeline(rows, options)?.materialise(rows.schema(), options)?;
     Ok(Stage {
         schema: Arc::clone(&input.schema),
         types: input.types.clone(),
@@ -43,9 +42,9 @@ pub(super) fn shared_rows(
 }
 
 /// Rows that come once for each set of keys.
-pub(super) fn expanded(expand: &DeviceExpandExec, profile: Profile) -> Result<Stage> {
+pub(super) fn expanded(expand: &DeviceExpandExec, options: &Options) -> Result<Stage> {
     let below = expand.input().schema();
-    let input = pipeline(expand.input(), profile)?.materialise(Arc::clone(&below), profile)?.gathered(profile)?;
+    let input = pipeline(expand.input(), options)?.materialise(Arc::clone(&below), options)?.gathered(options)?;
     let first = below.fields().len() - expand.sets().first().map_or(0, |set| set.masked.len());
     let most = expand.sets().iter().map(|set| set.id).max().unwrap_or(0);
     let real = expand.sets().iter().any(GroupingSet::is_total);
@@ -76,7 +75,7 @@ pub(super) fn unnested(
     unnest: &DeviceUnnestExec,
     input: Stage,
     plan: &Arc<dyn ExecutionPlan>,
-    profile: Profile,
+    options: &Options,
 ) -> Result<Stage> {
     let schema = plan.schema();
     let outputs = (0..input.types.len()).zip(schema.fields()).map(|(column, field)| {
@@ -84,7 +83,7 @@ pub(super) fn unnested(
         (output, field.as_ref().clone())
     });
     let outputs = outputs.collect();
-    let op = Unnest::try_new(Arc::clone(&input.schema), input.types.clone(), outputs, unnest.keeps(), Options::new(profile));
+    let op = Unnest::try_new(Arc::clone(&input.schema), input.types.clone(), outputs, unnest.keeps(), options.clone());
     let op = op.map_err(kernel_error)?;
     Ok(Stage {
         types: op.output_types().to_vec(),
@@ -101,7 +100,7 @@ pub(super) fn called(
     futhark: &DeviceFutharkExec,
     input: Stage,
     plan: &Arc<dyn ExecutionPlan>,
-    profile: Profile,
+    options: &Options,
 ) -> Result<Stage> {
     let (schema, width) = (plan.schema(), input.types.len());
     let mut types = input.types.clone();
@@ -110,7 +109,7 @@ pub(super) fn called(
         let fields = schema.fields().iter().take(types.len()).cloned().collect::<Vec<_>>();
         let before = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
         let arguments = call.arguments(&before).map_err(|reason| internal_datafusion_err!("{reason}"))?;
-        let way = Strict::try_new(Arc::clone(&before), types.clone(), arguments, Options::new(profile)).map_err(kernel_error)?;
+        let way = Strict::try_new(Arc::clone(&before), types.clone(), arguments, options.clone()).map_err(kernel_error)?;
         let Some(ty) = ColumnType::of(result.data_type(), way.is_nullable() || call.gives_nulls()) else {
             return internal_err!("{} gives {}, which has no device form", call.function().name(), result.data_type());
         };
@@ -129,14 +128,14 @@ pub(super) fn called(
 }
 
 /// What libraries make of all rows of the input.
-pub(super) fn folded(aggregate: &DeviceAggregateExec, input: Stage, profile: Profile) -> Result<Stage> {
+pub(super) fn folded(aggregate: &DeviceAggregateExec, input: Stage, options: &Options) -> Result<Stage> {
     let schema = Arc::clone(&aggregate.spec.schema);
     let (mut folds, mut checks) = (Vec::new(), Vec::new());
     for call in &aggregate.spec.calls {
         let of_plan = |reason| internal_datafusion_err!("{}: {reason}", call.function.name());
         let fold = Fold::try_new(call, &input.schema).map_err(of_plan)?;
         let arguments = fold.arguments(&input.schema).map_err(of_plan)?;
-        let way = Strict::try_new(Arc::clone(&input.schema), input.types.clone(), arguments, Options::new(profile));
+        let way = Strict::try_new(Arc::clone(&input.schema), input.types.clone(), arguments, options.clone());
         checks.extend(fold.columns().iter().cloned());
         folds.push(LibraryFold { fold: Arc::new(fold), way: way.map_err(kernel_error)? });
     }
@@ -152,17 +151,16 @@ pub(super) fn folded(aggregate: &DeviceAggregateExec, input: Stage, profile: Pro
 }
 
 /// The rows of several stages.
-pub(super) fn unioned(union: &DeviceUnionExec, profile: Profile) -> Result<Stage> {
+pub(super) fn unioned(union: &DeviceUnionExec, options: &Options) -> Result<Stage> {
     let schema = union.schema();
-    let inputs = union.children().into_iter().map(|child| pipeline(child, profile)?.materialise(child.schema(), profile));
+    let inputs = union.children().into_iter().map(|child| pipeline(child, options)?.materialise(child.schema(), options));
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
     let sources: Vec<&[ColumnType]> = inputs.iter().map(|input| input.types.as_slice()).collect();
     let types = Conform::common(&sources).map_err(kernel_error)?;
     let partitions = inputs.iter().map(|input| input.partitions).sum();
     let conformed = inputs.into_iter().map(|input| {
         let (from, to, result) = (input.types.clone(), types.clone(), Arc::clone(&schema));
-        let conform =
-            Conform::try_new(Arc::clone(&input.schema), from, to, result, Options::new(profile)).map_err(kernel_error)?;
+        let conform = Conform::try_new(Arc::clone(&input.schema), from, to, result, options.clone()).map_err(kernel_error)?;
         Ok((Arc::new(input), conform))
     });
     Ok(Stage {
@@ -176,7 +174,7 @@ pub(super) fn unioned(union: &DeviceUnionExec, profile: Profile) -> Result<Stage
 }
 
 /// Window functions over the rows of `input`.
-pub(super) fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+pub(super) fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRef, options: &Options) -> Result<Stage> {
     let source = Arc::clone(&input.schema);
     let Some(first) = window.functions().first() else { return internal_err!("a window without functions") };
     let mut checks = Vec::new();
@@ -195,8 +193,7 @@ pub(super) fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRe
         checks.extend(function.expressions());
     }
     let from = Input { schema: Arc::clone(&source), types: input.types.clone(), filter: None };
-    let op =
-        Window::try_new(from, partition, order, outputs.collect(), functions, Options::new(profile)).map_err(kernel_error)?;
+    let op = Window::try_new(from, partition, order, outputs.collect(), functions, options.clone()).map_err(kernel_error)?;
     Ok(Stage {
         schema,
         types: op.output_types().to_vec(),
@@ -208,9 +205,9 @@ pub(super) fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRe
 }
 
 impl Pipeline {
-    pub(super) fn sort(self, sort: &DeviceSortExec, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+    pub(super) fn sort(self, sort: &DeviceSortExec, schema: SchemaRef, options: &Options) -> Result<Stage> {
         let exprs: Vec<_> = sort.keys().iter().map(|key| Arc::clone(&key.expr)).collect();
-        let (below, exprs, _) = self.with_texts(&schema, &exprs, false, profile)?;
+        let (below, exprs, _) = self.with_texts(&schema, &exprs, false, options)?;
         let source_schema = Arc::clone(&below.source.schema);
         let mut checks = below.predicates.clone();
         let mut keys = Vec::new();
@@ -226,7 +223,7 @@ impl Pipeline {
             outputs.push((lowered_output(&expr, &source_schema)?, field.as_ref().clone()));
             checks.push(expr);
         }
-        let op = Sort::try_new(below.input()?, keys, outputs, sort.fetch_rows(), Options::new(profile)).map_err(kernel_error)?;
+        let op = Sort::try_new(below.input()?, keys, outputs, sort.fetch_rows(), options.clone()).map_err(kernel_error)?;
         Ok(Stage {
             schema,
             types: op.output_types().to_vec(),
@@ -238,12 +235,12 @@ impl Pipeline {
     }
 
     /// Aggregates the pipeline's rows, which have the columns of `from`.
-    pub(super) fn aggregate(self, aggregate: &DeviceAggregateExec, from: &SchemaRef, profile: Profile) -> Result<Stage> {
+    pub(super) fn aggregate(self, aggregate: &DeviceAggregateExec, from: &SchemaRef, options: &Options) -> Result<Stage> {
         let spec = &aggregate.spec;
         let schema = Arc::clone(&spec.schema);
         let mut exprs: Vec<Arc<dyn PhysicalExpr>> = spec.keys.iter().map(|(key, _)| Arc::clone(key)).collect();
         exprs.extend(spec.calls.iter().flat_map(|call| call.exprs().cloned()));
-        let (below, exprs, _) = self.with_texts(from, &exprs, false, profile)?;
+        let (below, exprs, _) = self.with_texts(from, &exprs, false, options)?;
         let mut exprs = exprs.iter();
         let mut next = || match exprs.next() {
             Some(expr) => below.over_source(expr),
@@ -271,7 +268,6 @@ impl Pipeline {
             checks.extend(exprs);
         }
         let input = below.input()?;
-        let options = Options::new(profile);
         let source = Arc::new(below.source);
         let with_elements = |mut types: Vec<ColumnType>| {
             for list in &lists {
@@ -284,7 +280,7 @@ impl Pipeline {
         };
         let passed = lists.is_empty() && input.filter.is_none();
         let over_joins = if passed { OverJoins::of(&source, &keys, &aggregates)?.map(Box::new) } else { None };
-        let op = AggregateOp::try_new(input, keys, aggregates, options).map_err(kernel_error)?;
+        let op = AggregateOp::try_new(input, keys, aggregates, options.clone()).map_err(kernel_error)?;
         let types = with_elements(op.output_types().to_vec());
         let kind = StageKind::Aggregate { input: source, op, checks, lists, over_joins };
         let operator = aggregate.name().to_string();

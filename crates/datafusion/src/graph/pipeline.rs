@@ -13,7 +13,6 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
-use kernels::codegen::Profile;
 use kernels::ops::{Decode, Input, Join, Options, Select};
 
 use super::join::{Side, filtered, joined};
@@ -41,11 +40,11 @@ pub(super) struct Pipeline {
     pub(super) top: Option<(String, ExecutionPlanMetricsSet)>,
 }
 
-pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Result<Pipeline> {
+pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Result<Pipeline> {
     if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
         let schema = child(plan)?.schema();
         let predicate = [Arc::clone(filter.predicate())];
-        let (mut below, predicates, _) = pipeline(child(plan)?, profile)?.with_texts(&schema, &predicate, false, profile)?;
+        let (mut below, predicates, _) = pipeline(child(plan)?, options)?.with_texts(&schema, &predicate, false, options)?;
         for predicate in &predicates {
             below.predicates.push(below.over_source(predicate)?);
         }
@@ -61,27 +60,27 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Resul
     }
     if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
         let outputs: Vec<_> = projection.expressions().iter().map(|output| Arc::clone(&output.expr)).collect();
-        let below = pipeline(child(plan)?, profile)?;
-        let (mut below, outputs, schema) = below.with_texts(&child(plan)?.schema(), &outputs, true, profile)?;
+        let below = pipeline(child(plan)?, options)?;
+        let (mut below, outputs, schema) = below.with_texts(&child(plan)?.schema(), &outputs, true, options)?;
         let writes = outputs.iter().any(|output| must_be_column(output, &schema));
         if writes {
-            below = below.without_joins(Arc::clone(&schema), profile)?;
+            below = below.without_joins(Arc::clone(&schema), options)?;
         }
         // The rows of a list lie in a column.
         if outputs.iter().any(ListOfRows::is_call) && below.computes() {
-            below = Pipeline::of(below.materialise(schema, profile)?);
+            below = Pipeline::of(below.materialise(schema, options)?);
         }
         let outputs = outputs.iter().map(|output| below.over_source(output));
         below.outputs = Some(outputs.collect::<Result<_>>()?);
         below.top = Some((plan.name().to_string(), projection.metrics.clone()));
         // New text is a column before anything takes it, and so are new lists.
-        return if writes { Ok(Pipeline::of(below.materialise(plan.schema(), profile)?)) } else { Ok(below) };
+        return if writes { Ok(Pipeline::of(below.materialise(plan.schema(), options)?)) } else { Ok(below) };
     }
     if let Some(filter) = plan.downcast_ref::<DeviceDynamicFilterExec>() {
-        return filtered(filter, profile);
+        return filtered(filter, options);
     }
     if let Some(join) = plan.downcast_ref::<DeviceJoinExec>() {
-        return joined(join, profile);
+        return joined(join, options);
     }
     let source = if let Some(upload) = plan.downcast_ref::<DeviceUploadExec>() {
         // The rows of a PlaceholderRowExec have no columns that anything could refer to.
@@ -108,7 +107,7 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Resul
             metrics: scan.metrics.clone(),
         }
     } else if let Some(scan) = plan.downcast_ref::<DeviceStreamExec>() {
-        let decode = Decode::try_new(plan.schema(), Options::new(profile));
+        let decode = Decode::try_new(plan.schema(), options.clone());
         let decode = decode.map_err(|error| plan_datafusion_err!("DeviceStreamExec: {error}"))?;
         Stage {
             types: decode.output_types().to_vec(),
@@ -123,8 +122,8 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Resul
             metrics: scan.metrics.clone(),
         }
     } else if let Some(limit) = plan.downcast_ref::<DeviceLimitExec>() {
-        let below = pipeline(child(plan)?, profile)?;
-        let input = below.materialise(child(plan)?.schema(), profile)?;
+        let below = pipeline(child(plan)?, options)?;
+        let input = below.materialise(child(plan)?.schema(), options)?;
         Stage {
             schema: Arc::clone(&input.schema),
             types: input.types.clone(),
@@ -134,37 +133,37 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, profile: Profile) -> Resul
             metrics: limit.metrics.clone(),
         }
     } else if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
-        shared_rows(plan, shared.input(), (shared.sharing(), false), &shared.metrics, profile)?
+        shared_rows(plan, shared.input(), (shared.sharing(), false), &shared.metrics, options)?
     } else if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
-        shared_rows(plan, reuse.shared(), (reuse.sharing(), true), &reuse.metrics, profile)?
+        shared_rows(plan, reuse.shared(), (reuse.sharing(), true), &reuse.metrics, options)?
     } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>()
         && aggregate.is_of_libraries()
     {
-        let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
-        folded(aggregate, input, profile)?
+        let input = pipeline(child(plan)?, options)?.materialise(child(plan)?.schema(), options)?;
+        folded(aggregate, input, options)?
     } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
         let schema = child(plan)?.schema();
-        pipeline(child(plan)?, profile)?.without_joins(Arc::clone(&schema), profile)?.aggregate(aggregate, &schema, profile)?
+        pipeline(child(plan)?, options)?.without_joins(Arc::clone(&schema), options)?.aggregate(aggregate, &schema, options)?
     } else if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
         let schema = child(plan)?.schema();
-        let mut below = pipeline(child(plan)?, profile)?;
+        let mut below = pipeline(child(plan)?, options)?;
         if !below.joins.is_empty() {
-            below = Pipeline::of(below.materialise(Arc::clone(&schema), profile)?);
+            below = Pipeline::of(below.materialise(Arc::clone(&schema), options)?);
         }
-        below.sort(sort, schema, profile)?
+        below.sort(sort, schema, options)?
     } else if let Some(expand) = plan.downcast_ref::<DeviceExpandExec>() {
-        expanded(expand, profile)?
+        expanded(expand, options)?
     } else if let Some(unnest) = plan.downcast_ref::<DeviceUnnestExec>() {
-        let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
-        unnested(unnest, input, plan, profile)?
+        let input = pipeline(child(plan)?, options)?.materialise(child(plan)?.schema(), options)?;
+        unnested(unnest, input, plan, options)?
     } else if let Some(futhark) = plan.downcast_ref::<DeviceFutharkExec>() {
-        let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
-        called(futhark, input, plan, profile)?
+        let input = pipeline(child(plan)?, options)?.materialise(child(plan)?.schema(), options)?;
+        called(futhark, input, plan, options)?
     } else if let Some(union) = plan.downcast_ref::<DeviceUnionExec>() {
-        unioned(union, profile)?
+        unioned(union, options)?
     } else if let Some(window) = plan.downcast_ref::<DeviceWindowExec>() {
-        let input = pipeline(child(plan)?, profile)?.materialise(child(plan)?.schema(), profile)?;
-        windowed(window, input, plan.schema(), profile)?
+        let input = pipeline(child(plan)?, options)?.materialise(child(plan)?.schema(), options)?;
+        windowed(window, input, plan.schema(), options)?
     } else {
         return internal_err!("{} is not a device operator", plan.name());
     };
@@ -212,11 +211,11 @@ impl Pipeline {
     }
 
     /// The pipeline, ended before what cannot go through joins itself; its rows have the columns of `schema`.
-    pub(super) fn without_joins(self, schema: SchemaRef, profile: Profile) -> Result<Pipeline> {
+    pub(super) fn without_joins(self, schema: SchemaRef, options: &Options) -> Result<Pipeline> {
         if self.joins.is_empty() {
             Ok(self)
         } else {
-            Ok(Pipeline::of(self.materialise_joins(schema, profile)?.gathered(profile)?))
+            Ok(Pipeline::of(self.materialise_joins(schema, options)?.gathered(options)?))
         }
     }
 
@@ -227,7 +226,7 @@ impl Pipeline {
         schema: &SchemaRef,
         exprs: &[Arc<dyn PhysicalExpr>],
         stays: bool,
-        profile: Profile,
+        options: &Options,
     ) -> Result<Lifted> {
         let mut texts = Texts::behind(schema);
         let lift = |expr| if stays { texts.lift_within(expr) } else { texts.lift(expr) };
@@ -236,7 +235,7 @@ impl Pipeline {
             return Ok((self, lifted, Arc::clone(schema)));
         }
         let all = Arc::clone(&texts.schema);
-        let mut below = self.without_joins(Arc::clone(schema), profile)?;
+        let mut below = self.without_joins(Arc::clone(schema), options)?;
         let mut width = schema.fields().len();
         for step in texts.steps() {
             let columns = (0..width).map(|index| column(&all, index)).chain(step.iter().cloned());
@@ -244,7 +243,7 @@ impl Pipeline {
             below.outputs = Some(outputs);
             width += step.len();
             let fields: Vec<_> = all.fields().iter().take(width).cloned().collect();
-            below = Pipeline::of(below.materialise(Arc::new(Schema::new(fields)), profile)?);
+            below = Pipeline::of(below.materialise(Arc::new(Schema::new(fields)), options)?);
         }
         below.outputs = Some((0..width).map(|index| column(&all, index)).collect());
         Ok((below, lifted, all))
@@ -277,9 +276,9 @@ impl Pipeline {
     }
 
     /// Ends the pipeline with batches of `schema`.
-    pub(super) fn materialise(self, schema: SchemaRef, profile: Profile) -> Result<Stage> {
+    pub(super) fn materialise(self, schema: SchemaRef, options: &Options) -> Result<Stage> {
         if !self.joins.is_empty() {
-            return self.materialise_joins(schema, profile);
+            return self.materialise_joins(schema, options);
         }
         let columns = match &self.outputs {
             None => Some((0..self.source.types.len()).collect::<Vec<_>>()),
@@ -309,8 +308,7 @@ impl Pipeline {
         let fields = schema.fields().iter();
         let pairs =
             outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered_output(expr, &source_schema)?, field.as_ref().clone())));
-        let op =
-            Select::try_new(self.input()?, pairs.collect::<Result<Vec<_>>>()?, Options::new(profile)).map_err(kernel_error)?;
+        let op = Select::try_new(self.input()?, pairs.collect::<Result<Vec<_>>>()?, options.clone()).map_err(kernel_error)?;
         let checks = self.predicates.iter().cloned().chain(outputs).collect();
         Ok(Stage {
             types: op.output_types().to_vec(),

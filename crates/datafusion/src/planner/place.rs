@@ -31,7 +31,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
 };
-use kernels::codegen::Profile;
+use kernels::ops::Options;
 
 use crate::aggregate::AggregateCall;
 use crate::exec::{
@@ -55,7 +55,8 @@ use crate::planner::windows::window_exprs;
 pub(crate) struct Placer<'a> {
     options: &'a DeviceOptions,
     config: &'a ConfigOptions,
-    profile: Profile,
+    /// How kernels are shaped.
+    kernels: Options,
     /// Subtrees and what became of them: an operator that stays on the host after all asks for its inputs again.
     placed: RefCell<HashMap<*const (), Placed>>,
     /// Whether parts of the plan run several times, with other rows each time.
@@ -68,8 +69,8 @@ pub(crate) struct Placer<'a> {
 type Placed = (Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>);
 
 impl<'a> Placer<'a> {
-    pub fn new(options: &'a DeviceOptions, config: &'a ConfigOptions, profile: Profile) -> Self {
-        Placer { options, config, profile, placed: RefCell::default(), recursive: Cell::default(), kept: Cell::default() }
+    pub fn new(options: &'a DeviceOptions, config: &'a ConfigOptions, kernels: Options) -> Self {
+        Placer { options, config, kernels, placed: RefCell::default(), recursive: Cell::default(), kept: Cell::default() }
     }
 
     /// Places a whole plan: what comes back runs on the host, with islands in it.
@@ -333,7 +334,7 @@ impl<'a> Placer<'a> {
         // What a scan learnt of the rows of one time is wrong the next.
         let input = with_dynamic_filters(&input, self.config, !self.recursive.get())?;
         let input = with_current_subplans(&input)?;
-        Ok(Arc::new(DeviceIslandExec::try_new(input, reason, self.profile)?))
+        Ok(Arc::new(DeviceIslandExec::try_new(input, reason, self.kernels.clone())?))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::planner::lift;
 use crate::planner::place::Placer;
 use crate::planner::placement::host_operators;
 use crate::planner::support::{computes, device_form, is_trivial};
-use crate::runtime::{DeviceRuntime, options_of, profile};
+use crate::runtime::{DeviceRuntime, kernel_options, options_of};
 
 /// Replaces host operators by device operators, under islands.
 ///
@@ -52,7 +52,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
         let placed = match context.transpose() {
             Ok(None) => plan,
-            Ok(Some(context)) => Placer::new(&options, config, profile(&options, &context)).place(plan)?,
+            Ok(Some(context)) => Placer::new(&options, config, kernel_options(&options, &context)?).place(plan)?,
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);

@@ -19,11 +19,11 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{DataFrame, SessionContext};
 use device::Context;
 use futures::StreamExt;
-use kernels::ops::{Decode, Options};
+use kernels::ops::Decode;
 
 use crate::exec::DeviceScanExec;
 use crate::run::{columnar_error, op_error};
-use crate::runtime::{DeviceRuntime, Problem, device_error, options_of, profile};
+use crate::runtime::{DeviceRuntime, Problem, device_error, kernel_options, options_of};
 use crate::table::sink::TableSink;
 use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder, TableState};
 
@@ -125,7 +125,7 @@ impl DeviceTable {
         let (runtime, context) = device_of(ctx)?;
         let failed = |error| device_error(OPERATOR, error);
         let queue = context.queue().map_err(failed)?;
-        let options = Options::new(profile(&options_of(ctx.state().config().options()), &context));
+        let options = kernel_options(&options_of(ctx.state().config().options()), &context)?;
         let decode = Decode::try_new(Arc::clone(&schema), options).map_err(|error| op_error(OPERATOR, error))?;
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
         let mut batches = Vec::new();

@@ -90,6 +90,12 @@ fn verbose_prints_the_kernels_and_their_profile() {
             }
             assert!(!explained(&ctx, &format!("EXPLAIN {GROUPED}")).await.contains("-- kernel"));
         }
+        let ctx = session().await;
+        for (setting, value) in [("device.profile", "gpu"), ("device.group_size", "64"), ("device.grid_groups", "3")] {
+            set(&ctx, setting, value);
+        }
+        let plan = explained(&ctx, &format!("EXPLAIN VERBOSE {GROUPED}")).await;
+        assert!(plan.contains("profile=gpu, group_size=64, tile_rows=2048, grid_groups=3"), "{plan}");
     });
 }
 

@@ -25,6 +25,7 @@ mod program;
 mod project;
 mod reduce;
 mod select;
+mod sizes;
 mod sort;
 mod source;
 mod strict;
@@ -45,6 +46,7 @@ pub use join::{
 };
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
+pub use sizes::Sizes;
 pub use sort::{Sort, SortKey, SortState};
 pub use strict::{Arguments, Strict};
 pub use take::Take;
@@ -83,11 +85,13 @@ pub struct Input {
 pub struct Options {
     /// The shape of loops.
     pub profile: Profile,
-    /// Items of a group in the gpu profile, a power of two of at least 64.
+    /// Items of a group in the gpu profile, a power of two: see [`Sizes`].
     pub group_size: u32,
     /// Rows of a tile of the compaction: a multiple of 32; in the gpu profile of `group_size`, and at
     /// most 32 times that.
     pub tile_rows: u32,
+    /// Most groups of a grid whose items share rows among themselves; 0 for a few for each unit of the device.
+    pub grid_groups: u32,
     /// Bytes of arguments that one kernel may have. What needs more is split over several kernels.
     pub max_arg_bytes: usize,
     /// Shared memory that one group may use, in bytes.
@@ -110,6 +114,7 @@ impl Options {
                 Profile::Cpu => 16384,
                 Profile::Gpu => 4096,
             },
+            grid_groups: 0,
             max_arg_bytes: 1024,
             shared_bytes: 32 << 10,
             initial_groups: 1 << 14,

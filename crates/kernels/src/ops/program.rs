@@ -59,6 +59,9 @@ impl Program {
         }
         // The first line tells tools that look at texts which ones a GPU would see.
         let mut text = format!("// {operator}, profile {}\n", options.profile.name());
+        if options.profile == Profile::Gpu {
+            text.push_str(&format!("#define GROUP_ITEMS {}\n", options.group_size));
+        }
         text.push_str(&sections.text());
         text.push_str(include_str!("ops.h"));
         if kernels.iter().any(|kernel| ["decimal_average(", "i192_median("].iter().any(|name| kernel.body.contains(name))) {
@@ -139,9 +142,13 @@ impl Loaded<'_> {
 /// Groups and items for `n` rows that the items share among themselves.
 pub(super) fn spread(queue: &Queue, options: &Options, n: usize) -> Grid {
     let units = queue.context().info().compute_units.max(1) as usize;
-    let (rows_per_group, most) = match options.profile {
-        Profile::Cpu => (4096, units * 4),
-        Profile::Gpu => (options.group_size as usize, units * 16),
+    let (rows_per_group, groups_per_unit) = match options.profile {
+        Profile::Cpu => (4096, 4),
+        Profile::Gpu => (options.group_size as usize, 16),
+    };
+    let most = match options.grid_groups {
+        0 => units * groups_per_unit,
+        chosen => chosen as usize,
     };
     Grid { groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, group_size: group_size(options) }
 }

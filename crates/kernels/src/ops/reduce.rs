@@ -487,10 +487,10 @@ fn narrow_sum(profile: Profile, value: &Value) -> Option<Narrow> {
 }
 
 /// Folds the items' states to item 0's through shared memory, as many states at a time as fit: each
-/// costs barriers. Declares the item's number `l`.
+/// costs barriers. The upper half of the items hands its states to the lower one. Declares the item's number `l`.
 fn group_tree(accumulators: &Accumulators, part: &[usize], options: &Options) -> String {
-    let size = options.group_size;
-    let room = (options.shared_bytes / 8 / size as usize).max(4);
+    let half = options.group_size / 2;
+    let room = (options.shared_bytes / 8 / half as usize).max(4);
     let mut chunks: Vec<(Vec<usize>, usize)> = Vec::new();
     for index in part {
         let words = accumulators.list[*index].kind.words();
@@ -503,21 +503,27 @@ fn group_tree(accumulators: &Accumulators, part: &[usize], options: &Options) ->
         }
     }
     let widest = chunks.iter().map(|(_, words)| *words).max().unwrap_or(1).max(1);
-    let mut text = format!("  u32 l = LID();\n  SHARED(u64, tree, {});\n", size as usize * widest);
+    let mut text = format!("  u32 l = LID();\n  SHARED(u64, tree, {});\n", half as usize * widest);
     for (chunk, words) in &chunks {
         let (mut store, mut merge, mut first) = (String::new(), String::new(), 0);
         for state in chunk.iter().map(|index| &accumulators.list[*index]) {
             let places = state.places(|word| format!("s{word}"));
             for (word, place) in places.iter().enumerate() {
-                store.push_str(&format!("tree[l * {words} + {}] = {place}; ", first + word));
+                store.push_str(&format!("tree[(l - d) * {words} + {}] = {place}; ", first + word));
             }
-            let from: Vec<String> = (0..places.len()).map(|word| format!("tree[(l + d) * {words} + {}]", first + word)).collect();
+            let from: Vec<String> = (0..places.len()).map(|word| format!("tree[l * {words} + {}]", first + word)).collect();
             merge.push_str(&format!("      {}\n", state.kind.merge(&places, &from)));
             first += places.len();
         }
         text.push_str(&format!(
-            "  {store}\n  SYNC();\n  for (u32 d = {}; d > 0; d >>= 1) {{\n    if (l < d) {{\n{merge}      {store}\n    }}\n    SYNC();\n  }}\n",
-            size / 2,
+            "  for (u32 d = {half}; d > 0; d >>= 1) {{
+    if (l >= d && l < 2 * d) {{ {store}}}
+    SYNC();
+    if (l < d) {{
+{merge}    }}
+    SYNC();
+  }}
+"
         ));
     }
     text

@@ -9,7 +9,7 @@ use device::cuda::nvrtc::{KernelUsage, Nvrtc, usage};
 use kernels::codegen::Profile;
 use kernels::prelude::Section;
 
-use crate::sample::{Sample, programs};
+use crate::sample::{Sample, programs, sized_programs};
 use crate::{in_parallel, missing, required};
 
 const REQUIRED: &str = "DEVICEFUSION_REQUIRE_NVRTC";
@@ -77,6 +77,28 @@ fn gpu_programs_compile_without_spills() {
     assert!(samples.len() > 300, "a sample of {} programs", samples.len());
     let step = if required(REQUIRED) { 1 } else { 10 };
     check(&nvrtc, &samples.into_iter().step_by(step).collect::<Vec<_>>());
+}
+
+/// The smallest groups and the largest, whose kernels have fewer registers for each item and no more shared memory than any
+/// device.
+#[test]
+fn groups_of_other_sizes_compile_and_fit() {
+    let Some(nvrtc) = nvrtc() else { return };
+    for items in [32, 512] {
+        let samples = sized_programs(items);
+        assert!(samples.len() > 20, "a sample of {} programs", samples.len());
+        let step = if required(REQUIRED) { 1 } else { 5 };
+        let samples: Vec<Sample> = samples.into_iter().step_by(step).collect();
+        let used = in_parallel(&samples, |sample| {
+            nvrtc.compile(&sample.text, MACHINE, &["--ptxas-options=-v".to_owned()]).map(|compiled| usage(&compiled.log))
+        });
+        for (sample, used) in samples.iter().zip(used) {
+            for kernel in used.unwrap_or_else(|error| panic!("{}: {error}", sample.name)) {
+                let registers = kernel.registers * items;
+                assert!(registers <= 1 << 16 && kernel.shared_bytes <= 48 << 10, "{}: {kernel:?}", sample.name);
+            }
+        }
+    }
 }
 
 /// What other tests have left in the folder `DEVICEFUSION_KERNEL_TEXTS`, where they ran with

@@ -23,6 +23,20 @@ pub struct Sample {
     pub text: String,
 }
 
+/// Programs of a few types with groups of another size than the profile's.
+pub fn sized_programs(group_size: u32) -> Vec<Sample> {
+    let options = Options { group_size, tile_rows: 32 * group_size, ..Options::new(Profile::Gpu) };
+    let mut sampler = Sampler { options, seen: HashSet::new(), samples: Vec::new() };
+    for data_type in [DataType::Int64, DataType::Float64, DataType::Utf8View] {
+        sampler.aggregates(&data_type);
+        sampler.keys(&data_type);
+        sampler.sort(&data_type);
+        sampler.window(&data_type);
+    }
+    sampler.queries();
+    sampler.samples
+}
+
 /// Programs of one profile, each text once.
 pub fn programs(profile: Profile) -> Vec<Sample> {
     let mut sampler = Sampler { options: Options::new(profile), seen: HashSet::new(), samples: Vec::new() };

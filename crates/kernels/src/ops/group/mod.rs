@@ -548,8 +548,11 @@ impl GroupBy {
             _ => groups.next_power_of_two().max(self.options.initial_groups),
         };
         let most = if words == 0 { usize::MAX } else { self.options.private_bytes / (capacity * words * 8).max(1) };
-        let units = queue.context().info().compute_units.max(1) as usize;
-        let copies = if self.private { units.min(most).max(1) } else { 1 };
+        let wanted = match self.options.grid_groups {
+            0 => queue.context().info().compute_units.max(1),
+            chosen => chosen,
+        };
+        let copies = if self.private { (wanted as usize).min(most).max(1) } else { 1 };
         let fresh = queue.alloc((copies * capacity * words * 8).max(8))?;
         if words > 0 {
             let named = vec![

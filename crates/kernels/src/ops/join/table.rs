@@ -334,7 +334,7 @@ impl Draft<'_> {
             Profile::Cpu => format!("  u64 count = 0{declared};\n{rows}  if (count) {{\n{}  }}\n", merge(&stats)),
             Profile::Gpu => format!(
                 "  SHARED(u64, part, {words});
-  if (LID() < {words}) part[LID()] = LID() & 1 ? 0 : NO_ROW;
+  for (u32 word = LID(); word < {words}; word += LSZ()) part[word] = word & 1 ? 0 : NO_ROW;
   SYNC();
   u64 count = 0{declared};
 {rows}  if (count) {{

@@ -28,6 +28,7 @@ use crate::expr::Expr;
 use crate::prelude::Section;
 use crate::{Error, Result};
 use key::Key;
+pub(super) use radix::shared_bytes as radix_shared_bytes;
 use radix::{Pairs, Radix};
 use rank::Ranker;
 use top::Top;

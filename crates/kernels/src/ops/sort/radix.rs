@@ -7,7 +7,7 @@
 //! In the cpu profile a tile is the contiguous run of one item. In the gpu profile it is [`ROWS_PER_ITEM`] words for each item
 //! of a group, which are first ordered within the tile: by each half of the digit, items count their own consecutive words,
 //! a scan of the counts gives each word its place (Satish, Harris and Garland, 2009), and so neighbours are written by
-//! neighbours. No rank comes from an atomic. Shared memory: 78 bytes for each item, and 3 KiB.
+//! neighbours. No rank comes from an atomic. Shared memory: 76 bytes for each item, and 2 KiB.
 //!
 //! Of few words each counts those that come before it: one kernel, and nothing to wait for.
 
@@ -218,6 +218,13 @@ fn moved<'a>(from: &'a Pairs, to: &'a Pairs) -> [(&'static str, Arg<'a>); 4] {
 /// Words of a tile in the gpu profile.
 fn tile(options: &Options) -> usize {
     options.group_size as usize * ROWS_PER_ITEM
+}
+
+/// Bytes of shared memory of the kernel that has most, in the gpu profile with groups of so many items.
+pub(in crate::ops) fn shared_bytes(items: u32) -> usize {
+    let tile = items as usize * ROWS_PER_ITEM;
+    let of_each = 16 * size_of::<u16>() + size_of::<u32>();
+    tile * (size_of::<u8>() + 2 * size_of::<u16>()) + items as usize * of_each + DIGITS * size_of::<u64>()
 }
 
 const RANGE_CPU: &str = "  u64 least = NO_ROW, most = 0, varying = 0, unordered = 0, first = words[0];

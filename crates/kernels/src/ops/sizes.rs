@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sizes of groups, tiles and grids that somebody chose, and what kernels can take.
+
+use std::ops::RangeInclusive;
+
+use device::DeviceInfo;
+
+use super::Options;
+use super::sort::radix_shared_bytes;
+use crate::codegen::Profile;
+use crate::{Error, Result};
+
+/// Sizes of kernels; 0 leaves one to the profile.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Items of a group: one of [`GROUP_SIZES`](Self::GROUP_SIZES), a power of two. Only the gpu profile has groups.
+    pub group_size: u32,
+    /// Rows of a tile of the compaction: a multiple of 32; in the gpu profile of the group's size, and at most 32 times that.
+    pub tile_rows: u32,
+    /// Most groups of a grid whose items share rows among themselves.
+    pub grid_groups: u32,
+}
+
+impl Sizes {
+    /// Groups that kernels can have: items vote by 32, and a group's sort has its digits in shared memory.
+    pub const GROUP_SIZES: RangeInclusive<u32> = 32..=512;
+    /// Rows that a tile can have.
+    pub const TILE_ROWS: RangeInclusive<u32> = 32..=1 << 20;
+    /// Most groups of a grid. Each item has scratch memory of its own.
+    pub const MOST_GROUPS: u32 = 1 << 16;
+
+    /// Whether groups can have that many items; 0 is the profile's choice.
+    pub fn takes_group(items: u32) -> bool {
+        items == 0 || items.is_power_of_two() && Self::GROUP_SIZES.contains(&items)
+    }
+
+    /// Whether tiles can have that many rows; 0 is the profile's choice.
+    pub fn takes_tile(rows: u32) -> bool {
+        rows == 0 || rows.is_multiple_of(32) && Self::TILE_ROWS.contains(&rows)
+    }
+}
+
+impl Options {
+    /// The same with these sizes, for a device.
+    ///
+    /// # Errors
+    /// If the profile's kernels, or the device, cannot take one of them: the text names its setting.
+    pub fn with_sizes(mut self, sizes: Sizes, device: &DeviceInfo) -> Result<Options> {
+        let refuse = |reason: String| Err(Error::Unsupported(reason));
+        let Sizes { group_size, tile_rows, grid_groups } = sizes;
+        if group_size > 0 {
+            let device_name = device.label();
+            let shared = radix_shared_bytes(group_size);
+            if self.profile == Profile::Cpu {
+                return refuse(format!(
+                    "device.group_size = {group_size}: kernels of the profile 'cpu' have no groups of items; \
+                     0 is their size, and device.profile = 'gpu' has groups"
+                ));
+            }
+            if group_size > device.max_group_size {
+                return refuse(format!(
+                    "device.group_size = {group_size}: groups of {device_name} have at most {} items",
+                    device.max_group_size
+                ));
+            }
+            if shared > device.shared_bytes as usize {
+                return refuse(format!(
+                    "device.group_size = {group_size}: sorting needs {shared} bytes of shared memory for such a group, \
+                     and {device_name} has {}",
+                    device.shared_bytes
+                ));
+            }
+            self.group_size = group_size;
+            self.tile_rows = self.tile_rows.min(32 * group_size);
+        }
+        if tile_rows > 0 {
+            let group = self.group_size;
+            if self.profile == Profile::Gpu && (!tile_rows.is_multiple_of(group) || tile_rows / group > 32) {
+                return refuse(format!(
+                    "device.tile_rows = {tile_rows}: in the profile 'gpu' it must be a multiple of the {group} items of a group \
+                     (device.group_size), and at most 32 times as many"
+                ));
+            }
+            self.tile_rows = tile_rows;
+        }
+        self.grid_groups = grid_groups;
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device() -> DeviceInfo {
+        DeviceInfo {
+            driver: device::DriverKind::OpenCl,
+            index: 0,
+            ordinal: 0,
+            name: "Some device".into(),
+            platform: String::new(),
+            version: String::new(),
+            driver_version: String::new(),
+            kind: device::DeviceKind::Gpu,
+            compute_units: 1,
+            memory_bytes: 1,
+            max_alloc_bytes: 1,
+            max_group_size: 256,
+            shared_bytes: 16 << 10,
+            max_arg_bytes: 1024,
+            fp64: true,
+            atomics64: true,
+            unified_memory: false,
+            arch: String::new(),
+        }
+    }
+
+    fn sized(profile: Profile, group_size: u32, tile_rows: u32) -> Result<(u32, u32), String> {
+        let sizes = Sizes { group_size, tile_rows, grid_groups: 0 };
+        let options = Options::new(profile).with_sizes(sizes, &device()).map_err(|error| error.to_string())?;
+        Ok((options.group_size, options.tile_rows))
+    }
+
+    #[test]
+    fn what_is_not_chosen_is_the_profiles() {
+        assert_eq!(Options::new(Profile::Cpu).with_sizes(Sizes::default(), &device()).unwrap(), Options::new(Profile::Cpu));
+        assert_eq!(sized(Profile::Gpu, 0, 0).unwrap(), (256, 4096));
+        assert_eq!(sized(Profile::Gpu, 128, 0).unwrap(), (128, 4096));
+        // A tile has a word of bits for each item at most.
+        assert_eq!(sized(Profile::Gpu, 32, 0).unwrap(), (32, 1024));
+        assert_eq!(sized(Profile::Gpu, 0, 256).unwrap(), (256, 256));
+        assert_eq!(sized(Profile::Cpu, 0, 96).unwrap(), (256, 96));
+    }
+
+    #[test]
+    fn what_kernels_or_device_cannot_take_is_refused_with_the_reason() {
+        for (profile, group, tile, reason) in [
+            (Profile::Cpu, 64, 0, "device.group_size = 64: kernels of the profile 'cpu' have no groups of items"),
+            (Profile::Gpu, 512, 0, "device.group_size = 512: groups of opencl:0 have at most 256 items"),
+            (
+                Profile::Gpu,
+                256,
+                0,
+                "device.group_size = 256: sorting needs 21504 bytes of shared memory for such a group, and opencl:0 has 16384",
+            ),
+            (
+                Profile::Gpu,
+                0,
+                96,
+                "device.tile_rows = 96: in the profile 'gpu' it must be a multiple of the 256 items of a group",
+            ),
+            (
+                Profile::Gpu,
+                32,
+                2048,
+                "device.tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 items of a group",
+            ),
+        ] {
+            let error = sized(profile, group, tile).unwrap_err();
+            assert!(error.starts_with(reason), "{error}");
+        }
+        let takes = |size| (Sizes::takes_group(size), Sizes::takes_tile(size));
+        assert_eq!(
+            [0, 16, 32, 48, 96, 512, 1024].map(takes).map(|takes| takes.0),
+            [true, false, true, false, false, true, false]
+        );
+        assert_eq!(
+            [0, 16, 32, 48, 96, 1 << 20, 2 << 20].map(takes).map(|takes| takes.1),
+            [true, false, true, false, true, true, false]
+        );
+    }
+}
