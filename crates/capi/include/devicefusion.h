@@ -73,9 +73,10 @@ struct devicefusion_query;
 // Where the values of a column lie, for devicefusion_array_values_raw.
 struct devicefusion_raw_values {
   // The memory of the values, one behind the other: a cl_mem, a CUdeviceptr, or an address of the host, as the array's
-  // `device_type` says.
+  // `device_type` says. Of booleans, bits; of a dictionary, codes; of lists and of texts, offsets, one more than there are
+  // values; of texts of the type view, views of 16 bytes.
   void *memory;
-  // Bytes of that memory before the first value.
+  // Bytes of that memory before the first value; of booleans, before the byte that has its bit.
   size_t offset;
   // Bytes of all values.
   size_t bytes;
@@ -85,20 +86,35 @@ struct devicefusion_raw_values {
   void *validity;
   // Bits of that memory before the first value's.
   size_t validity_offset;
+  // Of booleans, which bit of the first byte is the first value, the least significant being 0.
+  size_t bit;
+  // Memory of the same kind with the bytes that offsets or views of texts point into, from its begin on. NULL for other types,
+  // and where no text needs any.
+  void *data;
+  // Bytes of that memory; 0 where the last offset tells.
+  size_t data_bytes;
 };
 
 // A column in memory of the program's own, for devicefusion_register_raw.
 struct devicefusion_raw_column {
   // Its name.
   const char *name;
-  // Its type, of fixed width, as a format string of Arrow's C data interface: "l" for 64-bit integers, "g" for doubles, and
-  // so on.
+  // Its type as a format string of Arrow's C data interface: "l" for 64-bit integers, "b" for booleans, "u" for texts with
+  // offsets of 32 bits, and so on; of a dictionary, the type of its codes.
   const char *format;
   // The memory of the values, from its begin on: a cl_mem or a CUdeviceptr of the context's device, or an address of the
-  // host where the context has no device.
+  // host where the context has no device. What lies there is as in devicefusion_raw_values.
   void *memory;
   // Memory of the same kind with a bit for each value, the least significant first: 0 for NULL. NULL where no value is.
   void *validity;
+  // Memory of the same kind with the bytes that offsets or views of texts point into. NULL for other types.
+  void *data;
+  // How many bytes that are; of texts with offsets it may be 0, for the last offset tells.
+  size_t data_bytes;
+  // Of a dictionary its values, of lists their elements, whose name does not matter. NULL for other types.
+  const struct devicefusion_raw_column *elements;
+  // How many elements there are.
+  int64_t element_count;
 };
 
 #ifdef __cplusplus
@@ -166,6 +182,23 @@ int devicefusion_context_config_set_host_memory_limit(struct devicefusion_contex
 // cannot is refused, 2, the default, where the device is the host's processor. Results are the same.
 int devicefusion_context_config_set_unified_memory(struct devicefusion_context_config *config,
                                                    int flag);
+
+// Sets how many items a group has in kernels of the profile "gpu": a power of two from 32 to 512, or 0, the default, for the
+// profile's own choice. devicefusion_context_new refuses a size that the device cannot take, and any where its kernels
+// have the profile "cpu", which has no groups of items.
+int devicefusion_context_config_set_default_group_size(struct devicefusion_context_config *config,
+                                                       int items);
+
+// Sets how many groups a grid has at most where its items share a batch's rows among themselves: up to 65536, or 0, the default,
+// for a few for each unit of the device.
+int devicefusion_context_config_set_default_grid_size(struct devicefusion_context_config *config,
+                                                      int groups);
+
+// Sets of how many rows a group brings those together that pass a filter: a multiple of 32 up to 1048576, or 0, the default, for
+// the profile's own choice. In the profile "gpu" it is a multiple of the group's size, and at most 32 times as many: else
+// devicefusion_context_new refuses it.
+int devicefusion_context_config_set_default_tile_size(struct devicefusion_context_config *config,
+                                                      int rows);
 
 // Leaves each program that the context compiles or loads in this folder: its text as HASH.cl, and its image as HASH.program.
 // NULL or "", the default, leaves none.
@@ -404,7 +437,7 @@ int devicefusion_execute(struct devicefusion_context *context,
                          int64_t *rows);
 
 // Tells where the values of a column lie: column `column`, counted from zero, of a record batch such as
-// devicefusion_query_device_stream gives, with its schema. Its type must be one of fixed width, other than a boolean.
+// devicefusion_query_device_stream gives, with its schema. Of structs and unions there are the fields' arrays alone.
 //
 // Array and schema stay as they are: the memory is that of the array, good until the array is released and not to be written.
 // The values are there once the array's `sync_event` has completed; what the program enqueues from now on in the queue that it
@@ -416,13 +449,23 @@ int devicefusion_array_values_raw(struct devicefusion_context *context,
                                   int64_t column,
                                   struct devicefusion_raw_values *out);
 
-// Makes a table of `length` rows that lies in memory of the program's own: `count` columns of types of fixed width, which are
-// used in place.
+// As devicefusion_array_values_raw, of what the column's codes or offsets point to: all values of a dictionary, or all elements of
+// lists, which may themselves be of any type but lists and dictionaries. Lists of a fixed size have no offsets: their elements
+// lie one behind the other.
+int devicefusion_array_elements_raw(struct devicefusion_context *context,
+                                    const struct ArrowDeviceArray *array,
+                                    const struct ArrowSchema *schema,
+                                    int64_t column,
+                                    struct devicefusion_raw_values *out);
+
+// Makes a table of `length` rows that lies in memory of the program's own: `count` columns, which are used in place, but for
+// dictionaries, of which each row gets its value. Lists are taken where the context has no device.
 //
 // The values must be there already, or be written by what the program has enqueued before in the queue that it shares with the
-// context: see devicefusion_context_get_command_queue. From now on nobody may write them. `release`, unless NULL, is called with
-// `data` once the memory is no longer used: after the table was dropped and the queries that read it have ended, or where this
-// function fails; on any thread, once.
+// context: see devicefusion_context_get_command_queue. From now on nobody may write them. The structs and texts are read by this
+// call alone. Offsets, views and codes are not checked on a device: each must point into what it points into. `release`, unless
+// NULL, is called with `data` once the memory is no longer used: after the table was dropped and the queries that read it have
+// ended, or where this function fails; on any thread, once.
 int devicefusion_register_raw(struct devicefusion_context *context,
                               const char *name,
                               const struct devicefusion_raw_column *columns,

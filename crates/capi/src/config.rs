@@ -260,6 +260,38 @@ pub extern "C" fn devicefusion_context_config_set_unified_memory(config: *mut de
     })
 }
 
+/// Sets how many items a group has in kernels of the profile "gpu": a power of two from 32 to 512, or 0, the default, for the
+/// profile's own choice. devicefusion_context_new refuses a size that the device cannot take, and any where its kernels
+/// have the profile "cpu", which has no groups of items.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_context_config_set_default_group_size(
+    config: *mut devicefusion_context_config,
+    items: c_int,
+) -> c_int {
+    set(config, "device.group_size", items)
+}
+
+/// Sets how many groups a grid has at most where its items share a batch's rows among themselves: up to 65536, or 0, the default,
+/// for a few for each unit of the device.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_context_config_set_default_grid_size(
+    config: *mut devicefusion_context_config,
+    groups: c_int,
+) -> c_int {
+    set(config, "device.grid_groups", groups)
+}
+
+/// Sets of how many rows a group brings those together that pass a filter: a multiple of 32 up to 1048576, or 0, the default, for
+/// the profile's own choice. In the profile "gpu" it is a multiple of the group's size, and at most 32 times as many: else
+/// devicefusion_context_new refuses it.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_context_config_set_default_tile_size(
+    config: *mut devicefusion_context_config,
+    rows: c_int,
+) -> c_int {
+    set(config, "device.tile_rows", rows)
+}
+
 /// Leaves each program that the context compiles or loads in this folder: its text as HASH.cl, and its image as HASH.program.
 /// NULL or "", the default, leaves none.
 #[unsafe(no_mangle)]

@@ -3,8 +3,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Fields, Schema};
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
@@ -22,9 +23,10 @@ use crate::table::{Arrays, DEVICEFUSION_TABLE_DEVICE, DEVICEFUSION_TABLE_HOST, r
 #[derive(Debug)]
 pub struct devicefusion_raw_values {
     /// The memory of the values, one behind the other: a cl_mem, a CUdeviceptr, or an address of the host, as the array's
-    /// `device_type` says.
+    /// `device_type` says. Of booleans, bits; of a dictionary, codes; of lists and of texts, offsets, one more than there are
+    /// values; of texts of the type view, views of 16 bytes.
     pub memory: *mut c_void,
-    /// Bytes of that memory before the first value.
+    /// Bytes of that memory before the first value; of booleans, before the byte that has its bit.
     pub offset: usize,
     /// Bytes of all values.
     pub bytes: usize,
@@ -34,6 +36,13 @@ pub struct devicefusion_raw_values {
     pub validity: *mut c_void,
     /// Bits of that memory before the first value's.
     pub validity_offset: usize,
+    /// Of booleans, which bit of the first byte is the first value, the least significant being 0.
+    pub bit: usize,
+    /// Memory of the same kind with the bytes that offsets or views of texts point into, from its begin on. NULL for other types,
+    /// and where no text needs any.
+    pub data: *mut c_void,
+    /// Bytes of that memory; 0 where the last offset tells.
+    pub data_bytes: usize,
 }
 
 /// A column in memory of the program's own, for devicefusion_register_raw.
@@ -42,14 +51,22 @@ pub struct devicefusion_raw_values {
 pub struct devicefusion_raw_column {
     /// Its name.
     pub name: *const c_char,
-    /// Its type, of fixed width, as a format string of Arrow's C data interface: "l" for 64-bit integers, "g" for doubles, and
-    /// so on.
+    /// Its type as a format string of Arrow's C data interface: "l" for 64-bit integers, "b" for booleans, "u" for texts with
+    /// offsets of 32 bits, and so on; of a dictionary, the type of its codes.
     pub format: *const c_char,
     /// The memory of the values, from its begin on: a cl_mem or a CUdeviceptr of the context's device, or an address of the
-    /// host where the context has no device.
+    /// host where the context has no device. What lies there is as in devicefusion_raw_values.
     pub memory: *mut c_void,
     /// Memory of the same kind with a bit for each value, the least significant first: 0 for NULL. NULL where no value is.
     pub validity: *mut c_void,
+    /// Memory of the same kind with the bytes that offsets or views of texts point into. NULL for other types.
+    pub data: *mut c_void,
+    /// How many bytes that are; of texts with offsets it may be 0, for the last offset tells.
+    pub data_bytes: usize,
+    /// Of a dictionary its values, of lists their elements, whose name does not matter. NULL for other types.
+    pub elements: *const devicefusion_raw_column,
+    /// How many elements there are.
+    pub element_count: i64,
 }
 
 /// The device type and id of arrays in the context's memory.
@@ -62,7 +79,7 @@ fn home(info: Option<&DeviceInfo>) -> (ArrowDeviceType, i64) {
 }
 
 /// Tells where the values of a column lie: column `column`, counted from zero, of a record batch such as
-/// devicefusion_query_device_stream gives, with its schema. Its type must be one of fixed width, other than a boolean.
+/// devicefusion_query_device_stream gives, with its schema. Of structs and unions there are the fields' arrays alone.
 ///
 /// Array and schema stay as they are: the memory is that of the array, good until the array is released and not to be written.
 /// The values are there once the array's `sync_event` has completed; what the program enqueues from now on in the queue that it
@@ -76,6 +93,35 @@ pub unsafe extern "C" fn devicefusion_array_values_raw(
     column: i64,
     out: *mut devicefusion_raw_values,
 ) -> c_int {
+    // SAFETY: all is as the header asks.
+    unsafe { tell(context, array, schema, column, out, |column| column.values()) }
+}
+
+/// As devicefusion_array_values_raw, of what the column's codes or offsets point to: all values of a dictionary, or all elements of
+/// lists, which may themselves be of any type but lists and dictionaries. Lists of a fixed size have no offsets: their elements
+/// lie one behind the other.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn devicefusion_array_elements_raw(
+    context: *mut devicefusion_context,
+    array: *const FFI_ArrowDeviceArray,
+    schema: *const FFI_ArrowSchema,
+    column: i64,
+    out: *mut devicefusion_raw_values,
+) -> c_int {
+    // SAFETY: all is as the header asks.
+    unsafe { tell(context, array, schema, column, out, |column| column.elements()?.values()) }
+}
+
+/// # Safety
+/// As of the functions for C.
+unsafe fn tell(
+    context: *mut devicefusion_context,
+    array: *const FFI_ArrowDeviceArray,
+    schema: *const FFI_ArrowSchema,
+    column: i64,
+    out: *mut devicefusion_raw_values,
+    values: impl FnOnce(Column<'_>) -> Result<devicefusion_raw_values>,
+) -> c_int {
     code(with_context(context, |context| {
         wanted("raw values", out)?;
         // SAFETY: NULL, or initialised structs that nobody changes meanwhile, as the header asks.
@@ -85,8 +131,11 @@ pub unsafe extern "C" fn devicefusion_array_values_raw(
         if array.is_released() || schema.release.is_none() {
             return Err(Failure::program("array or schema has been released, or moved away"));
         }
-        // SAFETY: array and schema are live and follow the interface, as the header asks.
-        let values = unsafe { values(&array.array, schema, column) }?;
+        let DataType::Struct(fields) = DataType::try_from(schema)? else {
+            return Err(Failure::program("the schema is none of a record batch, which is an array of structs"));
+        };
+        // SAFETY: the array is live and follows the interface, as the header asks.
+        let values = values(unsafe { Column::of(&array.array, &fields, column) }?)?;
         // SAFETY: as above.
         unsafe { order(context, array) }?;
         // SAFETY: not null, and writable as the header asks.
@@ -95,37 +144,121 @@ pub unsafe extern "C" fn devicefusion_array_values_raw(
     }))
 }
 
-/// # Safety
-/// Array and schema are live and follow the interface.
-unsafe fn values(rows: &FFI_ArrowArray, schema: &FFI_ArrowSchema, column: i64) -> Result<devicefusion_raw_values> {
-    let DataType::Struct(fields) = DataType::try_from(schema)? else {
-        return Err(Failure::program("the schema is none of a record batch, which is an array of structs"));
-    };
-    let index = usize::try_from(column).ok().filter(|index| *index < fields.len());
-    let Some(index) = index.filter(|_| fields.len() == rows.num_children()) else {
-        let (columns, children) = (fields.len(), rows.num_children());
-        return Err(Failure::program(format!("there is no column {column}: the schema has {columns}, the array {children}")));
-    };
-    let amiss = || Failure::program(format!("the array does not have column {column}: a pointer of its tables is NULL"));
-    // SAFETY: where there is a table of children it has that many pointers, to live structs.
-    let child = unsafe { rows.children.as_ref().and_then(|_| (*rows.children.add(index)).as_ref()) };
-    let (field, child) = (&fields[index], child.filter(|child| !child.buffers.is_null()).ok_or_else(amiss)?);
-    let Some(width) = field.data_type().primitive_width().filter(|_| child.num_buffers() == 2) else {
-        let (name, ty) = (field.name(), field.data_type());
-        return Err(Failure::program(format!("column {column} \"{name}\" is {ty}, whose values are not of a fixed width")));
-    };
-    let offset = rows.offset() + child.offset();
-    // SAFETY: the array follows the interface: its table has two buffers.
-    let (validity, memory) = unsafe { (*child.buffers, *child.buffers.add(1)) };
-    let bytes = |values: usize| values.checked_mul(width).ok_or_else(|| Failure::program("the array's length cannot be"));
-    Ok(devicefusion_raw_values {
-        memory: memory.cast_mut(),
-        offset: bytes(offset)?,
-        bytes: bytes(rows.len())?,
-        length: rows.length,
-        validity: if child.null_count_opt() == Some(0) { ptr::null_mut() } else { validity.cast_mut() },
-        validity_offset: offset,
-    })
+/// A live array that follows the interface, with its type and its place in a batch.
+struct Column<'a> {
+    array: &'a FFI_ArrowArray,
+    ty: DataType,
+    /// For messages.
+    label: String,
+    /// Where its rows begin in its buffers, and how many they are.
+    first: usize,
+    length: usize,
+}
+
+impl<'a> Column<'a> {
+    /// # Safety
+    /// The batch is live and follows the interface.
+    unsafe fn of(rows: &'a FFI_ArrowArray, fields: &Fields, column: i64) -> Result<Self> {
+        let index = usize::try_from(column).ok().filter(|index| *index < fields.len());
+        let Some(index) = index.filter(|_| fields.len() == rows.num_children()) else {
+            let (columns, children) = (fields.len(), rows.num_children());
+            return Err(Failure::program(format!("there is no column {column}: the schema has {columns}, the array {children}")));
+        };
+        let (name, ty) = (fields[index].name(), fields[index].data_type().clone());
+        let label = format!("column {column} \"{name}\" is {ty}");
+        // SAFETY: where there is a table of children it has that many pointers, to live structs.
+        let child = unsafe { rows.children.as_ref().and_then(|_| (*rows.children.add(index)).as_ref()) };
+        let array = child.ok_or_else(|| amiss(column))?;
+        if array.buffers.is_null() && array.num_buffers() > 0 {
+            return Err(amiss(column));
+        }
+        Ok(Self { array, ty, label, first: rows.offset() + array.offset(), length: rows.len() })
+    }
+
+    /// The array that codes or offsets point into.
+    fn elements(self) -> Result<Self> {
+        let refuse = |reason: &str| Err(Failure::program(format!("{}{reason}", self.label)));
+        let (inner, ty) = match &self.ty {
+            DataType::Dictionary(_, values) => (self.array.dictionary, values.as_ref().clone()),
+            DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) | DataType::Map(field, _) => {
+                // SAFETY: the array follows the interface: a list has one child.
+                let child = unsafe { self.array.children.as_ref() }.map_or(ptr::null_mut(), |child| *child);
+                (child, field.data_type().clone())
+            }
+            _ => return refuse(", which has neither a dictionary nor elements"),
+        };
+        // SAFETY: NULL, or live as long as the array.
+        let Some(array) = (unsafe { inner.as_ref() }).filter(|array| !array.buffers.is_null()) else {
+            return refuse(", whose elements are not there: a pointer of its tables is NULL");
+        };
+        let (first, length) = match &self.ty {
+            DataType::FixedSizeList(_, size) => {
+                let size = usize::try_from(*size).unwrap_or(0);
+                (array.offset() + self.first * size, self.length * size)
+            }
+            _ => (array.offset(), array.len()),
+        };
+        let label = format!("{}, whose elements are {ty}", self.label);
+        Ok(Self { array, ty, label, first, length })
+    }
+
+    /// Where the values lie.
+    fn values(&self) -> Result<devicefusion_raw_values> {
+        let refuse = |reason: &str| Err(Failure::program(format!("{}{reason}", self.label)));
+        // Bits of a value, values beyond the last row's, buffers of the type.
+        let (width, beyond, buffers) = match &self.ty {
+            DataType::Boolean => (1, 0, 2),
+            DataType::Utf8 | DataType::Binary => (32, 1, 3),
+            DataType::LargeUtf8 | DataType::LargeBinary => (64, 1, 3),
+            DataType::Utf8View | DataType::BinaryView => (128, 0, self.array.num_buffers().clamp(3, 4)),
+            DataType::List(_) | DataType::Map(..) => (32, 1, 2),
+            DataType::LargeList(_) => (64, 1, 2),
+            DataType::FixedSizeBinary(width) => (8 * usize::try_from(*width).unwrap_or(0), 0, 2),
+            DataType::Dictionary(codes, _) => (8 * codes.primitive_width().unwrap_or(0), 0, 2),
+            DataType::FixedSizeList(..) => {
+                return refuse(", which has elements alone: devicefusion_array_elements_raw tells where");
+            }
+            ty => match ty.primitive_width() {
+                Some(width) => (8 * width, 0, 2),
+                None => return refuse(", which has no values of its own"),
+            },
+        };
+        if self.array.num_buffers() != buffers {
+            let given = self.array.num_buffers();
+            return refuse(&match &self.ty {
+                DataType::Utf8View | DataType::BinaryView => format!(", whose bytes lie in {} buffers and not in one", given - 3),
+                _ => format!(", which has {buffers} buffers, and the array {given}"),
+            });
+        }
+        // SAFETY: the array follows the interface: its table has so many buffers.
+        let buffer = |index: usize| unsafe { *self.array.buffers.add(index) }.cast_mut();
+        let (data, data_bytes) = match (&self.ty, buffers) {
+            (DataType::Utf8View | DataType::BinaryView, 4) => {
+                // SAFETY: the sizes of the buffers, which lie in host memory, or NULL.
+                let size = unsafe { buffer(3).cast::<i64>().as_ref() }.copied();
+                (buffer(2), size.and_then(|size| usize::try_from(size).ok()).unwrap_or(0))
+            }
+            (DataType::Utf8 | DataType::Binary | DataType::LargeUtf8 | DataType::LargeBinary, _) => (buffer(2), 0),
+            _ => (ptr::null_mut(), 0),
+        };
+        let bits = |values: usize| values.checked_mul(width).ok_or_else(|| Failure::program("the array's length cannot be"));
+        let (before, bit) = (bits(self.first)? / 8, bits(self.first)? % 8);
+        Ok(devicefusion_raw_values {
+            memory: buffer(1),
+            offset: before,
+            bytes: (bit + bits(self.length + beyond)?).div_ceil(8),
+            length: self.length as i64,
+            validity: if self.array.null_count_opt() == Some(0) { ptr::null_mut() } else { buffer(0) },
+            validity_offset: self.first,
+            bit,
+            data,
+            data_bytes,
+        })
+    }
+}
+
+fn amiss(column: i64) -> Failure {
+    Failure::program(format!("the array does not have column {column}: a pointer of its tables is NULL"))
 }
 
 /// Puts what the program enqueues from now on behind the work that writes an array.
@@ -168,13 +301,14 @@ impl Drop for Lent {
     }
 }
 
-/// Makes a table of `length` rows that lies in memory of the program's own: `count` columns of types of fixed width, which are
-/// used in place.
+/// Makes a table of `length` rows that lies in memory of the program's own: `count` columns, which are used in place, but for
+/// dictionaries, of which each row gets its value. Lists are taken where the context has no device.
 ///
 /// The values must be there already, or be written by what the program has enqueued before in the queue that it shares with the
-/// context: see devicefusion_context_get_command_queue. From now on nobody may write them. `release`, unless NULL, is called with
-/// `data` once the memory is no longer used: after the table was dropped and the queries that read it have ended, or where this
-/// function fails; on any thread, once.
+/// context: see devicefusion_context_get_command_queue. From now on nobody may write them. The structs and texts are read by this
+/// call alone. Offsets, views and codes are not checked on a device: each must point into what it points into. `release`, unless
+/// NULL, is called with `data` once the memory is no longer used: after the table was dropped and the queries that read it have
+/// ended, or where this function fails; on any thread, once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_register_raw(
     context: *mut devicefusion_context,
@@ -195,13 +329,10 @@ pub unsafe extern "C" fn devicefusion_register_raw(
         let columns = unsafe { std::slice::from_raw_parts(columns, count) };
         let device = context.device()?;
         let (device_type, id) = home(device.as_ref().map(|device| device.info()));
-        // SAFETY: the texts are as the header asks.
-        let fields = columns.iter().map(|column| unsafe { field(column, length) }).collect::<Result<Vec<_>>>()?;
-        let column = |column: &devicefusion_raw_column| {
-            let nulls = if column.validity.is_null() { Some(0) } else { None };
-            ArrayExport::new(length).null_count(nulls).buffers(vec![column.validity, column.memory])
-        };
-        let rows = ArrayExport::batch(length, columns.iter().map(column).collect())?.owner(Box::new(lent));
+        // SAFETY: texts and elements are as the header asks.
+        let given = columns.iter().map(|column| unsafe { given(column, length, true) }).collect::<Result<Vec<_>>>()?;
+        let (fields, arrays): (Vec<_>, Vec<_>) = given.into_iter().unzip();
+        let rows = ArrayExport::batch(length, arrays)?.owner(Box::new(lent));
         let rows = rows.export(device_type, id, ptr::null_mut())?;
         let stream = export_iterator(&schema::batch_field(&Schema::new(fields)), device_type, [Ok(rows)])?;
         // SAFETY: the stream comes from arrow-device's export, and the memory is what the program says.
@@ -212,19 +343,72 @@ pub unsafe extern "C" fn devicefusion_register_raw(
     }))
 }
 
+/// A column as Arrow has it; `outer` where it may have elements.
+///
 /// # Safety
-/// The column's texts are NULL, or C strings.
-unsafe fn field(column: &devicefusion_raw_column, length: usize) -> Result<Field> {
+/// The column's texts are NULL, or C strings; its elements are NULL, or initialised.
+unsafe fn given(column: &devicefusion_raw_column, length: usize, outer: bool) -> Result<(Field, ArrayExport)> {
     // SAFETY: as this function's own condition.
-    let (name, format) = unsafe { (text("name of a column", column.name)?, text("format of a column", column.format)?) };
-    let ty = DataType::try_from(&FFI_ArrowSchema::try_new(format, vec![], None)?)?;
-    if ty.primitive_width().is_none() {
-        return Err(Failure::program(format!(
-            "column \"{name}\" is {ty}, whose values are not of a fixed width: devicefusion_register_device_array takes every type"
-        )));
+    let name = if outer { unsafe { text("name of a column", column.name) }? } else { "item" };
+    // SAFETY: as above.
+    let format = unsafe { text("format of a column", column.format) }?;
+    let refuse = |reason: String| Err(Failure::program(format!("column \"{name}\" {reason}")));
+    // SAFETY: as above.
+    let elements = match unsafe { column.elements.as_ref() } {
+        Some(_) if !outer => return refuse("has elements within elements".to_owned()),
+        Some(elements) => {
+            let count = usize::try_from(column.element_count);
+            let Ok(count) = count else { return refuse(format!("cannot have {} elements", column.element_count)) };
+            // SAFETY: as above.
+            Some(unsafe { given(elements, count, false) }?)
+        }
+        None => None,
+    };
+    let is_list = matches!(format, "+l" | "+L");
+    let ty = match (&elements, is_list) {
+        (Some((element, _)), true) if format == "+l" => DataType::List(Arc::new(element.clone())),
+        (Some((element, _)), true) => DataType::LargeList(Arc::new(element.clone())),
+        (None, true) => return refuse("is one of lists, and its elements are NULL".to_owned()),
+        (_, false) => DataType::try_from(&FFI_ArrowSchema::try_new(format, vec![], None)?)?,
+    };
+    let ty = match &elements {
+        Some((element, _)) if !is_list && ty.is_dictionary_key_type() => {
+            DataType::Dictionary(Box::new(ty), Box::new(element.data_type().clone()))
+        }
+        Some(_) if !is_list => return refuse(format!("is {ty}, which has no elements")),
+        _ => ty,
+    };
+    use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
+    let of_bytes = matches!(ty, Utf8 | LargeUtf8 | Binary | LargeBinary | Utf8View | BinaryView);
+    let of_fixed_width = ty.primitive_width().is_some() || matches!(ty, DataType::Boolean | DataType::FixedSizeBinary(_));
+    if elements.is_none() && !of_bytes && !of_fixed_width {
+        return refuse(format!("is {ty}, which has no raw values: devicefusion_register_device_array takes every type"));
     }
     if column.memory.is_null() && length > 0 {
         return Err(Failure::program(format!("the memory of column \"{name}\" is NULL")));
     }
-    Ok(Field::new(name, ty, !column.validity.is_null()))
+    let nulls = if column.validity.is_null() { Some(0) } else { None };
+    let mut buffers: Vec<*const c_void> = vec![column.validity, column.memory];
+    let mut array = ArrayExport::new(length).null_count(nulls);
+    match ty {
+        Utf8View | BinaryView => {
+            let sizes: Box<[i64]> = match (column.data.is_null(), i64::try_from(column.data_bytes)) {
+                (true, _) => Box::new([]),
+                (false, Ok(bytes)) => Box::new([bytes]),
+                (false, Err(_)) => return refuse(format!("cannot have {} bytes", column.data_bytes)),
+            };
+            if !sizes.is_empty() {
+                buffers.push(column.data);
+            }
+            buffers.push(sizes.as_ptr().cast());
+            array = array.owner(Box::new(sizes));
+        }
+        _ if of_bytes => buffers.push(column.data),
+        _ => {}
+    }
+    array = array.buffers(buffers);
+    if let Some((_, elements)) = elements {
+        array = if is_list { array.children(vec![elements]) } else { array.dictionary(elements) };
+    }
+    Ok((Field::new(name, ty, !column.validity.is_null()), array))
 }

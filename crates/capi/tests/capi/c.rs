@@ -251,6 +251,27 @@ fn programs_that_misuse_the_library_are_told() {
     assert_eq!(run(Command::new(&program).arg("none")), "ok\n");
 }
 
+/// A driver may keep its programs, where the variables that it reads say so.
+#[test]
+fn no_file_is_written_without_being_asked_for() {
+    if !has(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let program = installed.compile(&quickstart());
+    let (folder, of_driver) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for device in [device(), "none".to_owned()] {
+        let mut command = Command::new(&program);
+        command.arg(device).current_dir(folder.path()).env("POCL_CACHE_DIR", of_driver.path());
+        for variable in ["HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME"] {
+            command.env(variable, folder.path());
+        }
+        assert_eq!(run(&mut command), CITIES);
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
 /// On the host: valgrind does not know all instructions that a driver generates for the processor.
 #[test]
 fn programs_are_clean_under_valgrind() {

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char};
 
 use devicefusion_capi::config::*;
 use devicefusion_capi::context::*;
+use devicefusion_capi::query::*;
 use devicefusion_capi::settings::*;
 
 use crate::support::{Context, c, config, homeless_error, text};
@@ -75,7 +76,8 @@ fn bad_settings_are_refused_when_they_are_set_and_change_nothing() {
         assert_eq!(devicefusion_context_config_add_build_option(config, c"-D A".as_ptr()), 2);
         assert!(homeless_error().contains("must be one word"));
         assert_eq!(devicefusion_context_config_set_tuning_param(config, c"device.fallback".as_ptr(), 1), 2);
-        let known = "device.fallback is no tuning parameter; there are device.batch_rows, device.memory_bytes, device.min_rows";
+        let known = "device.fallback is no tuning parameter; there are device.batch_rows, device.grid_groups, device.group_size, \
+                     device.memory_bytes, device.min_rows, device.tile_rows";
         assert_eq!(homeless_error(), known);
     }
     for flag in [-1, 3] {
@@ -124,15 +126,72 @@ fn tuning_params_are_listed_with_their_class() {
     let param =
         |index| (borrowed(devicefusion_get_tuning_param_name(index)), borrowed(devicefusion_get_tuning_param_class(index)));
     let params: Vec<_> = (0..devicefusion_get_tuning_param_count()).map(param).collect();
-    let expected = [("device.batch_rows", "threshold"), ("device.memory_bytes", "size"), ("device.min_rows", "threshold")];
+    let expected = [
+        ("device.batch_rows", "threshold"),
+        ("device.grid_groups", "threshold"),
+        ("device.group_size", "threshold"),
+        ("device.memory_bytes", "size"),
+        ("device.min_rows", "threshold"),
+        ("device.tile_rows", "threshold"),
+    ];
     assert_eq!(params, expected.map(|(name, class)| (Some(name), Some(class))));
-    assert_eq!((param(-1), param(3)), ((None, None), (None, None)));
+    assert_eq!((param(-1), param(6)), ((None, None), (None, None)));
 
     // Of the class "threshold": the context lives.
     let context = Context::new();
     context.execute("SET device.batch_rows = 1000");
     let error = context.failed(2, context.try_execute("SET device.memory_bytes = 1000000"));
     assert!(error.contains("the session's device is open"), "{error}");
+}
+
+#[test]
+fn sizes_of_groups_tiles_and_grids_are_those_of_the_kernels() {
+    let sized = |profile: &str, group, tile, grid| {
+        let config = config();
+        assert_eq!(set(config, "device.profile", profile), 0);
+        assert_eq!(devicefusion_context_config_set_default_group_size(config, group), 0);
+        assert_eq!(devicefusion_context_config_set_default_tile_size(config, tile), 0);
+        assert_eq!(devicefusion_context_config_set_default_grid_size(config, grid), 0);
+        config
+    };
+    let sql = "SELECT count(*), sum(value), max(value) FROM generate_series(1, 131073) WHERE value % 3 = 0";
+    for (group, tile) in [(32, 64), (64, 2048), (256, 0)] {
+        let context = Context::of(sized("gpu", group, tile, 3));
+        assert_eq!(context.rows(sql), ["43691 2863420758 131073"]);
+        let text = context.query(sql).explain(DEVICEFUSION_EXPLAIN_VERBOSE);
+        assert!(text.contains(&format!("SHARED(u64, tree, {})", 3 * group / 2)), "{text}");
+        assert!(text.contains("grid_groups=3"), "{text}");
+    }
+    let context = Context::of(sized("gpu", 0, 0, 0));
+    context.execute("SET device.group_size = 64");
+    assert_eq!(context.rows(sql), ["43691 2863420758 131073"]);
+    context.execute("SET device.tile_rows = 96");
+    let error = context.failed(2, context.try_execute(sql));
+    let problem = "device.tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 items of a group";
+    assert!(error.contains(problem), "{error}");
+
+    for (profile, group, tile, problem) in [
+        ("cpu", 64, 0, "device.group_size = 64: kernels of the profile 'cpu' have no groups of items"),
+        ("gpu", 32, 2048, "device.tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 items of a group"),
+    ] {
+        let config = sized(profile, group, tile, 0);
+        let context = devicefusion_context_new(config);
+        let error = text(devicefusion_context_get_error(context)).unwrap();
+        assert!(error.contains(problem), "{error}");
+        assert_eq!((devicefusion_context_free(context), devicefusion_context_config_free(config)), (0, 0));
+    }
+    let config = config();
+    for (call, value, problem) in [
+        (devicefusion_context_config_set_default_group_size as extern "C" fn(_, _) -> _, 48, "device.group_size = 48: must be 0"),
+        (devicefusion_context_config_set_default_group_size, -1, "device.group_size = '-1': must be a whole number"),
+        (devicefusion_context_config_set_default_tile_size, 33, "device.tile_rows = 33: must be 0 or a multiple of 32"),
+        (devicefusion_context_config_set_default_grid_size, 65537, "device.grid_groups = 65537: must lie between 0 and 65536"),
+    ] {
+        assert_eq!(call(config, value), 2);
+        let error = homeless_error();
+        assert!(error.contains(problem), "{error}");
+    }
+    assert_eq!(devicefusion_context_config_free(config), 0);
 }
 
 #[test]

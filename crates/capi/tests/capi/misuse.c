@@ -93,6 +93,9 @@ int main(int argc, char **argv) {
     EXPECT(devicefusion_store(context, NULL, NULL, NULL) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(devicefusion_array_values_raw(context, NULL, NULL, 0, NULL) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(context, "there is no place for the raw values"));
+    struct devicefusion_raw_values values;
+    EXPECT(devicefusion_array_elements_raw(context, NULL, NULL, 0, &values) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(says(context, "the array is NULL"));
 
     // Memory that is given comes back in any case.
     int given_back = 0;
@@ -101,6 +104,9 @@ int main(int argc, char **argv) {
     EXPECT(says(context, "the memory of column \"n\" is NULL") && given_back == 1);
     EXPECT(devicefusion_register_raw(NULL, "raw", &column, 1, 1, give_back, &given_back) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(NULL, "the context is NULL") && given_back == 2);
+    column.format = "+l";
+    EXPECT(devicefusion_register_raw(context, "raw", &column, 1, 1, give_back, &given_back) == DEVICEFUSION_PROGRAM_ERROR);
+    EXPECT(says(context, "its elements are NULL") && given_back == 3);
 
     // Bytes that are none, and structs that were released.
     struct ArrowDeviceArrayStream rows_on_device;

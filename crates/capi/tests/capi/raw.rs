@@ -3,10 +3,14 @@
 
 use std::ffi::{CString, c_void};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow::array::AsArray;
-use arrow::datatypes::{Float64Type, Int64Type};
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, DictionaryArray, FixedSizeListArray, LargeStringArray, ListArray, RecordBatch, StringArray,
+    StringViewArray,
+};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use arrow::ffi::FFI_ArrowSchema;
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
 use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
@@ -48,7 +52,16 @@ fn only(stream: FFI_ArrowDeviceArrayStream) -> (FFI_ArrowDeviceArray, FFI_ArrowS
     (array, columns)
 }
 
-fn values(
+type Tell = unsafe extern "C" fn(
+    *mut devicefusion_context,
+    *const FFI_ArrowDeviceArray,
+    *const FFI_ArrowSchema,
+    i64,
+    *mut devicefusion_raw_values,
+) -> i32;
+
+fn tell(
+    tell: Tell,
     context: &Context,
     array: &FFI_ArrowDeviceArray,
     columns: &FFI_ArrowSchema,
@@ -57,11 +70,29 @@ fn values(
     let mut out = std::mem::MaybeUninit::uninit();
     // SAFETY: structs of the library, and a place for the values, which are written on success.
     unsafe {
-        match devicefusion_array_values_raw(context.raw, array, columns, column, out.as_mut_ptr()) {
+        match tell(context.raw, array, columns, column, out.as_mut_ptr()) {
             0 => Ok(out.assume_init()),
             code => Err(context.failed(2, code)),
         }
     }
+}
+
+fn values(
+    context: &Context,
+    array: &FFI_ArrowDeviceArray,
+    columns: &FFI_ArrowSchema,
+    column: i64,
+) -> Result<devicefusion_raw_values, String> {
+    tell(devicefusion_array_values_raw, context, array, columns, column)
+}
+
+fn elements(
+    context: &Context,
+    array: &FFI_ArrowDeviceArray,
+    columns: &FFI_ArrowSchema,
+    column: i64,
+) -> Result<devicefusion_raw_values, String> {
+    tell(devicefusion_array_elements_raw, context, array, columns, column)
 }
 
 /// Counts how often a program got its memory back.
@@ -72,14 +103,28 @@ unsafe extern "C" fn count(data: *mut c_void) {
 
 struct Column(CString, CString, *mut c_void, *mut c_void);
 
+impl Column {
+    fn raw(&self) -> devicefusion_raw_column {
+        let Column(name, format, memory, validity) = self;
+        devicefusion_raw_column {
+            name: name.as_ptr(),
+            format: format.as_ptr(),
+            memory: *memory,
+            validity: *validity,
+            data: ptr::null_mut(),
+            data_bytes: 0,
+            elements: ptr::null(),
+            element_count: 0,
+        }
+    }
+}
+
 fn register_raw(context: &Context, columns: &[Column], length: i64, released: &AtomicUsize) -> i32 {
-    let raw = |Column(name, format, memory, validity): &Column| devicefusion_raw_column {
-        name: name.as_ptr(),
-        format: format.as_ptr(),
-        memory: *memory,
-        validity: *validity,
-    };
-    let columns: Vec<_> = columns.iter().map(raw).collect();
+    let columns: Vec<_> = columns.iter().map(Column::raw).collect();
+    register(context, &columns, length, released)
+}
+
+fn register(context: &Context, columns: &[devicefusion_raw_column], length: i64, released: &AtomicUsize) -> i32 {
     let data = ptr::from_ref(released).cast_mut().cast();
     // SAFETY: texts, memory and counter outlive the context.
     unsafe { devicefusion_register_raw(context.raw, c"raw".as_ptr(), columns.as_ptr(), columns.len(), length, Some(count), data) }
@@ -179,8 +224,8 @@ fn raw_values_are_those_of_slices_too_and_bad_ones_are_refused() {
     assert_eq!(raw.memory.addr() + raw.offset, price.values()[1..].as_ptr().addr());
     assert!(!raw.validity.is_null());
 
-    let error = values(&context, &array, &columns, 0).unwrap_err();
-    assert!(error.contains("column 0 \"city\" is Utf8, whose values are not of a fixed width"), "{error}");
+    let error = elements(&context, &array, &columns, 0).unwrap_err();
+    assert_eq!(error, "column 0 \"city\" is Utf8, which has neither a dictionary nor elements");
     for column in [-1, 3] {
         let error = values(&context, &array, &columns, column).unwrap_err();
         assert_eq!(error, format!("there is no column {column}: the schema has 3, the array 3"));
@@ -226,7 +271,8 @@ fn without_a_device_raw_columns_are_memory_of_the_host() {
     for (columns, length, expected) in [
         (vec![], 4, "a table has columns, and there are none"),
         (vec![Column(c("x"), c("l"), memory, ptr::null_mut())], -1, "a table cannot have -1 rows"),
-        (vec![Column(c("x"), c("u"), memory, ptr::null_mut())], 4, "column \"x\" is Utf8, whose values are not of a fixed width"),
+        (vec![Column(c("x"), c("n"), memory, ptr::null_mut())], 4, "column \"x\" is Null, which has no raw values"),
+        (vec![Column(c("x"), c("+l"), memory, ptr::null_mut())], 4, "column \"x\" is one of lists, and its elements are NULL"),
         (vec![Column(c("x"), c("l"), ptr::null_mut(), ptr::null_mut())], 4, "the memory of column \"x\" is NULL"),
         (vec![Column(c("x"), c("nonsense"), memory, ptr::null_mut())], 4, "nonsense"),
     ] {
@@ -243,6 +289,180 @@ fn without_a_device_raw_columns_are_memory_of_the_host() {
     let code = unsafe { devicefusion_register_raw(ptr::null_mut(), c"raw".as_ptr(), ptr::null(), 0, 0, Some(count), data) };
     assert_eq!((code, homeless_error().as_str()), (2, "the context is NULL"));
     wait_for(&released);
+}
+
+/// What a program reads at a place of the host's memory.
+fn read<T: Copy>(memory: *mut c_void, offset: usize, count: usize) -> Vec<T> {
+    // SAFETY: so many values lie there, as the library says.
+    (0..count).map(|index| unsafe { memory.byte_add(offset).cast::<T>().add(index).read_unaligned() }).collect()
+}
+
+#[test]
+fn raw_values_of_every_type_lie_where_the_library_says() {
+    let context = Context::on_host();
+    let truth = BooleanArray::from_iter((0..20).map(|i| (i != 12).then_some(i % 3 == 0)));
+    let texts: Vec<_> = (0..20).map(|i| (i != 5).then(|| format!("text {i}, longer than twelve bytes"))).collect();
+    let lists = ListArray::from_iter_primitive::<Int64Type, _, _>((0..20).map(|i| Some((0..i % 3).map(Some))));
+    let pairs = FixedSizeListArray::from_iter_primitive::<Int64Type, _, _>((0..20).map(|i| Some([Some(i), Some(-i)])), 2);
+    let words: DictionaryArray<Int32Type> = (0..20).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
+    let columns: [(&str, ArrayRef); 7] = [
+        ("truth", Arc::new(truth)),
+        ("text", Arc::new(StringArray::from(texts.clone()))),
+        ("large", Arc::new(LargeStringArray::from(texts.clone()))),
+        ("view", Arc::new(StringViewArray::from_iter(texts.clone()))),
+        ("lists", Arc::new(lists)),
+        ("pairs", Arc::new(pairs)),
+        ("words", Arc::new(words)),
+    ];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap();
+    let schema = schema::export_schema(&batch.schema()).unwrap();
+    let mut array = cpu::export_batch(&batch.slice(11, 6)).unwrap();
+    let of = |column| values(&context, &array, &schema, column).unwrap();
+    let within = |column| elements(&context, &array, &schema, column).unwrap();
+
+    let raw = of(0);
+    let bits: Vec<u8> = read(raw.memory, raw.offset, raw.bytes);
+    let bit = |bits: &[u8], at: usize| bits[at / 8] >> (at % 8) & 1 == 1;
+    assert_eq!((0..6).map(|i| bit(&bits, raw.bit + i)).collect::<Vec<_>>(), [false, false, false, false, true, false]);
+    let known: Vec<u8> = read(raw.validity, 0, (raw.validity_offset + 6).div_ceil(8));
+    assert_eq!((0..6).map(|i| bit(&known, raw.validity_offset + i)).collect::<Vec<_>>(), [true, false, true, true, true, true]);
+
+    for (column, width) in [(1, 4), (2, 8)] {
+        let raw = of(column);
+        assert_eq!(raw.bytes, 7 * width);
+        let offset = |at| match width {
+            4 => read::<i32>(raw.memory, raw.offset, 7)[at] as usize,
+            _ => read::<i64>(raw.memory, raw.offset, 7)[at] as usize,
+        };
+        let bytes: Vec<u8> = read(raw.data, offset(0), offset(1) - offset(0));
+        assert_eq!(bytes, b"text 11, longer than twelve bytes");
+    }
+    let raw = of(3);
+    let view: Vec<u32> = read(raw.memory, raw.offset, 4);
+    assert_eq!((raw.bytes, view[0], view[2]), (6 * 16, 33, 0));
+    assert!(raw.data_bytes >= view[3] as usize + 33);
+    assert_eq!(read::<u8>(raw.data, view[3] as usize, 33), b"text 11, longer than twelve bytes");
+
+    let (raw, inner) = (of(4), within(4));
+    let offsets: Vec<i32> = read(raw.memory, raw.offset, 7);
+    assert_eq!(offsets.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>(), [2, 0, 1, 2, 0, 1]);
+    let first = inner.offset + 8 * offsets[0] as usize;
+    assert_eq!(read::<i64>(inner.memory, first, 2), [0, 1]);
+    let inner = within(5);
+    assert_eq!((inner.length, read::<i64>(inner.memory, inner.offset, 3)), (12, vec![11, -11, 12]));
+    let (raw, inner) = (of(6), within(6));
+    assert_eq!((raw.bytes, read::<i32>(raw.memory, raw.offset, 2), inner.length), (24, vec![1, 0], 2));
+    assert_eq!(read::<u8>(inner.data, 0, 7), b"evenodd");
+
+    let error = values(&context, &array, &schema, 5).unwrap_err();
+    assert!(error.contains("which has elements alone: devicefusion_array_elements_raw tells where"), "{error}");
+    // SAFETY: released once.
+    unsafe { array.array.release.unwrap()(&raw mut array.array) };
+
+    // Memory as it was told is a table again.
+    let mut array = cpu::export_batch(&batch).unwrap();
+    let raw = |column| values(&context, &array, &schema, column).unwrap();
+    let inner = |column| elements(&context, &array, &schema, column).unwrap();
+    let (numbers, spellings) = (inner(4), inner(6));
+    let (l, u) = (c("l"), c("u"));
+    let element = |format: &CString, raw: &devicefusion_raw_values| devicefusion_raw_column {
+        name: ptr::null(),
+        format: format.as_ptr(),
+        memory: raw.memory,
+        validity: raw.validity,
+        data: raw.data,
+        data_bytes: raw.data_bytes,
+        elements: ptr::null(),
+        element_count: 0,
+    };
+    let (numbers_of, spellings_of) = (element(&l, &numbers), element(&u, &spellings));
+    let names = ["truth", "text", "large", "view", "lists", "words"].map(c);
+    let formats = ["b", "u", "U", "vu", "+l", "i"].map(c);
+    let columns: Vec<_> = (0..6)
+        .map(|index| {
+            let mut column = element(&formats[index], &raw(if index == 5 { 6 } else { index as i64 }));
+            column.name = names[index].as_ptr();
+            match index {
+                4 => (column.elements, column.element_count) = (&raw const numbers_of, numbers.length),
+                5 => (column.elements, column.element_count) = (&raw const spellings_of, spellings.length),
+                _ => {}
+            }
+            column
+        })
+        .collect();
+    let released = AtomicUsize::new(0);
+    context.ok(register(&context, &columns, 20, &released));
+    let sql = "SELECT count(truth), count(*) FILTER (WHERE truth), max(text), min(large), max(view), sum(cardinality(lists)), min(words) FROM raw";
+    let least = "text 0, longer than twelve bytes";
+    let most = "text 9, longer than twelve bytes";
+    assert_eq!(context.rows(sql), [format!("19 6 {most} {least} {most} 19 even")]);
+    context.execute("DROP TABLE raw");
+    wait_for(&released);
+    // Elements of what has none, and within elements.
+    for (format, nested, expected) in
+        [("g", false, "column \"x\" is Float64, which has no elements"), ("+l", true, "elements within elements")]
+    {
+        let (x, format, released) = (c("x"), c(format), AtomicUsize::new(0));
+        let mut inner = element(&l, &numbers);
+        inner.elements = if nested { &raw const numbers_of } else { ptr::null() };
+        let mut column = element(&format, &numbers);
+        (column.name, column.elements) = (x.as_ptr(), &raw const inner);
+        let error = context.failed(2, register(&context, &[column], 2, &released));
+        assert!(error.contains(expected), "{error}");
+        wait_for(&released);
+    }
+    // SAFETY: released once.
+    unsafe { array.array.release.unwrap()(&raw mut array.array) };
+}
+
+#[test]
+fn booleans_and_texts_of_a_result_are_raw_columns_of_a_table() {
+    let context = Context::new();
+    context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
+    let sql = "SELECT items > 2 AS many, price IS NULL AS free, arrow_cast(city, 'Utf8View') AS city, \
+               concat(city, ', a city of some size') AS long FROM t";
+    let (mut array, mut columns) = only(context.query(sql).device_stream());
+    let formats: Vec<&str> = (0..4).map(|column| columns.child(column).format()).collect();
+    let formats: Vec<CString> = formats.into_iter().map(c).collect();
+    let names = ["many", "free", "city", "long"].map(c);
+    let column = |index: usize| {
+        let raw = values(&context, &array, &columns, index as i64).unwrap();
+        assert_eq!((raw.length, raw.offset, raw.bit), (4, 0, 0));
+        devicefusion_raw_column {
+            name: names[index].as_ptr(),
+            format: formats[index].as_ptr(),
+            memory: raw.memory,
+            validity: raw.validity,
+            data: raw.data,
+            data_bytes: raw.data_bytes,
+            elements: ptr::null(),
+            element_count: 0,
+        }
+    };
+    let raw: Vec<_> = (0..4).map(column).collect();
+    let released = AtomicUsize::new(0);
+    context.ok(register(&context, &raw, 4, &released));
+    let sql = "SELECT city, many, free, long FROM raw ORDER BY city, many";
+    let rows = context.rows(sql);
+    let long = "a city of some size";
+    let expected = [
+        format!("Bern true false Bern, {long}"),
+        format!("Oslo false true Oslo, {long}"),
+        format!("Oslo false false Oslo, {long}"),
+        format!(" true false , {long}"),
+    ];
+    let sorted = |mut rows: Vec<String>| {
+        rows.sort();
+        rows
+    };
+    assert_eq!(sorted(rows), sorted(expected.to_vec()));
+    context.execute("DROP TABLE raw");
+    wait_for(&released);
+    // SAFETY: released once.
+    unsafe {
+        array.array.release.unwrap()(&raw mut array.array);
+        columns.release.unwrap()(&raw mut columns);
+    }
 }
 
 /// The rows of a stream as bytes.

@@ -3,12 +3,15 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray, UnionArray};
+use arrow::datatypes::{DataType, Field, UnionFields};
 use arrow_device::async_stream::{AsyncHandler, ProduceOptions, produce_on_thread};
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowAsyncDeviceStreamHandler};
 use arrow_device::stream::ArrowDeviceArrayStreamReader;
 use arrow_device::{cpu, schema};
+use devicefusion_capi::config::*;
 use devicefusion_capi::query::*;
 use devicefusion_capi::table::*;
 
@@ -47,6 +50,29 @@ fn without_a_device_tables_lie_in_host_memory() {
     assert!(error.contains("DEVICEFUSION_TABLE_HOST does not"), "{error}");
     let error = context.failed(2, context.register("u", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
     assert!(error.contains("needs a device: device.selector = 'none'"), "{error}");
+}
+
+/// What Futhark makes of records and sums. SQL makes them, takes them apart and tells variants; without a device form, on the host.
+#[test]
+fn records_are_structs_and_sums_are_unions() {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![3, 1, 4]));
+    let words: ArrayRef = Arc::new(StringArray::from(vec!["c", "a", "d"]));
+    let record = StructArray::from(vec![
+        (Arc::new(Field::new("n", DataType::Int64, true)), Arc::clone(&numbers)),
+        (Arc::new(Field::new("s", DataType::Utf8, true)), Arc::clone(&words)),
+    ]);
+    let variants = [Field::new("number", DataType::Int64, true), Field::new("word", DataType::Utf8, true)];
+    let variants = UnionFields::try_new([0, 1], variants).unwrap();
+    let sum = UnionArray::try_new(variants, vec![0, 1, 0].into(), None, vec![numbers, words]).unwrap();
+    let columns: [(&str, ArrayRef, bool); 2] = [("record", Arc::new(record), true), ("sum", Arc::new(sum), true)];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    for context in [Context::on_host(), Context::of(devicefusion_context_config_new())] {
+        context.ok(context.register("t", vec![batch.clone()], DEVICEFUSION_TABLE_HOST));
+        let parts = "SELECT record['n'] + 1, record['s'], union_tag(sum), union_extract(sum, 'word') FROM t";
+        assert_eq!(context.rows(parts), ["4 c number ", "2 a word a", "5 d number "]);
+        let made = "SELECT named_struct('n', record['n'], 's', record['s']) = record FROM t";
+        assert_eq!(context.rows(made), ["true", "true", "true"]);
+    }
 }
 
 #[test]
