@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use futures::executor::block_on;
 use kernels::Error;
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{Frame, FrameBound, FrameUnits, Options, Window, WindowCall, WindowFunction};
+use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Options, Window, WindowCall, WindowFunction};
 use support::*;
 
 const PARTITION: usize = 0;
@@ -178,6 +178,38 @@ fn by_key(place: &Place, row: usize, offset: i64, is_end: bool) -> i64 {
     found.map_or(values[values.len() - 1].0 + 1, |(row, _)| *row) as i64
 }
 
+/// The rows that do not see as many values behind them, where their partition has some: as DataFusion's operator of bounded memory
+/// goes from row to row, with the distances from value to value.
+fn out_of_sight(values: &ArrayRef, places: &[Place], ahead: usize) -> HashSet<usize> {
+    let mut hidden = HashSet::new();
+    let mut sight: VecDeque<usize> = VecDeque::new();
+    for (row, Place { partition, .. }) in places.iter().enumerate() {
+        if row == partition.start {
+            sight.clear();
+        }
+        if sight.is_empty() {
+            let behind: Vec<usize> =
+                (row + 1..partition.end).filter(|row| values.is_valid(*row)).take(ahead.saturating_add(1)).collect();
+            sight = behind.iter().scan(row, |last, row| Some(row - std::mem::replace(last, *row))).collect();
+        } else if sight.len() == ahead {
+            let next = row + sight.iter().sum::<usize>() + 1;
+            if next < partition.end && values.is_valid(next) {
+                sight.push_back(1);
+            }
+        }
+        if sight.len() < ahead {
+            hidden.insert(row);
+        }
+        if let Some(first) = sight.front_mut() {
+            *first -= 1;
+            if *first == 0 {
+                sight.pop_front();
+            }
+        }
+    }
+    hidden
+}
+
 /// A function's values, each frame looked at anew.
 fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: &[usize]) -> ArrayRef {
     let places = places(batch, partition, order);
@@ -217,21 +249,26 @@ fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: 
             });
             ends.take_while(|end| *end <= i).count() as u64 + 1
         }),
-        WindowFunction::Lag { value, offset, default, known } => {
+        WindowFunction::Lag { value, offset, default, counted } => {
             let default = default.as_ref().map(|default| match &default.value {
                 LiteralValue::Int(value) => Arc::new(Int64Array::from(vec![*value as i64])) as ArrayRef,
                 LiteralValue::Bytes(text) => Arc::new(StringArray::from(vec![std::str::from_utf8(text).unwrap()])),
                 other => panic!("{other:?}"),
             });
+            let Expr::Column(column) = value else { panic!("{value:?}") };
+            let hidden = match *offset {
+                ..=-2 => out_of_sight(batch.column(*column), &places, offset.unsigned_abs() as usize),
+                _ => HashSet::new(),
+            };
             taken(value, default, &|row, place| {
-                let Expr::Column(column) = value else { panic!("{value:?}") };
                 let has_value = |row: &usize| batch.column(*column).is_valid(*row);
-                match *offset {
-                    1.. if *known => return (place.partition.start..row).rev().filter(has_value).nth(*offset as usize - 1),
-                    ..=-1 if *known => {
-                        return (row + 1..place.partition.end).filter(has_value).nth(offset.unsigned_abs() as usize - 1);
-                    }
-                    _ => {}
+                let nth = offset.unsigned_abs().saturating_sub(1) as usize;
+                match (*counted, *offset) {
+                    (Counted::All, _) => {}
+                    (_, 1..) => return (place.partition.start..row).rev().filter(has_value).nth(nth),
+                    (_, 0) => return Some(row).filter(has_value),
+                    (Counted::InSight, _) if hidden.contains(&row) => return None,
+                    _ => return (row + 1..place.partition.end).filter(has_value).nth(nth),
                 }
                 let to = (row as i128) - i128::from(*offset);
                 (to >= place.partition.start as i128 && to < place.partition.end as i128).then_some(to as usize)
@@ -432,20 +469,25 @@ fn values_of_other_rows() {
     let mut calls = vec![];
     for offset in [0, 1, -1, 5, -30, i64::MAX, i64::MIN] {
         calls.push(call(
-            Lag { value: col(NUMBER), offset, default: default(DataType::Int64, LiteralValue::Int(-7)), known: false },
+            Lag { value: col(NUMBER), offset, default: default(DataType::Int64, LiteralValue::Int(-7)), counted: Counted::All },
             Frame::RUNNING,
         ));
-        calls.push(call(Lag { value: col(TEXT), offset, default: None, known: false }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(TEXT), offset, default: None, counted: Counted::All }, Frame::RUNNING));
     }
     let none = default(DataType::Utf8, LiteralValue::Bytes(b"none".to_vec()));
-    calls.push(call(Lag { value: col(TEXT), offset: 2, default: none, known: false }, Frame::RUNNING));
+    calls.push(call(Lag { value: col(TEXT), offset: 2, default: none, counted: Counted::All }, Frame::RUNNING));
     for offset in [1, -1, 3, -2, 40, -40, 0, i64::MAX, i64::MIN] {
         let default = default(DataType::Int64, LiteralValue::Int(-7));
-        calls.push(call(Lag { value: col(NUMBER), offset, default, known: true }, Frame::RUNNING));
-        calls.push(call(Lag { value: col(TEXT), offset, default: None, known: true }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(NUMBER), offset, default, counted: Counted::Known }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(TEXT), offset, default: None, counted: Counted::Known }, Frame::RUNNING));
     }
-    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, known: true }, Frame::RUNNING));
-    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, known: false }, Frame::RUNNING));
+    for offset in [2, 0, -1, -2, -3, -7, i64::MIN] {
+        let default = default(DataType::Int64, LiteralValue::Int(-7));
+        calls.push(call(Lag { value: col(NUMBER), offset, default, counted: Counted::InSight }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(TEXT), offset, default: None, counted: Counted::InSight }, Frame::RUNNING));
+    }
+    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, counted: Counted::Known }, Frame::RUNNING));
+    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, counted: Counted::All }, Frame::RUNNING));
     for options in profiles() {
         check(&batch, &[700, 800], &[PARTITION], &[ORDER], &calls, &options);
     }
@@ -589,20 +631,29 @@ fn distinct_values_and_texts_over_every_frame() {
         distinct(aggregate_of(Count, Some(TEXT), DataType::Int64)),
         distinct(aggregate_of(Max, Some(TEXT), DataType::Utf8)),
     ];
-    let has_end = |bound| matches!(bound, FrameBound::UnboundedPreceding | FrameBound::UnboundedFollowing);
-    let some: Vec<Frame> = frames()
-        .into_iter()
-        .filter(|frame| {
-            let rows = frame.units == FrameUnits::Rows && frame.end != FrameBound::Following(u64::MAX);
-            has_end(frame.start) || has_end(frame.end) || rows
-        })
-        .collect();
+    let ends = [(3, 2), (5, 0), (0, 4)].map(|(start, end)| (FrameBound::Preceding(start), FrameBound::Following(end)));
+    let by_key = ends.into_iter().chain([
+        (FrameBound::Preceding(9), FrameBound::Preceding(2)),
+        (FrameBound::Following(1), FrameBound::Following(6)),
+        (FrameBound::Preceding(u64::MAX), FrameBound::CurrentRow),
+    ]);
+    let by_key = by_key.map(|(start, end)| Frame { units: FrameUnits::Range, start, end });
+    let frames: Vec<Frame> = frames().into_iter().chain(by_key).collect();
     for options in profiles() {
-        for (first, frames) in some.chunks(7).enumerate() {
+        for (first, frames) in frames.chunks(7).enumerate() {
             let calls: Vec<_> =
                 frames.iter().enumerate().map(|(at, frame)| call(functions[(first + at) % 5].clone(), *frame)).collect();
             check(&batch, &[600, 300], &[PARTITION], &[ORDER], &calls, &options);
         }
+        // Averages give nothing back.
+        let rows = |start, end| Frame { units: FrameUnits::Rows, start, end };
+        let averages = [
+            rows(FrameBound::Preceding(9), FrameBound::Following(3)),
+            rows(FrameBound::Following(2), FrameBound::Following(7)),
+            Frame::RUNNING,
+        ];
+        let averages = averages.map(|frame| call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), frame));
+        check(&batch, &[600, 300], &[PARTITION], &[ORDER], &averages, &options);
         let texts = [Min, Max].map(|function| call(aggregate_of(function, Some(TEXT), DataType::Utf8), Frame::RUNNING));
         check(&batch, &[900], &[], &[ORDER], &texts, &options);
         for n in [0, 1, 5, 257] {
@@ -623,7 +674,8 @@ fn distinct_values_of_large_partitions() {
     let rows = Frame { units: FrameUnits::Rows, ..Frame::RUNNING };
     let last = Frame { units: FrameUnits::Rows, start: FrameBound::CurrentRow, end: FrameBound::UnboundedFollowing };
     let some = Frame { start: FrameBound::Preceding(99), ..rows };
-    let calls: Vec<_> = [Frame::PARTITION, rows, last, some]
+    let most = Frame { start: FrameBound::Preceding(30_000), ..rows };
+    let calls: Vec<_> = [Frame::PARTITION, rows, last, some, most]
         .map(|frame| call(distinct(aggregate_of(Sum, Some(0), DataType::Int64)), frame))
         .into_iter()
         .chain([rows, some].map(|frame| call(aggregate_of(Max, Some(1), DataType::Utf8), frame)))
@@ -661,14 +713,17 @@ fn distinct_values_of_large_partitions() {
         for row in 0..n {
             best = best.max(words.is_valid(row).then(|| words.value(row)));
             assert_eq!(
-                result.column(4).as_string::<i32>().is_valid(row).then(|| result.column(4).as_string::<i32>().value(row)),
+                result.column(5).as_string::<i32>().is_valid(row).then(|| result.column(5).as_string::<i32>().value(row)),
                 best
             );
         }
         for row in (0..n).step_by(997) {
             assert_eq!(sum(3, row), sums(&mut frame(row)).pop().flatten(), "row {row}");
             let best = frame(row).filter(|row| words.is_valid(*row)).map(|row| words.value(row)).max();
-            assert_eq!(Some(result.column(5).as_string::<i32>().value(row)), best, "row {row}");
+            assert_eq!(Some(result.column(6).as_string::<i32>().value(row)), best, "row {row}");
+        }
+        for row in (0..n).step_by(9973) {
+            assert_eq!(sum(4, row), sums(&mut (row.saturating_sub(30_000)..row + 1)).pop().flatten(), "row {row}");
         }
     }
 }
@@ -775,9 +830,9 @@ fn what_has_no_device_form_is_refused() {
     let values = Frame { units: FrameUnits::Range, start: FrameBound::Preceding(3), end: FrameBound::CurrentRow };
     refused(call(aggregate_of(Count, None, DataType::Int64), values), "several order keys");
     let some = Frame { units: FrameUnits::Groups, ..values };
-    refused(call(distinct(aggregate_of(Count, Some(TEXT), DataType::Int64)), some), "DISTINCT");
+    refused(call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), some), "DISTINCT");
     let many = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(5000), end: FrameBound::CurrentRow };
-    refused(call(distinct(aggregate_of(Count, Some(TEXT), DataType::Int64)), many), "DISTINCT");
+    refused(call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), many), "DISTINCT");
     refused(call(aggregate_of(ApproxDistinct, Some(TEXT), DataType::UInt64), Frame::RUNNING), "approx_distinct");
     refused(call(WindowFunction::Ntile(0), Frame::RUNNING), "NTILE");
 }
@@ -793,7 +848,7 @@ fn speed() {
     let device = up(&queue, &whole, &types);
     let last = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(100), end: FrameBound::CurrentRow };
     let sum = || aggregate_of(Sum, Some(NUMBER), DataType::Int64);
-    let lag = WindowFunction::Lag { value: col(NUMBER), offset: 1, default: None, known: false };
+    let lag = WindowFunction::Lag { value: col(NUMBER), offset: 1, default: None, counted: Counted::All };
     let cases = [
         ("rank", call(WindowFunction::Rank, Frame::RUNNING), vec![col(PARTITION)]),
         ("lag", call(lag, Frame::RUNNING), vec![col(PARTITION)]),

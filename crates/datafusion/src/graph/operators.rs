@@ -20,7 +20,7 @@ use crate::exec::{
     DeviceWindowExec, GroupingSet, Sharing,
 };
 use crate::futhark::{Fold, types_of};
-use crate::planner::lower_window;
+use crate::planner::{is_bounded, lower_window};
 
 /// Rows that several stages read; `again`: those who read them again.
 pub(super) fn shared_rows(
@@ -188,7 +188,8 @@ pub(super) fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRe
     let outputs = source.fields().iter().enumerate().map(|(index, field)| (KernelExpr::Column(index), field.as_ref().clone()));
     let mut functions = Vec::new();
     for (function, field) in window.functions().iter().zip(schema.fields().iter().skip(passed)) {
-        let call = lower_window(function, &source).map_err(|reason| internal_datafusion_err!("{}: {reason}", function.name()))?;
+        let call = lower_window(function, is_bounded(&window.host), &source)
+            .map_err(|reason| internal_datafusion_err!("{}: {reason}", function.name()))?;
         functions.push((call, field.as_ref().clone()));
         checks.extend(function.expressions());
     }

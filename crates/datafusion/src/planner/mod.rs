@@ -21,4 +21,4 @@ pub use reasons::HostReasons;
 pub use rule::DevicePlanner;
 pub(crate) use support::reads_files;
 pub use window_filters::WindowFilters;
-pub(crate) use windows::{lower_window, window_exprs};
+pub(crate) use windows::{is_bounded, lower_window, window_exprs};

@@ -11,7 +11,7 @@ use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
-use kernels::ops::{Frame, FrameBound, FrameUnits, WindowCall, WindowFunction};
+use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, WindowCall, WindowFunction};
 use kernels::support::supports_window;
 
 use crate::aggregate::AggregateCall;
@@ -23,6 +23,11 @@ use crate::planner::support::columns_have_device_form;
 pub(crate) fn window_exprs(plan: &Arc<dyn ExecutionPlan>) -> Option<&[Arc<dyn WindowExpr>]> {
     let exact = plan.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr);
     exact.or_else(|| plan.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr))
+}
+
+/// Whether a window operator is the one of bounded memory, which reads ahead no further than it must.
+pub(crate) fn is_bounded(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<BoundedWindowAggExec>().is_some()
 }
 
 /// Whether a window operator has a device form.
@@ -42,13 +47,13 @@ pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         let keys = |keys: Vec<&Arc<dyn PhysicalExpr>>| keys.into_iter().map(|key| lower(key, &schema)).collect::<Result<_, _>>();
         let partition = keys(expr.partition_by().iter().collect())?;
         let order = keys(expr.order_by().iter().map(|key| &key.expr).collect())?;
-        supports_window(partition, order, (lower_window(expr, &schema)?, field.as_ref().clone()), &schema)?;
+        supports_window(partition, order, (lower_window(expr, is_bounded(plan), &schema)?, field.as_ref().clone()), &schema)?;
     }
     columns_have_device_form(plan)
 }
 
-/// A window function over the columns of `schema`.
-pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Result<WindowCall, Reason> {
+/// A window function over the columns of `schema`, of an operator that [`is_bounded`] or not.
+pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, schema: &Schema) -> Result<WindowCall, Reason> {
     let of = expr.as_any();
     let aggregate = of
         .downcast_ref::<PlainAggregateWindowExpr>()
@@ -74,7 +79,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Resul
         let Some(udf) = standard.and_then(|standard| standard.as_any().downcast_ref::<WindowUDFExpr>()) else {
             return Err(format!("the window function {} has no device form", expr.name()));
         };
-        ranking(udf, schema)?
+        ranking(udf, bounded, schema)?
     };
     let key = match expr.order_by() {
         [key] => key.expr.data_type(schema).ok(),
@@ -83,18 +88,15 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, schema: &Schema) -> Resul
     Ok(WindowCall { function, frame: frame(expr.get_window_frame(), key.as_ref())? })
 }
 
-fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reason> {
+fn ranking(udf: &WindowUDFExpr, bounded: bool, schema: &Schema) -> Result<WindowFunction, Reason> {
     let name = udf.fun().name().to_string();
     if !is_own_window(udf.fun()) {
         return Err(format!("the window function {name} has no device form"));
     }
-    // It tells nobody else.
+    // It tells nobody else. A reversed FIRST_VALUE is called LAST_VALUE, others keep their names; ranks are never reversed.
     let described = format!("{udf:?}");
     let ignores_nulls = !described.contains("ignore_nulls: false");
     let is_reversed = !described.contains("is_reversed: false");
-    if is_reversed && name != "nth_value" {
-        return Err(format!("{name} with a reversed order has no device form yet"));
-    }
     let value = |index: usize| match udf.args().get(index) {
         Some(argument) => lower(argument, schema),
         None => Err(format!("{name} without its argument")),
@@ -119,15 +121,16 @@ fn ranking(udf: &WindowUDFExpr, schema: &Schema) -> Result<WindowFunction, Reaso
                 Some(scalar(&value)?)
             }
         };
+        let sign = if is_reversed { -sign } else { sign };
         let offset = sign.checked_mul(number(1, 1)?).ok_or_else(|| format!("{name} of so many rows has no device form"))?;
-        // DataFusion gives up on the second value behind a row where a NULL stands before the third.
-        if ignores_nulls && offset < -1 {
-            return Err(format!("{name} of more than the next row with IGNORE NULLS has no device form"));
-        }
-        if ignores_nulls && offset == 0 {
-            return Err(format!("{name} by 0 rows with IGNORE NULLS has no device form"));
-        }
-        Ok(WindowFunction::Lag { value: value(0)?, offset, default, known: ignores_nulls })
+        let counted = match (ignores_nulls, bounded) {
+            (false, _) => Counted::All,
+            (true, true) => Counted::InSight,
+            // The row itself, NULL or not.
+            (true, false) if offset == 0 => Counted::All,
+            (true, false) => Counted::Known,
+        };
+        Ok(WindowFunction::Lag { value: value(0)?, offset, default, counted })
     };
     let nth = if ignores_nulls { WindowFunction::NthKnown } else { WindowFunction::NthValue };
     Ok(match name.as_str() {

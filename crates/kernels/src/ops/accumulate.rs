@@ -128,6 +128,11 @@ impl Kind {
         }
     }
 
+    /// The statement that takes a value back out of the state in `to`; none for states that do not give values back exactly.
+    pub fn take_back(self, to: &[String], values: &[Value]) -> Option<String> {
+        matches!(self, Kind::Count | Kind::Sum64).then(|| format!("{} -= {};", to[0], self.lift(values)[0]))
+    }
+
     /// The statement that adds the state in `from` to that in `to`, which nobody else touches.
     pub fn merge(self, to: &[String], from: &[String]) -> String {
         match self {

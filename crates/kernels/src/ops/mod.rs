@@ -41,9 +41,7 @@ pub use concat::Concat;
 pub use conform::Conform;
 pub use decode::Decode;
 pub use group::{GroupBy, GroupByState};
-pub use join::{
-    ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Mark, MarkState, of_joined_rows,
-};
+pub use join::{ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Mark, MarkState};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
 pub use sizes::Sizes;
@@ -51,7 +49,7 @@ pub use sort::{Sort, SortKey, SortState};
 pub use strict::{Arguments, Strict};
 pub use take::Take;
 pub use unnest::{Keeps, Unnest, UnnestOutput};
-pub use window::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction, WindowState};
+pub use window::{Counted, Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction, WindowState};
 
 use crate::codegen::Profile;
 use crate::expr::Expr;

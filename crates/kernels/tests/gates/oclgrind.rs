@@ -23,7 +23,7 @@ use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::ops::{ArrowForm, Concat, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
-use kernels::ops::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
+use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
 
 use crate::missing;
 use crate::sample::layouts;
@@ -332,8 +332,9 @@ fn windows_look_around() {
     let functions = || {
         let aggregates = aggregates().into_iter().map(|(aggregate, _)| aggregate);
         let of_numbers = aggregates.filter(|aggregate| !aggregate.data_type.is_string()).map(WindowFunction::Aggregate);
-        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None, known: false };
-        [Rank, CumeDist, Ntile(7), lag, NthValue(Expr::Column(CITY), 2), NthKnown(Expr::Column(CITY), -1)]
+        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None, counted: Counted::All };
+        let lead = Lag { value: Expr::Column(NAME), offset: -2, default: None, counted: Counted::InSight };
+        [Rank, CumeDist, Ntile(7), lag, lead, NthValue(Expr::Column(CITY), 2), NthKnown(Expr::Column(CITY), -1)]
             .into_iter()
             .chain(of_numbers)
     };

@@ -12,7 +12,7 @@ use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::function::{self, Function, Granularity, InexactFunction};
 use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
-use kernels::ops::{Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
+use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
 use kernels::support::{supports, supports_aggregate, supports_cast, supports_output};
 
 /// A program as it is compiled.
@@ -380,12 +380,14 @@ impl Sampler {
         let mut functions = vec![
             (WindowFunction::CumeDist, DataType::Float64),
             (WindowFunction::Ntile(3), DataType::UInt64),
-            (WindowFunction::Lag { value: Expr::Column(0), offset: 2, default, known: false }, data_type.clone()),
+            (WindowFunction::Lag { value: Expr::Column(0), offset: 2, default, counted: Counted::All }, data_type.clone()),
             (WindowFunction::NthValue(Expr::Column(2), -1), data_type.clone()),
             (WindowFunction::NthKnown(Expr::Column(2), 3), data_type.clone()),
         ];
-        functions
-            .push((WindowFunction::Lag { value: Expr::Column(2), offset: -1, default: None, known: true }, data_type.clone()));
+        for (offset, counted) in [(-1, Counted::Known), (-3, Counted::InSight)] {
+            let function = WindowFunction::Lag { value: Expr::Column(2), offset, default: None, counted };
+            functions.push((function, data_type.clone()));
+        }
         functions.push((WindowFunction::Values(Expr::Column(0)), DataType::new_list(data_type.clone(), true)));
         let all = aggregates(data_type, &input.schema).into_iter();
         functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));

@@ -5,6 +5,9 @@
 //! to it are taken in: running aggregates take one state a row. Else the frame is aggregated anew, out of a tree whose nodes
 //! hold the states of [`FANOUT`] rows, or nodes below: any frame of n rows is some 30 · log₁₆ n states, from left to right, and
 //! no state is ever taken back, so that every aggregate will do that can be merged.
+//!
+//! Distinct values have no such tree: which row counts depends on the frame. Counts and sums of integers give back the values
+//! whose last row leaves the frame.
 
 use arrow::datatypes::Field;
 use columnar::{ColumnType, DeviceColumn};
@@ -29,6 +32,9 @@ const FANOUT: usize = 1 << FANOUT_BITS;
 const LEVELS: usize = 9;
 /// Consecutive rows of an item in the gpu profile.
 const ROWS_PER_ITEM: usize = 16;
+/// Most items that look at a whole frame of distinct values in that profile, a power of two, `1 << MOST_ITEMS_BITS`: with more
+/// rows, each item takes more of them.
+const MOST_ITEMS_BITS: usize = 16;
 
 /// An aggregate, and the kernels that write it.
 #[derive(Debug, Clone)]
@@ -42,8 +48,7 @@ pub(super) struct AggregateCall {
 }
 
 impl AggregateCall {
-    /// Appends the kernels, named after `name`. Argument and filter are over columns of the source. With `before`, a column, a
-    /// row counts where the number in it is not that of a row of the frame; then no state is kept of any other frame.
+    /// Appends the kernels, named after `name`. Argument and filter are over columns of the source.
     ///
     /// # Errors
     /// `Unsupported` where the aggregate has no device form, or none over frames.
@@ -54,7 +59,7 @@ impl AggregateCall {
         field: &Field,
         name: &str,
         source: &Source,
-        before: Option<usize>,
+        distinct: Option<Distinct>,
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<AggregateCall> {
@@ -66,8 +71,8 @@ impl AggregateCall {
         if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
             return Err(Error::Internal("text that is not numbered in a window".into()));
         }
-        let write = Write { accumulators, types: &source.types, before, options };
-        let tree = before.is_none().then_some((kernels.len(), kernels.len() + 1));
+        let write = Write { accumulators, types: &source.types, distinct, options };
+        let tree = distinct.is_none().then_some((kernels.len(), kernels.len() + 1));
         if tree.is_some() {
             kernels.extend([write.leaves(name)?, write.nodes(name)]);
         }
@@ -129,11 +134,20 @@ impl AggregateCall {
     }
 }
 
+/// Where a row's value stands beside it, as columns, for DISTINCT: of rows of one value, the frame's first counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Distinct {
+    /// Where before it.
+    pub before: usize,
+    /// Where behind it; only where the state gives values back. Without, each frame is looked at anew.
+    pub behind: Option<usize>,
+}
+
 /// Writes the kernels.
 struct Write<'a> {
     accumulators: Accumulators,
     types: &'a [ColumnType],
-    before: Option<usize>,
+    distinct: Option<Distinct>,
     options: &'a Options,
 }
 
@@ -162,14 +176,30 @@ impl Write<'_> {
             writer.push(&state.kind.take(&state.places(|word| format!("s{word}")), values));
             Ok(())
         };
-        match self.before {
+        match self.distinct {
             None => self.accumulators.write(&mut writer, 0, &mut update)?,
-            Some(before) => {
+            Some(Distinct { before, .. }) => {
                 let before = writer.eval(&Expr::Column(before))?;
                 let first = format!("{} <= frame_start", before.code);
                 writer.guarded(&first, |writer| self.accumulators.write(writer, 0, &mut update))?;
             }
         }
+        Ok(writer.statements())
+    }
+
+    /// C that takes row `at`, the first, back out of the state of the rows before `high`, where its value has no other there.
+    fn take_back(&self, behind: usize, params: &mut Params) -> Result<String> {
+        let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
+        let list = &self.accumulators.list;
+        let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
+            let state = &list[index];
+            let text = state.kind.take_back(&state.places(|word| format!("s{word}")), values);
+            writer.push(&text.ok_or_else(|| Error::Internal(format!("{:?} gives no value back", state.kind)))?);
+            Ok(())
+        };
+        let behind = writer.eval(&Expr::Column(behind))?;
+        let last = format!("({0} == 0 || {0} > high)", behind.code);
+        writer.guarded(&last, |writer| self.accumulators.write(writer, 0, &mut update))?;
         Ok(writer.statements())
     }
 
@@ -237,7 +267,10 @@ impl Write<'_> {
 
     /// The walk over the rows. The state is that of the rows from `low` to `high`.
     fn slide(&self, name: &str, frame: &Frame, field: &Field) -> Result<(Kernel, Output)> {
-        let mut params = self.params(&[("tree", "const G u64 *RESTRICT"), ("levels", "u32"), ("n", "u64")]);
+        let mut params = match self.distinct {
+            None => self.params(&[("tree", "const G u64 *RESTRICT"), ("levels", "u32"), ("n", "u64")]),
+            Some(_) => self.params(&[("n", "u64")]),
+        };
         let places = Places::text(&mut params, "row");
         let bounds = frame.text(&mut params, "row");
         let take = self.take(&mut params)?;
@@ -247,10 +280,45 @@ impl Write<'_> {
         let output = Output::of(&value, field.data_type(), name)?;
         output.write(&mut writer, &value, "row");
         let end = writer.statements();
-        let text = format!(
-            "    {places}
-    {bounds}
-    if (frame_start != low || frame_end < high) {{
+        let walk = match self.distinct {
+            None => self.walk(&take),
+            Some(Distinct { behind, .. }) => {
+                let take_back = behind.map(|behind| self.take_back(behind, &mut params)).transpose()?;
+                self.walk_distinct(&take, take_back.as_deref())
+            }
+        };
+        let text = format!("    {places}\n    {bounds}\n{walk}    high = frame_end;\n{end}");
+        let rows = format!(
+            "{}    {}\n    u64 low = 0, high = 0;\n    for (u64 row = begin; row < end; ++row) {{\n{text}    }}\n",
+            self.declare(),
+            self.reset()
+        );
+        let least = ROWS_PER_ITEM;
+        let rows_per_item = match self.distinct {
+            None => least.to_string(),
+            Some(_) => format!("(n >> {MOST_ITEMS_BITS} > {least} ? n >> {MOST_ITEMS_BITS} : {least})"),
+        };
+        let walk = match self.profile() {
+            Profile::Cpu => format!("{}{rows}", run_of_rows("n")),
+            Profile::Gpu => format!(
+                "  u64 per_item = {rows_per_item};
+  for (u64 run = GID(); run * per_item < n; run += GSZ()) {{
+    u64 begin = run * per_item, end = n - begin < per_item ? n : begin + per_item;
+{rows}  }}
+"
+            ),
+        };
+        let body = match self.distinct {
+            None => format!("{}{walk}", bases()),
+            Some(_) => walk,
+        };
+        Ok((Kernel::new(format!("window_slide{name}"), params, body), output))
+    }
+
+    /// C that brings the state from the rows from `low` to `high` to those of the frame, by way of the tree.
+    fn walk(&self, take: &str) -> String {
+        format!(
+            "    if (frame_start != low || frame_end < high) {{
       {reset}
       low = high = frame_start;
     }}
@@ -273,37 +341,47 @@ impl Write<'_> {
         --level;
       }} else break;
     }}
-    high = frame_end;
-{end}",
+",
             reset = self.reset(),
             mask = FANOUT - 1,
             words = self.accumulators.words,
             merge = self.merge(),
-        );
-        let rows = format!(
-            "{}    {}\n    u64 low = 0, high = 0;\n    for (u64 row = begin; row < end; ++row) {{\n{text}    }}\n",
-            self.declare(),
-            self.reset()
-        );
-        let walk = match self.profile() {
-            Profile::Cpu => format!("{}{rows}", run_of_rows("n")),
-            Profile::Gpu => format!(
-                "  for (u64 run = GID(); run * {ROWS_PER_ITEM} < n; run += GSZ()) {{
-    u64 begin = run * {ROWS_PER_ITEM}, end = n - begin < {ROWS_PER_ITEM} ? n : begin + {ROWS_PER_ITEM};
-{rows}  }}
-"
-            ),
+        )
+    }
+
+    /// The same without a tree: rows that left the frame are taken back, or else the frame is looked at anew.
+    fn walk_distinct(&self, take: &str, take_back: Option<&str>) -> String {
+        let goes_on = match take_back {
+            Some(_) => "frame_start >= low && frame_start < high",
+            None => "frame_start == low",
         };
-        let body = format!(
-            "  u64 bases[{LEVELS}], size = n, base = 0;
+        let back = match take_back {
+            Some(back) => format!("    for (u64 at = low; at < frame_start; ++at) {{\n{back}    }}\n    low = frame_start;\n"),
+            None => String::new(),
+        };
+        format!(
+            "    if (!({goes_on}) || frame_end < high) {{
+      {reset}
+      low = high = frame_start;
+    }}
+{back}    for (u64 at = high; at < frame_end; ++at) {{
+{take}    }}
+",
+            reset = self.reset()
+        )
+    }
+}
+
+/// C that tells where the levels of the tree begin.
+fn bases() -> String {
+    format!(
+        "  u64 bases[{LEVELS}], size = n, base = 0;
   for (u32 level = 1; level <= levels; ++level) {{
     size = (size + {mask}) >> {FANOUT_BITS};
     bases[level] = base;
     base += size;
   }}
-{walk}",
-            mask = FANOUT - 1,
-        );
-        Ok((Kernel::new(format!("window_slide{name}"), params, body), output))
-    }
+",
+        mask = FANOUT - 1,
+    )
 }

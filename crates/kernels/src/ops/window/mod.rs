@@ -54,8 +54,8 @@ pub enum WindowFunction {
         offset: i64,
         /// Of the value's type; NULL without.
         default: Option<Literal>,
-        /// Whether rows are counted only where their value is not NULL.
-        known: bool,
+        /// Which rows count.
+        counted: Counted,
     },
     /// The value in the frame's row of this number, from 1, or from its end, from -1; NULL where there is none.
     NthValue(Expr, i64),
@@ -65,6 +65,19 @@ pub enum WindowFunction {
     Values(Expr),
     /// An aggregate of the frame's rows.
     Aggregate(Aggregate),
+}
+
+/// The rows that [`WindowFunction::Lag`] counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// All.
+    All,
+    /// Those whose value is not NULL.
+    Known,
+    /// The same as far as they are in sight, as for DataFusion's operator of bounded memory. Of the n-th value behind a row, n + 1
+    /// values are in sight at first, and each one more that follows the last one of these at once. Where a NULL does, the last
+    /// n - 1 rows' values before it get the default, and at the last one again n + 1 come into sight.
+    InSight,
 }
 
 /// A window function and its frame, which ranks and `Lag` do not look at.
@@ -186,9 +199,9 @@ impl Window {
         for (index, ((WindowCall { function, frame }, field), over)) in functions.into_iter().zip(aggregates).enumerate() {
             frame.check()?;
             let name = index.to_string();
-            if let Some(OverOrder { aggregate, before, text }) = over {
+            if let Some(OverOrder { aggregate, distinct, text }) = over {
                 let mut write = |field: &Field| {
-                    AggregateCall::try_new(&aggregate, frame, field, &name, &source, before, &options, &mut kernels)
+                    AggregateCall::try_new(&aggregate, frame, field, &name, &source, distinct, &options, &mut kernels)
                 };
                 let Some((column, order)) = text else {
                     calls.push(Call::Aggregate(write(&field)?));
@@ -210,8 +223,8 @@ impl Window {
                 WindowFunction::CumeDist => Of::CumeDist,
                 WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) has no device form".into())),
                 WindowFunction::Ntile(n) => Of::Ntile(n),
-                WindowFunction::Lag { value, offset, default, known } => {
-                    Of::Lag { column: column(&value)?, offset, default, known }
+                WindowFunction::Lag { value, offset, default, counted } => {
+                    Of::Lag { column: column(&value)?, offset, default, counted }
                 }
                 WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame, known: false },
                 WindowFunction::NthKnown(value, n) => Of::Nth { column: column(&value)?, n, frame, known: true },
@@ -340,8 +353,8 @@ impl Columns {
     fn add_call(&mut self, call: WindowCall) -> Result<WindowCall> {
         let mut add = |expr: Expr| self.add(&expr).map(Expr::Column);
         let function = match call.function {
-            WindowFunction::Lag { value, offset, default, known } => {
-                WindowFunction::Lag { value: add(value)?, offset, default, known }
+            WindowFunction::Lag { value, offset, default, counted } => {
+                WindowFunction::Lag { value: add(value)?, offset, default, counted }
             }
             WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
             WindowFunction::NthKnown(value, n) => WindowFunction::NthKnown(add(value)?, n),

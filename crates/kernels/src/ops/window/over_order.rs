@@ -5,6 +5,7 @@
 use arrow::datatypes::DataType;
 use columnar::ColumnType;
 
+use super::aggregate::Distinct;
 use super::frame::{Frame, FrameBound};
 use super::sorted::{Sorted, Tell};
 use crate::codegen::CType;
@@ -13,14 +14,14 @@ use crate::ops::Options;
 use crate::ops::program::Kernel;
 use crate::{Error, Result};
 
-/// Most rows of a frame that is looked at anew for each row.
+/// Most rows of a frame that is looked at anew for each row, where values cannot be given back.
 const MOST_DISTINCT_ROWS: u64 = 1 << 12;
 
 /// An aggregate over the input's columns and what sorting tells of them.
 pub(super) struct OverOrder {
     pub aggregate: Aggregate,
-    /// Where a row's value stands before it, for DISTINCT over a frame that begins and ends somewhere.
-    pub before: Option<usize>,
+    /// For DISTINCT over a frame that begins and ends somewhere.
+    pub distinct: Option<Distinct>,
     /// The column whose text has the number that the aggregate gives, and the order of the numbers.
     pub text: Option<(usize, usize)>,
 }
@@ -47,10 +48,12 @@ impl OverOrder {
             aggregate.filter = Some(Expr::And(aggregate.filter.into_iter().chain([known]).collect()));
             aggregate.arguments = vec![Expr::Column(number)];
             aggregate.data_type = DataType::UInt32;
-            return Ok(OverOrder { aggregate, before: None, text: Some((column, sorted.sort_of(number))) });
+            return Ok(OverOrder { aggregate, distinct: None, text: Some((column, sorted.sort_of(number))) });
         }
+        // Of equal values one does not change the least, nor the greatest.
+        aggregate.distinct &= !matches!(aggregate.function, AggregateFunction::Min | AggregateFunction::Max);
         if !aggregate.distinct {
-            return Ok(OverOrder { aggregate, before: None, text: None });
+            return Ok(OverOrder { aggregate, distinct: None, text: None });
         }
         let (None, [Expr::Column(column)]) = (&aggregate.filter, aggregate.arguments.as_slice()) else {
             return Err(Error::Unsupported(
@@ -59,20 +62,26 @@ impl OverOrder {
         };
         let (column, begins, ends) =
             (*column, frame.start == FrameBound::UnboundedPreceding, frame.end == FrameBound::UnboundedFollowing);
-        if !begins && !ends && frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
+        let gives_back = match aggregate.function {
+            AggregateFunction::Count => true,
+            AggregateFunction::Sum => aggregate.data_type.is_integer(),
+            _ => false,
+        };
+        if !begins && !ends && !gives_back && frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
             return Err(Error::Unsupported(format!(
-                "DISTINCT over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has no device form"
+                "DISTINCT, but of COUNT and sums of integers, over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has no device form"
             )));
         }
-        let tell = if ends && !begins { Tell::Behind } else { Tell::Before };
-        let told = sorted.tell(tell, column, types, options, kernels)?;
+        let mut tell = |tell| sorted.tell(tell, column, types, options, kernels);
+        let told = tell(if ends && !begins { Tell::Behind } else { Tell::Before })?;
         aggregate.distinct = false;
         if begins || ends {
             let none = Literal { data_type: DataType::UInt32, value: LiteralValue::Int(0) };
             let (told, none) = (Box::new(Expr::Column(told)), Box::new(Expr::Literal(none)));
             aggregate.filter = Some(Expr::Compare { op: CompareOp::Eq, left: told, right: none });
-            return Ok(OverOrder { aggregate, before: None, text: None });
+            return Ok(OverOrder { aggregate, distinct: None, text: None });
         }
-        Ok(OverOrder { aggregate, before: Some(told), text: None })
+        let behind = if gives_back { Some(tell(Tell::Behind)?) } else { None };
+        Ok(OverOrder { aggregate, distinct: Some(Distinct { before: told, behind }), text: None })
     }
 }

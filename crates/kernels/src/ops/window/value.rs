@@ -5,6 +5,7 @@ use arrow::datatypes::{DataType, Field};
 use columnar::{ColumnType, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
+use super::Counted;
 use super::frame::{Frame, Places};
 use super::sorted::ROWS;
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
@@ -32,8 +33,7 @@ pub(super) enum Of {
         column: usize,
         offset: i64,
         default: Option<Literal>,
-        /// Among the rows that have a value.
-        known: bool,
+        counted: Counted,
     },
     /// The value of `column` in the row that has the number in column `number` among all in the order of their values.
     Numbered {
@@ -63,6 +63,8 @@ pub(super) struct ValueCall {
     projection: Projection,
     /// Where the kernels are that number the rows with a value.
     known: Option<usize>,
+    /// The kernel that tells which values are out of sight.
+    sight: Option<usize>,
 }
 
 impl ValueCall {
@@ -75,11 +77,13 @@ impl ValueCall {
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<ValueCall> {
-        if let Of::Nth { column, known, .. } | Of::Lag { column, known, .. } = &mut of {
-            *known &= types.get(*column).is_some_and(|ty| ty.nullable);
-        }
-        if let Of::Lag { offset: 0, known, .. } = &mut of {
-            *known = false;
+        let nullable = |column: usize| types.get(column).is_some_and(|ty| ty.nullable);
+        match &mut of {
+            Of::Nth { column, known, .. } => *known &= nullable(*column),
+            Of::Lag { column, counted, .. } if !nullable(*column) => *counted = Counted::All,
+            // Nothing behind the next value is asked for.
+            Of::Lag { offset: -1.., counted, .. } if *counted == Counted::InSight => *counted = Counted::Known,
+            _ => {}
         }
         let rows = Placed { of: &of, types, profile: options.profile };
         let mut params = Params::new();
@@ -102,13 +106,20 @@ impl ValueCall {
         let projection =
             Projection::try_new(&format!("window{name}"), &rows, vec![Some(output.clone())], false, options, kernels)?;
         let known = match of {
-            Of::Nth { column, known: true, .. } | Of::Lag { column, known: true, .. } => {
+            Of::Nth { column, known: true, .. } | Of::Lag { column, counted: Counted::Known | Counted::InSight, .. } => {
                 kernels.extend([known_flags(name, column, types, options)?, known_rows(name, options)]);
                 Some(kernels.len() - 2)
             }
             _ => None,
         };
-        Ok(ValueCall { of, output, projection, known })
+        let sight = match of {
+            Of::Lag { counted: Counted::InSight, .. } => {
+                kernels.push(out_of_sight(name, options));
+                Some(kernels.len() - 1)
+            }
+            _ => None,
+        };
+        Ok(ValueCall { of, output, projection, known, sight })
     }
 
     /// Type of the result.
@@ -148,6 +159,17 @@ impl ValueCall {
         if let Some((numbers, rows)) = &numbered {
             extra.extend([(KNOWN, Arg::Buffer(numbers)), (KNOWN_ROWS, Arg::Buffer(rows))]);
         }
+        let hidden = match self.sight {
+            Some(kernel) => {
+                let hidden = queue.filled(n, 0)?;
+                let mut named = extra.clone();
+                named.extend([(HIDDEN, Arg::Buffer(&hidden)), ("n", Arg::U64(n as u64))]);
+                loaded.launch(queue, kernel, spread(queue, options, n), named)?;
+                Some(hidden)
+            }
+            None => None,
+        };
+        extra.extend(hidden.as_ref().map(|hidden| (HIDDEN, Arg::Buffer(hidden))));
         extra.extend(order.map(|order| (ROWS, Arg::Buffer(order))));
         let written = self.projection.run(queue, options, program, loaded, primitives, columns, None, n, &extra).await?;
         let buffers = written.into_iter().next().flatten().ok_or_else(|| Error::Internal("a function without buffers".into()))?;
@@ -162,6 +184,8 @@ const NUMBER: &str = "number";
 /// How many rows before this one have a value, and which rows have.
 const KNOWN: &str = "known";
 const KNOWN_ROWS: &str = "known_rows";
+/// For each value by its number, whether what is asked for at it, and at the NULLs behind it, is out of sight.
+const HIDDEN: &str = "hidden";
 
 /// Writes for each row whether it has a value, behind the row's place.
 fn known_flags(name: &str, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
@@ -185,6 +209,33 @@ fn known_rows(name: &str, options: &Options) -> Kernel {
     let n = params.named("n", "u64");
     let text = format!("    if ({KNOWN}[row + 1] != {KNOWN}[row]) {KNOWN_ROWS}[{KNOWN}[row]] = (u32)row;\n");
     Kernel::new(format!("window_known_rows{name}"), params, for_rows(options.profile, "row", &n, &text))
+}
+
+/// Goes along each partition from value to value: see [`Counted::InSight`].
+fn out_of_sight(name: &str, options: &Options) -> Kernel {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    let places = Places::text(&mut params, "row");
+    known_numbers(&mut params);
+    params.named(NUMBER, "u64");
+    params.named(HIDDEN, "G u8 *RESTRICT");
+    let n = params.named("n", "u64");
+    let text = format!(
+        "    {places}
+    if (row == part_start) {{
+      i64 ahead = -(i64)number, end = {KNOWN}[part_end], last = {KNOWN}[row + 1] + ahead;
+      while (last + 1 < end) {{
+        if ({KNOWN_ROWS}[last + 1] == {KNOWN_ROWS}[last] + 1) {{
+          ++last;
+        }} else {{
+          for (i64 at = last - ahead + 1; at < last; ++at) {HIDDEN}[at] = 1;
+          last += ahead + 1;
+        }}
+      }}
+    }}
+"
+    );
+    Kernel::new(format!("window_sight{name}"), params, for_rows(options.profile, "row", &n, &text))
 }
 
 impl Of {
@@ -243,11 +294,17 @@ u64 large = more * (least + 1), bucket = i < large ? i / (least + 1) + 1 : more 
                 );
                 number("bucket")
             }
-            Of::Lag { column, default, known: true, .. } => {
+            Of::Lag { column, default, counted: counted @ (Counted::Known | Counted::InSight), .. } => {
                 known_numbers(writer.params());
+                let in_sight = if *counted == Counted::InSight {
+                    writer.params().named(HIDDEN, "const G u8 *RESTRICT");
+                    format!(" && !({KNOWN}[row + 1] > {KNOWN}[part_start] && {HIDDEN}[{KNOWN}[row + 1] - 1])")
+                } else {
+                    String::new()
+                };
                 writer.push(&format!(
                     "i64 to = (i64)number > 0 ? {KNOWN}[row] - (i64)number : {KNOWN}[row + 1] - (i64)number - 1;
-i32 there = to >= {KNOWN}[part_start] && to < {KNOWN}[part_end];
+i32 there = to >= {KNOWN}[number ? part_start : row] && to < {KNOWN}[part_end]{in_sight};
 u64 at = there ? {KNOWN_ROWS}[to] : row;"
                 ));
                 let value = writer.eval(&Expr::Column(*column))?;
