@@ -2,6 +2,7 @@
 //! Runs the stages of an island: one in-order queue per execution, batches pulled through it, and a second one
 //! for uploads on devices with memory of their own.
 
+mod failed;
 mod futhark;
 mod gather;
 mod joins;

@@ -18,6 +18,9 @@ pub enum Error {
         /// The lowest failing row of the batch.
         row: u64,
     },
+    /// The same of a row of several sides, on its way through joins.
+    #[error("an expression over joined rows failed (overflow, division by zero or a cast)")]
+    JoinedRow,
     /// An AVG of decimals left its type when the aggregation ended. The text is DataFusion's.
     #[error("Arithmetic Overflow in AvgAccumulator")]
     AverageOverflow,

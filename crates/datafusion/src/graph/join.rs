@@ -25,6 +25,9 @@ pub(crate) struct BuildSide {
     pub build: JoinBuild,
     /// The keys, for messages.
     pub checks: Vec<Arc<dyn PhysicalExpr>>,
+    /// The keys of the probe side, over the columns before the join, and what else must be true of a pair; for messages too.
+    pub probe_checks: Vec<Arc<dyn PhysicalExpr>>,
+    pub condition: Option<Arc<dyn PhysicalExpr>>,
     /// The number by which dynamic filters ask for the table.
     pub number: Option<usize>,
     /// What host scans below the probe side are told of the keys, which these are.
@@ -46,8 +49,8 @@ pub(crate) struct ScanFilter {
 pub(crate) enum Side {
     /// It is built.
     Build(Box<BuildSide>),
-    /// A join further up has built it, and it filters.
-    Filter { number: usize, metrics: ExecutionPlanMetricsSet },
+    /// A join further up has built it, and it filters by these keys.
+    Filter { number: usize, metrics: ExecutionPlanMetricsSet, keys: Vec<Arc<dyn PhysicalExpr>> },
 }
 
 impl Side {
@@ -56,6 +59,19 @@ impl Side {
             Side::Build(build) => Some(build.as_ref()),
             Side::Filter { .. } => None,
         }
+    }
+
+    /// The keys of the rows that probe it.
+    pub(crate) fn probe_checks(&self) -> &[Arc<dyn PhysicalExpr>] {
+        match self {
+            Side::Build(build) => &build.probe_checks,
+            Side::Filter { keys, .. } => keys,
+        }
+    }
+
+    /// What else must be true of a pair.
+    pub(crate) fn condition(&self) -> Option<&Arc<dyn PhysicalExpr>> {
+        self.build()?.condition.as_ref()
     }
 }
 
@@ -68,6 +84,9 @@ pub(crate) struct Joins {
     /// Its filter is over the columns of all sides.
     pub input: Input,
     pub outputs: Vec<(KernelExpr, Field)>,
+    /// Filters over the columns of all sides, and then what is computed of the rows that are left, for messages.
+    pub predicates: Vec<Arc<dyn PhysicalExpr>>,
+    pub computed: Vec<Arc<dyn PhysicalExpr>>,
     pub options: Options,
     pub chain: JoinChain,
     /// What gathers small batches, where those who read them launch much for each one.
@@ -84,8 +103,8 @@ pub(crate) struct Marks {
     pub options: Options,
     /// As it most often runs.
     pub mark: Mark,
-    /// Filters and keys of the probe side, for messages.
-    pub checks: Vec<Arc<dyn PhysicalExpr>>,
+    /// Filters of the probe side, for messages.
+    pub predicates: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 impl Joins {
@@ -114,13 +133,13 @@ pub(super) fn filtered(filter: &DeviceDynamicFilterExec, options: &Options) -> R
         below = Pipeline::of(below.materialise(Arc::clone(&schema), options)?.gathered(options)?);
     }
     let source = below.schema();
-    let keys = filter.keys().iter().map(|key| {
-        let key = below.over_source(key)?;
+    let checks = filter.keys().iter().map(|key| below.over_source(key)).collect::<Result<Vec<_>>>()?;
+    let keys = checks.iter().map(|key| {
         let null = ScalarValue::try_from(&key.data_type(&source)?)?;
-        Ok((lowered(&key, &source)?, lowered(&lit(null), &source)?))
+        Ok((lowered(key, &source)?, lowered(&lit(null), &source)?))
     });
     let join = Join::dynamic_filter(keys.collect::<Result<_>>()?, filter.null_equals_null());
-    below.joins.push((join, Side::Filter { number: filter.number(), metrics: filter.metrics.clone() }));
+    below.joins.push((join, Side::Filter { number: filter.number(), metrics: filter.metrics.clone(), keys: checks }));
     below.top = Some((filter.name().to_string(), filter.metrics.clone()));
     Ok(below)
 }
@@ -155,11 +174,11 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     });
     let left_columns: Vec<_> = left_columns.collect();
     let mut keys = Vec::with_capacity(spec.on.len());
-    let mut checks = below.predicates.clone();
+    let mut probe_checks = Vec::with_capacity(spec.on.len());
     for (left, right) in &spec.on {
         let right = below.over_source(right)?;
         keys.push((lowered(&right, &below_schema)?, lowered(left, &left_schema)?));
-        checks.push(right);
+        probe_checks.push(right);
     }
     let build_checks = spec.on.iter().map(|(left, _)| Arc::clone(left)).collect();
     let mut kernel_join = Join {
@@ -172,6 +191,7 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
         types: concat.output_types().to_vec(),
         tallied: false,
     };
+    let mut condition = None;
     if let Some(filter) = &spec.filter {
         let sides = filter.column_indices().iter().map(|column| match column.side {
             JoinSide::Left => left_columns.get(column.index).cloned(),
@@ -182,7 +202,9 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
         };
         let fields = below_schema.fields().iter().chain(left_schema.fields()).cloned();
         let both = Schema::new(fields.collect::<Vec<_>>());
-        kernel_join.residual = Some(lowered(&over_columns(filter.expression(), &sides)?, &both)?);
+        let over_sides = over_columns(filter.expression(), &sides)?;
+        kernel_join.residual = Some(lowered(&over_sides, &both)?);
+        condition = Some(over_sides);
     }
     let before: Vec<Join> = below.joins.iter().map(|(join, _)| join.clone()).collect();
     let build = JoinBuild::try_new(&below.source.types, &before, &kernel_join, options.clone()).map_err(kernel_error)?;
@@ -192,7 +214,8 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
         Ok::<_, DataFusionError>(ScanFilter { filter: Arc::clone(filter), keys, types })
     });
     let scan_filter = scan_filter.transpose()?;
-    let build = BuildSide { stage, concat, build, checks: build_checks, number: join.number(), scan_filter };
+    let number = join.number();
+    let build = BuildSide { stage, concat, build, checks: build_checks, probe_checks, condition, number, scan_filter };
     let mark: Arc<dyn PhysicalExpr> =
         Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
     let own_left = || (0..left_columns.len()).map(|index| column(&left_schema, index));
@@ -225,7 +248,7 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
                 input,
                 options: options.clone(),
                 mark: op,
-                checks,
+                predicates: below.predicates,
             })),
         };
         let predicates = match spec.join_type {
@@ -276,26 +299,20 @@ impl Pipeline {
     pub(super) fn materialise_joins(self, schema: SchemaRef, options: &Options) -> Result<Stage> {
         let joined = self.schema();
         let fields = schema.fields().iter();
-        let outputs = match &self.outputs {
+        let computed = match &self.outputs {
             Some(outputs) => outputs.clone(),
             None => (0..joined.fields().len()).map(|index| column(&joined, index)).collect(),
         };
         let outputs =
-            outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered_output(expr, &joined)?, field.as_ref().clone())));
+            computed.iter().zip(fields).map(|(expr, field)| Ok((lowered_output(expr, &joined)?, field.as_ref().clone())));
         let outputs = outputs.collect::<Result<Vec<_>>>()?;
         let (input, options) = (self.input()?, options.clone());
         let (joins, sides): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
         let chain = JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
         let (operator, metrics) = self.top.unwrap_or_default();
         let types = chain.output_types().to_vec();
-        let probe = Arc::new(self.source);
-        Ok(Stage {
-            schema,
-            types,
-            partitions: 1,
-            operator,
-            metrics,
-            kind: StageKind::Join(Box::new(Joins { probe, sides, joins, input, outputs, options, chain, gathers: None })),
-        })
+        let (probe, predicates) = (Arc::new(self.source), self.predicates);
+        let joins = Joins { probe, sides, joins, input, outputs, predicates, computed, options, chain, gathers: None };
+        Ok(Stage { schema, types, partitions: 1, operator, metrics, kind: StageKind::Join(Box::new(joins)) })
     }
 }

@@ -13,17 +13,18 @@ use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, of_joined_rows};
+use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark};
 
+use super::failed::{failed_chain, failed_mark};
 use super::gather::gather;
-use super::{DeviceBatchStream, Run, check_again, explain, merge, op_error};
-use crate::graph::{AggregateOp, BuildSide, Joins, Marks, ScanFilter, Side, Stage, StageKind};
+use super::{DeviceBatchStream, Run, explain, merge, op_error};
+use crate::graph::{AggregateOp, BuildSide, Joins, ScanFilter, Side, Stage, StageKind};
 
 /// Rows that probe the tables of one join after another.
 pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
-        let tables = Tables::build(&stage, joins, &run, &queue).await?;
+        let tables = Arc::new(Tables::build(&stage, joins, &run, &queue).await?);
         written(&stage, joins, &run, queue, &tables)
     })
     .try_flatten()
@@ -31,20 +32,20 @@ pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
 }
 
 /// The rows of joins, with their columns.
-fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tables: &Tables) -> Result<DeviceBatchStream> {
+fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tables: &Arc<Tables>) -> Result<DeviceBatchStream> {
     let (chain, operator) = (tables.chain(stage, joins)?, stage.operator.clone());
-    let probing = Probing::new(chain.is_empty(), chain, &joins.probe, run)?;
-    let (gathering, removed, stage) = (queue.clone(), tables.removed.clone(), Arc::clone(stage));
-    let state = (Some(probing), removed, stage, queue);
-    let batches = stream::try_unfold(state, |(probing, removed, stage, queue)| async move {
+    let probing = Probing::new(chain.is_empty(), chain, stage, tables, &joins.probe, run)?;
+    let (gathering, removed) = (queue.clone(), tables.removed.clone());
+    let state = (Some(probing), removed, queue);
+    let batches = stream::try_unfold(state, |(probing, removed, queue)| async move {
         let Some(mut probing) = probing else { return Ok::<_, DataFusionError>(None) };
-        if let Some(batch) = probing.next(&stage.operator, &queue).await? {
-            return Ok(Some((stream::iter(vec![Ok(batch)]), (Some(probing), removed, stage, queue))));
+        if let Some(batch) = probing.next(&queue).await? {
+            return Ok(Some((stream::iter(vec![Ok(batch)]), (Some(probing), removed, queue))));
         }
-        let (rest, counted) = probing.finish(&stage.operator, &queue).await?;
+        let (rest, counted) = probing.finish(&queue).await?;
         count(&removed, counted);
         let rest = rest.into_iter().map(Ok::<_, DataFusionError>).collect::<Vec<_>>();
-        Ok(Some((stream::iter(rest), (None, removed, stage, queue))))
+        Ok(Some((stream::iter(rest), (None, removed, queue))))
     });
     let batches = batches.try_flatten().boxed();
     Ok(match joins.gathers.clone() {
@@ -62,7 +63,7 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
         let StageKind::Join(joins) = &below.kind else { return internal_err!("a join stage") };
         let of_joins = run.metered(&run.queue, &below.metrics, 0);
         let joined_rows = MetricBuilder::new(&below.metrics).output_rows(0);
-        let tables = Tables::build(&below, joins, &run, &of_joins).await?;
+        let tables = Arc::new(Tables::build(&below, joins, &run, &of_joins).await?);
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
         let chain = JoinChain::before_sink(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
         let (chain, joined) = chain.map_err(|error| op_error(&below.operator, error))?;
@@ -73,20 +74,23 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
                 written(&below, joins, &run, of_joins, &tables)?.inspect_ok(move |batch| joined_rows.add(batch.num_rows()));
             return Ok(super::aggregate(rows.boxed(), Arc::clone(&stage), queue));
         };
-        let mut probing = Probing::new(chain.is_empty() || joined.is_empty(), chain, &joins.probe, &run)?;
+        let nothing = chain.is_empty() || joined.is_empty();
+        let mut probing = Probing::new(nothing, chain, &below, &tables, &joins.probe, &run)?;
         let failed = |error| op_error(&stage.operator, error);
         // Operators have no type in common, but the same steps.
         macro_rules! finished {
             ($op:ident) => {{
                 let mut state = $op.start();
-                while let Some(batch) = probing.next(&below.operator, &of_joins).await? {
+                while let Some(batch) = probing.next(&of_joins).await? {
                     for piece in joined.pieces(&batch) {
                         if let Err(error) = $op.push(&queue, &mut state, &piece).await {
-                            return Err(failed_joined(error, &stage.operator, &joined, &queue, &piece, checks).await);
+                            return Err(
+                                failed_joined(error, &stage.operator, &joined, &probing.pushed, &queue, &piece, checks).await
+                            );
                         }
                     }
                 }
-                let (_, mut counted) = probing.finish(&below.operator, &of_joins).await?;
+                let (_, mut counted) = probing.finish(&of_joins).await?;
                 let rows = $op.joined_rows(&queue, &state).await.map_err(failed)?;
                 joined_rows.add(rows.kept as usize);
                 counted.extend(rows.removed);
@@ -115,53 +119,84 @@ struct Probing {
     input: DeviceBatchStream,
     chain: JoinChain,
     state: ChainState,
+    pushed: Pushed,
+}
+
+/// The rows that are on their way, for messages.
+struct Pushed {
+    stage: Arc<Stage>,
+    tables: Arc<Tables>,
+    batch: Option<DeviceBatch>,
+}
+
+impl Pushed {
+    /// The message for an error on the way.
+    async fn failed(&self, error: kernels::Error, queue: &Queue) -> DataFusionError {
+        match (&error, &self.batch, &self.stage.kind) {
+            (kernels::Error::JoinedRow, Some(batch), StageKind::Join(joins)) => {
+                failed_chain(&self.stage, joins, &self.tables, queue, batch).await
+            }
+            _ => op_error(&self.stage.operator, error),
+        }
+    }
 }
 
 impl Probing {
     /// Where no row can stay (`nothing`), the probe side is not read.
-    fn new(nothing: bool, chain: JoinChain, probe: &Arc<Stage>, run: &Arc<Run>) -> Result<Probing> {
+    fn new(
+        nothing: bool,
+        chain: JoinChain,
+        stage: &Arc<Stage>,
+        tables: &Arc<Tables>,
+        probe: &Arc<Stage>,
+        run: &Arc<Run>,
+    ) -> Result<Probing> {
         let input = if nothing { stream::empty().boxed() } else { merge(probe, run)? };
-        Ok(Probing { input, state: chain.start(), chain })
+        let pushed = Pushed { stage: Arc::clone(stage), tables: Arc::clone(tables), batch: None };
+        Ok(Probing { input, state: chain.start(), chain, pushed })
     }
 
     /// The next rows.
-    async fn next(&mut self, operator: &str, queue: &Queue) -> Result<Option<DeviceBatch>> {
+    async fn next(&mut self, queue: &Queue) -> Result<Option<DeviceBatch>> {
         loop {
-            let batch = self.chain.next(queue, &mut self.state).await.map_err(|error| op_error(operator, error))?;
-            if batch.is_some() {
-                return Ok(batch);
+            match self.chain.next(queue, &mut self.state).await {
+                Ok(None) => {}
+                Ok(batch) => return Ok(batch),
+                Err(error) => return Err(self.pushed.failed(error, queue).await),
             }
-            match self.input.next().await {
-                Some(batch) => self.chain.push(&mut self.state, &batch?),
-                None => return Ok(None),
-            }
+            let Some(batch) = self.input.next().await else { return Ok(None) };
+            let batch = batch?;
+            self.chain.push(&mut self.state, &batch);
+            self.pushed.batch = Some(batch);
         }
     }
 
     /// What remains of the build sides once every row was probed, and the rows that each dynamic filter has removed.
-    async fn finish(self, operator: &str, queue: &Queue) -> Result<(Vec<DeviceBatch>, Vec<u64>)> {
-        let failed = |error| op_error(operator, error);
+    async fn finish(self, queue: &Queue) -> Result<(Vec<DeviceBatch>, Vec<u64>)> {
+        let failed = |error| op_error(&self.pushed.stage.operator, error);
         let removed = self.chain.removed(queue, &self.state).await.map_err(failed)?;
         Ok((self.chain.finish(queue, self.state).await.map_err(failed)?, removed))
     }
 }
 
 /// The joins that are to be gone through, without filters that are of no use, and their tables.
-struct Tables {
-    joins: Vec<Join>,
-    tables: Vec<Arc<JoinTable>>,
+pub(super) struct Tables {
+    pub joins: Vec<Join>,
+    pub tables: Vec<Arc<JoinTable>>,
+    /// The number of each join among those of the stage.
+    pub numbers: Vec<usize>,
     /// Where to count the rows that each of the other filters removes.
     removed: Vec<Count>,
 }
 
 impl Tables {
     async fn build(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<Tables> {
-        let (mut used, mut tables, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut used, mut tables, mut numbers, mut removed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         // The last join first: its table filters what the tables of those before it are built of.
-        for (join, side) in joins.joins.iter().zip(&joins.sides).rev() {
+        for (number, (join, side)) in joins.joins.iter().zip(&joins.sides).enumerate().rev() {
             match side {
                 Side::Build(side) => tables.push(build(side, &stage.operator, run, queue).await?),
-                Side::Filter { number, metrics } => {
+                Side::Filter { number, metrics, .. } => {
                     let table = run.tables.lock().get(number).and_then(Weak::upgrade);
                     let Some(table) = table.filter(|table| join.can_filter_by(table)) else { continue };
                     tables.push(table);
@@ -169,15 +204,17 @@ impl Tables {
                 }
             }
             used.push(join.clone());
+            numbers.push(number);
         }
         used.reverse();
         tables.reverse();
+        numbers.reverse();
         removed.reverse();
-        Ok(Tables { joins: used, tables, removed })
+        Ok(Tables { joins: used, tables, numbers, removed })
     }
 
     /// The chain that writes the joined rows.
-    fn chain(&self, stage: &Stage, joins: &Joins) -> Result<JoinChain> {
+    pub fn chain(&self, stage: &Stage, joins: &Joins) -> Result<JoinChain> {
         let with_input = |input| {
             JoinChain::try_new(input, &self.joins, Some(&self.tables), joins.outputs.clone(), joins.options.clone())
                 .map_err(|error| op_error(&stage.operator, error))
@@ -268,14 +305,14 @@ pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
         let StageKind::Mark(marks) = &stage.kind else { return internal_err!("a mark stage") };
         let table = build(&marks.build, &stage.operator, &run, &queue).await?;
         let empty = table.num_rows() == 0;
-        let op = Mark::try_new(marks.input.clone(), &marks.join, Some(table), marks.options.clone())
+        let op = Mark::try_new(marks.input.clone(), &marks.join, Some(Arc::clone(&table)), marks.options.clone())
             .map_err(|error| op_error(&stage.operator, error))?;
         let mut state = op.start();
         let mut input = if empty { stream::empty().boxed() } else { merge(&marks.probe, &run)? };
         while let Some(batch) = input.next().await {
             let batch = batch?;
             if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                return Err(failed_probe(error, &stage.operator, marks, &queue, &batch).await);
+                return Err(failed_mark(error, &stage.operator, marks, &table, &queue, &batch).await);
             }
         }
         drop(input);
@@ -286,26 +323,12 @@ pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
     .boxed()
 }
 
-/// Why a row of the probe side failed: by itself, or else with a row of the build side.
-async fn failed_probe(
-    error: kernels::Error,
-    operator: &str,
-    marks: &Marks,
-    queue: &Queue,
-    batch: &DeviceBatch,
-) -> DataFusionError {
-    let kernels::Error::Row { row } = error else { return op_error(operator, error) };
-    match check_again(row, operator, queue, batch, &marks.checks).await {
-        Ok(_) => failed_row(error, operator),
-        Err(error) => error,
-    }
-}
-
 /// Why an aggregation failed at a row of the probe side: DataFusion's message for what the joins make of it.
 async fn failed_joined(
     error: kernels::Error,
     operator: &str,
     joined: &Joined,
+    pushed: &Pushed,
     queue: &Queue,
     batch: &DeviceBatch,
     checks: &[Arc<dyn PhysicalExpr>],
@@ -313,12 +336,7 @@ async fn failed_joined(
     let kernels::Error::Row { row } = error else { return op_error(operator, error) };
     match joined.written(queue, &batch.slice(row as usize, 1)).await {
         Ok(Some(written)) => explain(kernels::Error::Row { row: 0 }, operator, queue, &written, checks).await,
-        Ok(None) => failed_row(error, operator),
-        Err(error) => op_error(operator, error),
+        Ok(None) => pushed.failed(kernels::Error::JoinedRow, queue).await,
+        Err(error) => pushed.failed(error, queue).await,
     }
-}
-
-/// The error of a row of several sides.
-fn failed_row(error: kernels::Error, operator: &str) -> DataFusionError {
-    op_error(operator, of_joined_rows(error))
 }

@@ -219,7 +219,7 @@ impl JoinChain {
     /// in memory at once.
     ///
     /// # Errors
-    /// `Unsupported` where an expression failed, of a row that the caller does not have.
+    /// `JoinedRow` where an expression failed.
     pub async fn next(&self, queue: &Queue, state: &mut ChainState) -> Result<Option<DeviceBatch>> {
         while let Some(work) = state.pending.pop() {
             let found = match work {
@@ -278,11 +278,9 @@ impl JoinChain {
 }
 
 /// The error of a row of several sides: one that the caller does not have.
-pub fn of_joined_rows(error: Error) -> Error {
+fn of_joined_rows(error: Error) -> Error {
     match error {
-        Error::Row { .. } => {
-            Error::Unsupported("an expression over joined rows failed (overflow, division by zero or a cast)".into())
-        }
+        Error::Row { .. } => Error::JoinedRow,
         error => error,
     }
 }

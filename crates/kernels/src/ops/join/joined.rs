@@ -62,7 +62,7 @@ impl Joined {
     /// What a row gives, written; nothing if it does not stay.
     ///
     /// # Errors
-    /// `Unsupported` where an expression of the joins or of their output fails.
+    /// `JoinedRow` where an expression of the joins or of their output fails.
     pub async fn written(&self, queue: &Queue, row: &DeviceBatch) -> Result<Option<DeviceBatch>> {
         let tables = self.source.lookup().map(|lookup| lookup.tables.as_slice());
         let (input, outputs) = (self.input.clone(), self.outputs.clone());

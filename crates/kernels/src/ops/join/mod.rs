@@ -25,7 +25,7 @@ mod table;
 use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
 use columnar::ColumnType;
 
-pub use chain::{ChainState, JoinChain, of_joined_rows};
+pub use chain::{ChainState, JoinChain};
 pub use joined::{Joined, JoinedRows};
 pub(super) use lookup::Lookup;
 pub use mark::{Mark, MarkState};
