@@ -97,10 +97,11 @@ impl DeviceRuntime {
     /// the substitute then, and [`problem`](Self::problem) has the reason.
     ///
     /// # Errors
-    /// As [`context`](Self::context), where the device was asked for.
+    /// As [`context`](Self::context), where the device was asked for; or if its kernels cannot have the sizes that were.
     pub fn context_if_any(&self, options: &DeviceOptions) -> Result<Option<Context>> {
         match self.try_context(options) {
-            Ok(context) => Ok(Some(context)),
+            // Sizes that it cannot take are told now, and not by the first query.
+            Ok(context) => kernel_options(options, &context).map(|_| Some(context)),
             Err(problem) if problem.is_mistake => exec_err!("{}", problem.reason),
             Err(_) => Ok(None),
         }
@@ -121,11 +122,7 @@ impl DeviceRuntime {
         };
         options.freeze();
         device.context = Some(context.clone());
-        drop(device);
-        match kernel_options(options, &context) {
-            Ok(_) => Ok(context),
-            Err(error) => Err(Problem { reason: error.message().into_owned(), is_mistake: true }),
-        }
+        Ok(context)
     }
 
     /// Notes the settings that a plan is made under.
