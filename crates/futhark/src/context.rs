@@ -229,6 +229,11 @@ impl Context {
             // SAFETY: the configuration is live, and the queue is for this context alone.
             unsafe { set(raw_config, queue.raw().0 as Raw) };
         }
+        if let (Some(_), Some(set)) = (device, api.config_set_unified_memory) {
+            // Memory that the host reaches too moves to it and back; ours is the device's.
+            // SAFETY: the configuration is live.
+            unsafe { set(raw_config, 0) };
+        }
         if let Some((ordinal, set)) = &ordinal {
             // SAFETY: the configuration is live; the name is copied.
             unsafe { set(raw_config, ordinal.as_ptr()) };

@@ -222,6 +222,8 @@ pub(crate) struct Api {
     pub config_set_cache_file: unsafe extern "C" fn(Raw, *const c_char),
     /// Of the back end `cuda` alone: there is one for others, which takes other names.
     pub config_set_device: Option<unsafe extern "C" fn(Raw, *const c_char)>,
+    /// Of the back end `cuda`, from newer compilers.
+    pub config_set_unified_memory: Option<unsafe extern "C" fn(Raw, c_int)>,
     /// Of the back end `opencl` alone.
     pub config_set_command_queue: Option<unsafe extern "C" fn(Raw, Raw)>,
     pub tuning_param_count: unsafe extern "C" fn() -> c_int,
@@ -243,7 +245,10 @@ impl Api {
         unsafe {
             let set_command_queue = || symbols.get("futhark_context_config_set_command_queue");
             let set_device = || symbols.get("futhark_context_config_set_device");
+            let unified = "futhark_context_config_set_unified_memory";
+            let has_unified = backend == Backend::Cuda && symbols.has(unified);
             Ok(Api {
+                config_set_unified_memory: has_unified.then(|| symbols.get(unified)).transpose()?,
                 config_set_device: (backend == Backend::Cuda).then(set_device).transpose()?,
                 config_set_command_queue: (backend == Backend::OpenCl).then(set_command_queue).transpose()?,
                 config_new: symbols.get("futhark_context_config_new")?,

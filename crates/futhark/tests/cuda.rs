@@ -62,6 +62,7 @@ fn values_go_to_the_librarys_context_and_back_on_the_device() {
     let queue = device.queue().unwrap();
     let context = context(&fixture, &device);
     assert!(context.device().unwrap().same(&device));
+    assert_eq!(fixture.counter("fixture_unified"), 0, "its memory is the device's");
     // To find the library's context one value went there.
     assert_eq!(fixture.counter("fixture_copied"), 1);
     let (xs, ys) = (buffer(&queue, &[1, 2, 3, 4]), buffer(&queue, &[10, 20, 30, 40]));
@@ -144,10 +145,11 @@ fn libraries_that_show_no_memory_share_nothing() {
     let device = device(&turn);
     let error = Context::on_device(&library(&fixture), ContextConfig::default(), &device).unwrap_err();
     assert_eq!(error.to_string(), "the manifest names no new_raw of any array");
-    // Values go through the host.
+    // Values go through the host, in whatever memory the library likes.
     let context = Context::new(&library(&fixture), ContextConfig::default()).unwrap();
     let total = context.call("sum", vec![context.array(&[2], &[3i64, 4]).unwrap().into()]).unwrap();
     assert!(matches!(total.as_slice(), [Value::Scalar(Scalar::I64(7))]));
+    assert_eq!(fixture.counter("fixture_unified"), 2);
     drop((context, device));
     fixture.assert_clean();
 }

@@ -304,7 +304,11 @@ impl Driver for CudaDriver {
         // SAFETY: `context` is live, and the rest is the caller's promise.
         let status = unsafe { (self.api.cuPointerGetAttribute)(ptr::from_mut(&mut context).cast(), attribute, handle) };
         self.check("cuPointerGetAttribute", status)?;
-        Ok(context as u64)
+        match context.is_null() {
+            // That of a pool of CUDA's, for example.
+            true => Err(self.refused("cuPointerGetAttribute", INVALID_VALUE, "the memory is that of no context")),
+            false => Ok(context as u64),
+        }
     }
 
     unsafe fn alloc_in(&self, context: u64, bytes: usize) -> Result<Memory> {
