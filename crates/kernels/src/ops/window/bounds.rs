@@ -166,6 +166,8 @@ fn keys(types: &[ColumnType], order: &[usize], options: &Options) -> Result<Kern
             format!("(i64)((u64){} ^ (u64)0x8000000000000000UL)", value.code)
         }
         ctype if ctype.is_integer() && !ctype.is_wide() => format!("(i64){}", value.code),
+        // Of 18 digits or fewer.
+        CType::I128 if matches!(value.data_type, DataType::Decimal128(..=18, _)) => format!("(i64){}.lo", value.code),
         _ => {
             return Err(Error::Unsupported(format!("RANGE with an offset over {} has no device form", value.data_type)));
         }

@@ -69,7 +69,7 @@ impl OverOrder {
         };
         if !begins && !ends && !gives_back && frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
             return Err(Error::Unsupported(format!(
-                "DISTINCT, but of COUNT and sums of integers, over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has no device form"
+                "DISTINCT over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has a device form for COUNT and sums of integers only"
             )));
         }
         let mut tell = |tell| sorted.tell(tell, column, types, options, kernels);
