@@ -17,7 +17,8 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{concat, concat_batches, take};
 use arrow::datatypes::{DataType, Decimal128Type, Field, Float64Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
-use columnar::natural_types;
+use columnar::{DeviceBatch, natural_types};
+use device::Queue;
 use futures::executor::block_on;
 use kernels::Error;
 use kernels::expr::AggregateFunction::*;
@@ -378,6 +379,17 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
     Field::new("result", data_type, true)
 }
 
+/// What a window makes of batches.
+fn run(window: &Window, queue: &Queue, batches: &[DeviceBatch]) -> kernels::Result<Vec<DeviceBatch>> {
+    block_on(async {
+        let mut state = window.start();
+        for batch in batches {
+            window.push(queue, &mut state, batch).await?;
+        }
+        window.finish(queue, state).await
+    })
+}
+
 #[track_caller]
 fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usize], calls: &[WindowCall], options: &Options) {
     let queue = queue();
@@ -387,13 +399,7 @@ fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usi
     let functions = calls.iter().map(|call| (call.clone(), field(call, batch))).collect();
     let outputs = vec![(col(TEXT), batch.schema().field(TEXT).clone())];
     let window = Window::try_new(input, exprs(partition), exprs(order), outputs, functions, options.clone()).unwrap();
-    let results = block_on(async {
-        let mut state = window.start();
-        for piece in pieces(&queue, batch, sizes, &types) {
-            window.push(&queue, &mut state, &piece).await.unwrap();
-        }
-        window.finish(&queue, state).await.unwrap()
-    });
+    let results = run(&window, &queue, &pieces(&queue, batch, sizes, &types)).unwrap();
     for result in &results {
         assert_eq!(window.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>());
     }
@@ -698,12 +704,7 @@ fn distinct_values_of_large_partitions() {
         let types = input.types.clone();
         let functions = calls.iter().map(|call| (call.clone(), field(call, &whole))).collect();
         let window = Window::try_new(input, vec![], vec![], vec![], functions, options).unwrap();
-        let results = block_on(async {
-            let mut state = window.start();
-            window.push(&queue, &mut state, &up(&queue, &whole, &types)).await.unwrap();
-            window.finish(&queue, state).await.unwrap()
-        });
-        let result = down(&queue, &results[0]);
+        let result = down(&queue, &run(&window, &queue, &[up(&queue, &whole, &types)]).unwrap()[0]);
         let sum = |index: usize, row: usize| result.column(index).as_primitive::<Int64Type>().iter().nth(row).unwrap();
         let actual = |index: usize| result.column(index).as_primitive::<Int64Type>().iter().collect::<Vec<_>>();
         assert!(actual(0).iter().all(|sum| *sum == running[n - 1]));
@@ -746,12 +747,7 @@ fn large_partitions_use_the_tree() {
         let types = input.types.clone();
         let functions = calls.iter().map(|call| (call.clone(), Field::new("sum", DataType::Int64, true))).collect();
         let window = Window::try_new(input, vec![], vec![], vec![], functions, options).unwrap();
-        let results = block_on(async {
-            let mut state = window.start();
-            window.push(&queue, &mut state, &up(&queue, &whole, &types)).await.unwrap();
-            window.finish(&queue, state).await.unwrap()
-        });
-        let result = down(&queue, &results[0]);
+        let result = down(&queue, &run(&window, &queue, &[up(&queue, &whole, &types)]).unwrap()[0]);
         let column = |index: usize| result.column(index).as_primitive::<Int64Type>().values().to_vec();
         assert!(column(0).iter().all(|sum| *sum == sums[n]));
         assert_eq!(column(1), sums[1..]);
@@ -775,11 +771,7 @@ fn keys_of_every_type() {
             let types = input.types.clone();
             let number = (call(WindowFunction::DenseRank, Frame::RUNNING), Field::new("rank", DataType::UInt64, false));
             let window = Window::try_new(input, vec![], vec![col(column)], vec![], vec![number], options.clone()).unwrap();
-            let mut state = window.start();
-            let result = block_on(async {
-                window.push(&queue, &mut state, &up(&queue, &rows, &types)).await.unwrap();
-                window.finish(&queue, state).await.unwrap()
-            });
+            let result = run(&window, &queue, &[up(&queue, &rows, &types)]).unwrap();
             let expected = expected(&rows, &call(WindowFunction::DenseRank, Frame::RUNNING), &[], &[column]);
             assert_eq!(down(&queue, &result[0]).column(0), &expected, "{}", whole.schema().field(column));
         }
@@ -808,11 +800,7 @@ fn computed_arguments_fail_as_rows_and_averages_as_such() {
         let average = WindowFunction::Aggregate(aggregate(Avg, Some(col(0)), DataType::Decimal128(38, 4)).0);
         let functions = vec![(call(average, Frame::RUNNING), Field::new("avg", DataType::Decimal128(38, 4), true))];
         let window = Window::try_new(input, vec![], vec![], vec![], functions, options).unwrap();
-        let mut state = window.start();
-        let error = block_on(async {
-            window.push(&queue, &mut state, &up(&queue, &whole, &types)).await.unwrap();
-            window.finish(&queue, state).await.unwrap_err()
-        });
+        let error = run(&window, &queue, &[up(&queue, &whole, &types)]).unwrap_err();
         assert!(matches!(error, Error::AverageOverflow), "{error}");
     }
 }
@@ -864,12 +852,8 @@ fn speed() {
             let window = Window::try_new(input, partition.clone(), vec![col(ORDER)], vec![], functions, options.clone()).unwrap();
             let best = (0..3).map(|_| {
                 let start = std::time::Instant::now();
-                block_on(async {
-                    let mut state = window.start();
-                    window.push(&queue, &mut state, &device).await.unwrap();
-                    window.finish(&queue, state).await.unwrap();
-                    queue.finish().await.unwrap();
-                });
+                run(&window, &queue, std::slice::from_ref(&device)).unwrap();
+                block_on(queue.finish()).unwrap();
                 start.elapsed()
             });
             let best = best.min().unwrap();
