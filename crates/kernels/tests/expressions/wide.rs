@@ -10,6 +10,32 @@ use crate::data;
 use crate::harness::{batch, check};
 use crate::operators::{COMPARISONS, column};
 
+/// Random numbers of a new seed, which is printed.
+fn seeded() -> StdRng {
+    let seed = rand::random();
+    println!("seed {seed}");
+    StdRng::seed_from_u64(seed)
+}
+
+const OPERATIONS: [ArithmeticOp; 5] =
+    [ArithmeticOp::Add, ArithmeticOp::Subtract, ArithmeticOp::Multiply, ArithmeticOp::Divide, ArithmeticOp::Modulo];
+
+/// An operation on two columns of a type.
+fn calculated(op: ArithmeticOp, of: &DataType) -> Expr {
+    let data_type = crate::host::arithmetic_type(op, of, of).unwrap();
+    Expr::Arithmetic { op, left: column(0), right: column(1), data_type }
+}
+
+/// Two columns compared in every way.
+fn compared() -> impl Iterator<Item = Expr> {
+    COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) })
+}
+
+/// Checks casts of values that may leave the type: TRY_CAST, whose rows fail each on its own.
+fn check_rescaled(from: &DataType, to: DataType, values: &[LiteralValue]) {
+    check(&batch(vec![data::array(from, values)]), &[Expr::Cast { expr: column(0), to, checked: false }]);
+}
+
 /// An integer of 1 to 128 random bits, either sign.
 pub fn any(random: &mut StdRng) -> i128 {
     let bits = random.random_range(1..=128);
@@ -25,9 +51,7 @@ pub fn any(random: &mut StdRng) -> i128 {
 
 #[test]
 fn random_words_calculate() {
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = seeded();
     let integer = DataType::Decimal128(38, 0);
     let fit = |op: ArithmeticOp, l: i128, r: i128| match op {
         ArithmeticOp::Add => l.checked_add(r).is_some(),
@@ -36,8 +60,7 @@ fn random_words_calculate() {
         ArithmeticOp::Divide => l.checked_mul(10_000).is_some_and(|l| l.checked_div(r).is_some()),
         _ => l.checked_rem(r).is_some(),
     };
-    for op in [ArithmeticOp::Add, ArithmeticOp::Subtract, ArithmeticOp::Multiply, ArithmeticOp::Divide, ArithmeticOp::Modulo] {
-        let data_type = crate::host::arithmetic_type(op, &integer, &integer).unwrap();
+    for op in OPERATIONS {
         let mut rows = Vec::new();
         while rows.len() < 4000 {
             let (l, r) = (any(&mut random), any(&mut random));
@@ -47,7 +70,7 @@ fn random_words_calculate() {
         }
         let (l, r): (Vec<_>, Vec<_>) = rows.into_iter().map(|(l, r)| (LiteralValue::Int(l), LiteralValue::Int(r))).unzip();
         let sound = batch(vec![data::array(&integer, &l), data::array(&integer, &r)]);
-        check(&sound, &[Expr::Arithmetic { op, left: column(0), right: column(1), data_type: data_type.clone() }]);
+        check(&sound, &[calculated(op, &integer)]);
     }
     // Each row of these fails or not on its own: one expression over slices.
     let (mut l, mut r) = (Vec::new(), Vec::new());
@@ -56,17 +79,14 @@ fn random_words_calculate() {
         r.push(LiteralValue::Int(any(&mut random)));
     }
     let all = batch(vec![data::array(&integer, &l), data::array(&integer, &r)]);
-    let compare: Vec<Expr> = COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) }).collect();
-    check(&all, &compare);
+    check(&all, &compared().collect::<Vec<_>>());
 }
 
 /// Overflow is detected exactly: as CASE WHEN … the error word of one row tells nothing of the others,
 /// TRY_CAST to a shorter precision does.
 #[test]
 fn rescaling_stays_in_range() {
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = seeded();
     for (from, to) in [
         (DataType::Decimal128(38, 0), DataType::Decimal128(38, 7)),
         (DataType::Decimal128(38, 20), DataType::Decimal128(38, 1)),
@@ -92,8 +112,7 @@ fn rescaling_stays_in_range() {
                 _ => LiteralValue::Int(any(&mut random)),
             })
             .collect();
-        let column = data::array(&from, &values);
-        check(&batch(vec![column]), &[Expr::Cast { expr: crate::operators::column(0), to, checked: false }]);
+        check_rescaled(&from, to, &values);
     }
 }
 
@@ -120,9 +139,6 @@ fn exact(op: ArithmeticOp, l: i256, r: i256) -> Option<i256> {
     }
 }
 
-const OPERATIONS: [ArithmeticOp; 5] =
-    [ArithmeticOp::Add, ArithmeticOp::Subtract, ArithmeticOp::Multiply, ArithmeticOp::Divide, ArithmeticOp::Modulo];
-
 /// A right operand with which the result is about as large as can be.
 fn near_limit(op: ArithmeticOp, l: i256, random: &mut StdRng) -> i256 {
     let limit = if random.random() { i256::MAX } else { i256::MIN };
@@ -137,13 +153,10 @@ fn near_limit(op: ArithmeticOp, l: i256, random: &mut StdRng) -> i256 {
 
 #[test]
 fn random_words_of_256_bits_calculate() {
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = seeded();
     let integer = DataType::Decimal256(76, 0);
     for op in OPERATIONS {
-        let data_type = crate::host::arithmetic_type(op, &integer, &integer).unwrap();
-        let expr = Expr::Arithmetic { op, left: column(0), right: column(1), data_type };
+        let expr = calculated(op, &integer);
         let pair = |(l, r): (i256, i256)| {
             batch(vec![data::array(&integer, &[data::number(l)]), data::array(&integer, &[data::number(r)])])
         };
@@ -163,8 +176,7 @@ fn random_words_of_256_bits_calculate() {
     }
     let mut random_column = || data::array(&integer, &(0..2000).map(|_| data::number(any_256(&mut random))).collect::<Vec<_>>());
     let all = batch(vec![random_column(), random_column()]);
-    let compare = COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) });
-    check(&all, &compare.collect::<Vec<_>>());
+    check(&all, &compared().collect::<Vec<_>>());
 }
 
 /// Resident tables keep such decimals in fewer bits; what is computed of them is the same.
@@ -184,15 +196,9 @@ fn narrow_decimals_of_256_bits_calculate() {
         let rows = batch(vec![data::array(&decimal, &l), data::array(&decimal, &r)]);
         let bounds = Some((least, most));
         let ty = ColumnType { data_type: decimal.clone(), nullable: true, layout: Layout::Fixed(carrier), bounds };
-        let mut exprs: Vec<Expr> = OPERATIONS
-            .into_iter()
-            .map(|op| {
-                let data_type = crate::host::arithmetic_type(op, &decimal, &decimal).unwrap();
-                Expr::Arithmetic { op, left: column(0), right: column(1), data_type }
-            })
-            .collect();
+        let mut exprs: Vec<Expr> = OPERATIONS.into_iter().map(|op| calculated(op, &decimal)).collect();
         exprs.push(Expr::Negate(column(0)));
-        exprs.extend(COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) }));
+        exprs.extend(compared());
         for to in [DataType::Decimal256(70, 12), DataType::Decimal128(38, 1), DataType::Int64, DataType::Float64] {
             exprs.push(Expr::Cast { expr: column(0), to, checked: false });
         }
@@ -203,9 +209,7 @@ fn narrow_decimals_of_256_bits_calculate() {
 /// As [`rescaling_stays_in_range`], of 256 bits.
 #[test]
 fn rescaling_256_bits_stays_in_range() {
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = seeded();
     for (from, to) in [
         (DataType::Decimal256(76, 0), DataType::Decimal256(76, 7)),
         (DataType::Decimal256(76, 0), DataType::Decimal256(76, 70)),
@@ -239,7 +243,6 @@ fn rescaling_256_bits_stays_in_range() {
                 _ => LiteralValue::Int(random.random::<i64>().into()),
             })
             .collect();
-        let column = data::array(&from, &values);
-        check(&batch(vec![column]), &[Expr::Cast { expr: crate::operators::column(0), to, checked: false }]);
+        check_rescaled(&from, to, &values);
     }
 }
