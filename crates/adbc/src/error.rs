@@ -6,7 +6,8 @@ use datafusion::common::{DataFusionError, SchemaError};
 
 /// An error of a kind.
 pub(crate) fn error(status: Status, message: impl Into<String>) -> Error {
-    Error::with_message_and_status(message, status)
+    // C ends a text where a NUL is, and whoever makes one of it here panics.
+    Error::with_message_and_status(message.into().replace('\0', ""), status)
 }
 
 /// What this driver does not do.

@@ -114,8 +114,20 @@ pub fn export_schema(schema: &Schema) -> Result<FFI_ArrowSchema> {
 /// A pointer in `schema` that is not null points to what the C data interface says.
 pub unsafe fn import_field(schema: FFI_ArrowSchema) -> Result<Field> {
     // SAFETY: as this function's own condition.
-    unsafe { check_schema(&schema, 0)? };
-    let field = guard("import of the schema", || Ok(Field::try_from(&schema)))?;
+    unsafe { field(&schema) }
+}
+
+/// Reads the C schema of an array, which stays its owner's.
+///
+/// # Errors
+/// As [`import_field`].
+///
+/// # Safety
+/// As [`import_field`].
+pub unsafe fn field(schema: &FFI_ArrowSchema) -> Result<Field> {
+    // SAFETY: as this function's own condition.
+    unsafe { check_schema(schema, 0)? };
+    let field = guard("import of the schema", || Ok(Field::try_from(schema)))?;
     field.map_err(|error| Error::Unsupported(format!("import of the schema: {error}")))
 }
 

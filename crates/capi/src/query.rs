@@ -123,11 +123,12 @@ impl Query {
     }
 
     fn stream(&self) -> Result<FFI_ArrowArrayStream> {
+        // From now on: planning would not see it, and the rows not what came before them.
+        let cancelled = self.canceller.cancelled().boxed();
         let (rows, plan) = self.run(async {
             let (plan, task) = self.planned().await?;
             Ok((execute_stream(Arc::clone(&plan), task)?, plan))
         })?;
-        let cancelled = self.canceller.cancelled().boxed();
         Ok(FFI_ArrowArrayStream::new(Box::new(HostRows::new(Arc::clone(&self.context), plan, rows, cancelled))))
     }
 

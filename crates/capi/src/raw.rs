@@ -131,7 +131,8 @@ unsafe fn tell(
         if array.is_released() || schema.release.is_none() {
             return Err(Failure::program("array or schema has been released, or moved away"));
         }
-        let DataType::Struct(fields) = DataType::try_from(schema)? else {
+        // SAFETY: as above; the schema's tables are what the C data interface says, or are refused.
+        let DataType::Struct(fields) = unsafe { schema::field(schema) }?.data_type().clone() else {
             return Err(Failure::program("the schema is none of a record batch, which is an array of structs"));
         };
         // SAFETY: the array is live and follows the interface, as the header asks.
@@ -169,6 +170,18 @@ impl<'a> Column<'a> {
         // SAFETY: where there is a table of children it has that many pointers, to live structs.
         let child = unsafe { rows.children.as_ref().and_then(|_| (*rows.children.add(index)).as_ref()) };
         let array = child.ok_or_else(|| amiss(column))?;
+        if array.is_released() {
+            return Err(Failure::program(format!("{label}, whose array has been released, or moved away")));
+        }
+        if [rows.length, rows.offset, array.length, array.offset].iter().any(|number| *number < 0) {
+            return Err(Failure::program(format!("{label}, and a length or offset of its array is negative")));
+        }
+        if rows.offset().checked_add(rows.len()).is_none_or(|needed| array.len() < needed) {
+            let (rows, first, own) = (rows.len(), rows.offset(), array.len());
+            return Err(Failure::program(format!(
+                "{label}, which has {own} values; the batch has {rows} rows from value {first} on"
+            )));
+        }
         if array.buffers.is_null() && array.num_buffers() > 0 {
             return Err(amiss(column));
         }
@@ -194,7 +207,10 @@ impl<'a> Column<'a> {
         let (first, length) = match &self.ty {
             DataType::FixedSizeList(_, size) => {
                 let size = usize::try_from(*size).unwrap_or(0);
-                (array.offset() + self.first * size, self.length * size)
+                match (self.first.checked_mul(size), self.length.checked_mul(size)) {
+                    (Some(first), Some(length)) => (array.offset() + first, length),
+                    _ => return refuse(", whose length cannot be"),
+                }
             }
             _ => (array.offset(), array.len()),
         };
@@ -226,7 +242,9 @@ impl<'a> Column<'a> {
         if self.array.num_buffers() != buffers {
             let given = self.array.num_buffers();
             return refuse(&match &self.ty {
-                DataType::Utf8View | DataType::BinaryView => format!(", whose bytes lie in {} buffers and not in one", given - 3),
+                DataType::Utf8View | DataType::BinaryView if self.array.n_buffers > 4 => {
+                    format!(", whose bytes lie in {} buffers and not in one", given - 3)
+                }
                 _ => format!(", which has {buffers} buffers, and the array {given}"),
             });
         }
@@ -365,6 +383,11 @@ unsafe fn given(column: &devicefusion_raw_column, length: usize, outer: bool) ->
         None => None,
     };
     let is_list = matches!(format, "+l" | "+L");
+    if format.starts_with('+') && !is_list {
+        return refuse(format!(
+            "is of format {format:?}, which has no raw values: devicefusion_register_device_array takes every type"
+        ));
+    }
     let ty = match (&elements, is_list) {
         (Some((element, _)), true) if format == "+l" => DataType::List(Arc::new(element.clone())),
         (Some((element, _)), true) => DataType::LargeList(Arc::new(element.clone())),
@@ -387,7 +410,13 @@ unsafe fn given(column: &devicefusion_raw_column, length: usize, outer: bool) ->
     if column.memory.is_null() && length > 0 {
         return Err(Failure::program(format!("the memory of column \"{name}\" is NULL")));
     }
+    if of_bytes && column.data.is_null() && column.data_bytes > 0 {
+        return refuse(format!("has {} bytes of texts at NULL", column.data_bytes));
+    }
     let nulls = if column.validity.is_null() { Some(0) } else { None };
+    // A code may be that of a NULL among a dictionary's values.
+    let nullable = nulls.is_none()
+        || matches!(&ty, DataType::Dictionary(..)) && elements.as_ref().is_some_and(|(element, _)| element.is_nullable());
     let mut buffers: Vec<*const c_void> = vec![column.validity, column.memory];
     let mut array = ArrayExport::new(length).null_count(nulls);
     match ty {
@@ -410,5 +439,5 @@ unsafe fn given(column: &devicefusion_raw_column, length: usize, outer: bool) ->
     if let Some((_, elements)) = elements {
         array = if is_list { array.children(vec![elements]) } else { array.dictionary(elements) };
     }
-    Ok((Field::new(name, ty, !column.validity.is_null()), array))
+    Ok((Field::new(name, ty, nullable), array))
 }

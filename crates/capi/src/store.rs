@@ -2,6 +2,7 @@
 //! Rows as bytes, in the format of Arrow's IPC streams.
 
 use std::ffi::{c_int, c_void};
+use std::fmt::Display;
 use std::ptr;
 use std::sync::Arc;
 
@@ -9,15 +10,18 @@ use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArrayStream};
 use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
 use arrow_device::{cpu, schema};
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::ipc::reader::StreamDecoder;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::datasource::MemTable;
 use devicefusion::DeviceResult;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::DEVICEFUSION_PROGRAM_ERROR;
 use crate::arrow_stream::taken;
-use crate::boundary::{code, wanted, with_context};
+use crate::boundary::{caught, code, wanted, with_context};
 use crate::context::{Context, devicefusion_context};
 use crate::error::{Failure, Result};
 use crate::session::Session;
@@ -91,9 +95,12 @@ pub unsafe extern "C" fn devicefusion_restore(
         }
         // SAFETY: not null, and as many as the header asks for.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) };
-        let reader = StreamReader::try_new(bytes, None).map_err(no_stream)?;
-        let schema = reader.schema();
-        let batches = reader.collect::<std::result::Result<Vec<_>, _>>().map_err(no_stream)?;
+        // arrow-rs panics at messages that contradict themselves.
+        let read = caught(|| read(Buffer::from(bytes)).map_err(|error| Failure::program(no_stream(error))));
+        let (schema, batches) = read.map_err(|failure| match failure.code {
+            DEVICEFUSION_PROGRAM_ERROR => failure,
+            _ => Failure::program(no_stream("a message contradicts itself")),
+        })?;
         let stream = restored(context, schema, batches)?;
         // SAFETY: not null, and writable as the header asks.
         unsafe { out.write(stream) };
@@ -101,9 +108,19 @@ pub unsafe extern "C" fn devicefusion_restore(
     }))
 }
 
-/// Bytes are the program's.
-fn no_stream(error: datafusion::arrow::error::ArrowError) -> Failure {
-    Failure::program(format!("the bytes are no IPC stream: {error}"))
+fn no_stream(why: impl Display) -> String {
+    format!("the bytes are no IPC stream: {why}")
+}
+
+/// Batches that take their parts of the bytes: what a message says of its length is not allocated before it is there.
+fn read(mut bytes: Buffer) -> std::result::Result<(SchemaRef, Vec<RecordBatch>), ArrowError> {
+    let (mut decoder, mut batches) = (StreamDecoder::new(), Vec::new());
+    while let Some(batch) = decoder.decode(&mut bytes)? {
+        batches.push(batch);
+    }
+    decoder.finish()?;
+    let schema = decoder.schema().ok_or_else(|| ArrowError::IpcError("it has no schema".to_owned()))?;
+    Ok((schema, batches))
 }
 
 fn restored(context: &Arc<Context>, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<FFI_ArrowDeviceArrayStream> {

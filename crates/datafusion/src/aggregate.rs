@@ -39,7 +39,7 @@ impl AggregateCall {
     pub fn of_libraries(raw: &AggregateExec) -> Option<Vec<AggregateCall>> {
         let functions = raw.aggr_expr().iter().zip(raw.filter_expr());
         let calls: Vec<_> = functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect();
-        let all = raw.group_expr().is_empty() && !calls.is_empty() && calls.iter().all(AggregateCall::is_of_library);
+        let all = raw.group_expr().is_true_no_grouping() && !calls.is_empty() && calls.iter().all(AggregateCall::is_of_library);
         all.then_some(calls)
     }
 

@@ -1,6 +1,7 @@
 /* Types, address spaces and atomics: OpenCL C 1.2 and CUDA C++ as one dialect. COLD_FN is for long
    functions that are called from several places, ROLLED for their loops: compile time counts. TABLE is an array
-   of constants outside of functions. CUDA's compiler leaves each of a group's GROUP_ITEMS its share of registers. */
+   of constants outside of functions. Where GROUP_ITEMS are a group, CUDA's compiler leaves each its share of
+   registers. */
 #if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
@@ -57,7 +58,7 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 typedef signed char i8; typedef unsigned char u8; typedef short i16; typedef unsigned short u16;
 typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsigned long long u64; typedef float f32; typedef double f64;
 #ifdef GROUP_ITEMS
-#define KERNEL extern "C" __global__ __launch_bounds__(GROUP_ITEMS)
+#define KERNEL extern "C" __global__ __launch_bounds__(GROUP_ITEMS, 1)
 #else
 #define KERNEL extern "C" __global__
 #endif

@@ -59,7 +59,8 @@ impl Program {
         }
         // The first line tells tools that look at texts which ones a GPU would see.
         let mut text = format!("// {operator}, profile {}\n", options.profile.name());
-        if options.profile == Profile::Gpu {
+        // An item of so large a group has fewer registers than a kernel may take: it could not be launched.
+        if options.profile == Profile::Gpu && options.group_size > 256 {
             text.push_str(&format!("#define GROUP_ITEMS {}\n", options.group_size));
         }
         text.push_str(&sections.text());
