@@ -300,8 +300,8 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             conformed.boxed()
         }
         StageKind::Shared { input, sharing: Sharing { kept: Some(kept), .. }, again } => match again {
-            false => kept::keep(kept, merge(input, run)?, stage, run),
-            true => kept::take(kept, Arc::clone(input), stage, run),
+            false => kept::keep(kept, merge(input, run)?, run),
+            true => kept::take(kept, input, run)?,
         },
         StageKind::Shared { input, sharing, .. } => shared_rows(sharing.number, sharing.readers, input, run)?,
         // A limit of all partitions takes them one with another.

@@ -17,12 +17,19 @@ use crate::run::KeptRows;
 /// Who reads shared rows, and where they are.
 #[derive(Debug, Clone)]
 pub(crate) struct Sharing {
-    /// Which of the shared rows of an island, or of all islands of a plan, these are.
+    /// Which of the shared rows of an island, or of those that islands of a plan keep for each other, these are.
     pub number: usize,
     /// How many read them.
     pub readers: usize,
     /// `None` where all readers are of one island: its run has the rows.
     pub kept: Option<Arc<KeptRows>>,
+}
+
+impl fmt::Display for Sharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.kept.is_some() { "kept" } else { "rows" };
+        write!(f, "{what}=#{}", self.number)
+    }
 }
 
 /// Keeps the batches of its input on the device until all who read them have come: this operator's parent, and each
@@ -62,10 +69,10 @@ impl DeviceSharedExec {
 
 impl DisplayAs for DeviceSharedExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, readers) = (self.number(), self.readers());
+        let (sharing, readers) = (&self.sharing, self.readers());
         match format {
-            DisplayFormatType::TreeRender => write!(f, "rows=#{number}\nreaders={readers}"),
-            _ => write!(f, "DeviceSharedExec: rows=#{number}, readers={readers}"),
+            DisplayFormatType::TreeRender => write!(f, "{sharing}\nreaders={readers}"),
+            _ => write!(f, "DeviceSharedExec: {sharing}, readers={readers}"),
         }
     }
 }
@@ -131,8 +138,8 @@ impl DeviceReuseExec {
 impl DisplayAs for DeviceReuseExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match format {
-            DisplayFormatType::TreeRender => write!(f, "rows=#{}", self.number()),
-            _ => write!(f, "DeviceReuseExec: rows=#{}", self.number()),
+            DisplayFormatType::TreeRender => write!(f, "{}", self.sharing),
+            _ => write!(f, "DeviceReuseExec: {}", self.sharing),
         }
     }
 }

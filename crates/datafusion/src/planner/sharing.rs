@@ -43,7 +43,7 @@ pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
     if subplans.is_empty() || several && plan.output_ordering().is_some() {
         return Ok(Arc::clone(plan));
     }
-    let shared = share(plan, &mut subplans, kept_below(plan))?;
+    let shared = share(plan, &mut subplans)?;
     if !several {
         return Ok(shared);
     }
@@ -51,7 +51,8 @@ pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
 }
 
 /// Inputs of a scalar subquery's operator, the main query's and then the subqueries', with the main query reading again what a
-/// subquery has read; `count` numbers such rows.
+/// subquery has read; `count` numbers such rows. They are held whole, so that only those are kept that an aggregation or a top-k
+/// has held anyway: rows of a join would take memory that two runs of it do not.
 pub(crate) fn shared_with_subqueries(mut inputs: Vec<Plan>, count: &Cell<usize>) -> Result<Vec<Plan>> {
     let Some((main, subqueries)) = inputs.split_first_mut() else { return Ok(inputs) };
     if !is_device(main) || main.output_partitioning().partition_count() != 1 {
@@ -60,7 +61,7 @@ pub(crate) fn shared_with_subqueries(mut inputs: Vec<Plan>, count: &Cell<usize>)
     for subquery in subqueries.iter_mut().filter(|subquery| is_device(subquery)) {
         let mut both = Vec::new();
         collect(main, &mut both);
-        both.retain(|subplan| stands_in(subquery, &subplan.plan) && !awaits_subqueries(&subplan.plan));
+        both.retain(|Subplan { plan, .. }| is_held(plan) && stands_in(subquery, plan) && !awaits_subqueries(plan));
         // What lies within another that both have is read by that one.
         let uppermost = both.iter().filter(|one| !both.iter().any(|other| lies_in(&other.plan, &one.plan)));
         for Subplan { plan, .. } in uppermost {
@@ -71,6 +72,14 @@ pub(crate) fn shared_with_subqueries(mut inputs: Vec<Plan>, count: &Cell<usize>)
         }
     }
     Ok(inputs)
+}
+
+/// Whether the rows are no more than an operator below has held at once.
+fn is_held(plan: &Plan) -> bool {
+    if plan.is::<DeviceProjectionExec>() || plan.is::<DeviceFilterExec>() {
+        return plan.children().into_iter().all(is_held);
+    }
+    plan.is::<DeviceAggregateExec>() || plan.downcast_ref::<DeviceSortExec>().is_some_and(|sort| sort.fetch_rows().is_some())
 }
 
 fn stands_in(plan: &Plan, subplan: &Plan) -> bool {
@@ -95,15 +104,6 @@ fn awaits_subqueries(plan: &Plan) -> bool {
         Ok(TreeNodeRecursion::Continue)
     });
     found.is_err() || awaits || !plan.is::<DeviceUploadExec>() && plan.children().into_iter().any(awaits_subqueries)
-}
-
-/// The highest number of rows that islands share, at an island's operators.
-fn kept_below(plan: &Plan) -> usize {
-    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
-        return 0;
-    }
-    let own = sharing_of(plan).filter(|sharing| sharing.kept.is_some()).map_or(0, |sharing| sharing.number);
-    plan.children().into_iter().map(kept_below).fold(own, usize::max)
 }
 
 fn sharing_of(plan: &Plan) -> Option<&Sharing> {
@@ -170,24 +170,25 @@ fn is_worth_sharing(plan: &Plan) -> bool {
     plan.output_partitioning().partition_count() == 1 && any(plan, &works)
 }
 
-/// The same with the subplans that stand there several times numbered from `kept` on.
-fn share(plan: &Plan, subplans: &mut [Subplan], kept: usize) -> Result<Plan> {
+fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
     if !is_device(plan) || plan.is::<DeviceUploadExec>() {
         return Ok(Arc::clone(plan));
     }
     let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
-        return of_children(plan, |child| share(child, subplans, kept));
+        return of_children(plan, |child| share(child, subplans));
     };
-    let sharing = Sharing { number: kept + index + 1, readers: subplans[index].readers, kept: None };
+    let sharing = Sharing { number: index + 1, readers: subplans[index].readers, kept: None };
     if std::mem::replace(&mut subplans[index].placed, true) {
         return Ok(Arc::new(DeviceReuseExec::new(Arc::clone(plan), sharing)));
     }
-    let input = of_children(plan, |child| share(child, subplans, kept))?;
+    let input = of_children(plan, |child| share(child, subplans))?;
     Ok(Arc::new(DeviceSharedExec::new(input, sharing)))
 }
 
 fn find_shared(plan: &Plan, shared: &mut Vec<(usize, Plan)>) {
-    if let Some(node) = plan.downcast_ref::<DeviceSharedExec>() {
+    if let Some(node) = plan.downcast_ref::<DeviceSharedExec>()
+        && node.sharing().kept.is_none()
+    {
         shared.push((node.number(), Arc::clone(node.input())));
     }
     if is_device(plan) && !plan.is::<DeviceUploadExec>() {
@@ -196,7 +197,9 @@ fn find_shared(plan: &Plan, shared: &mut Vec<(usize, Plan)>) {
 }
 
 fn renew(plan: &Plan, shared: &[(usize, Plan)]) -> Result<Plan> {
-    if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
+    if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>()
+        && reuse.sharing().kept.is_none()
+    {
         let current = shared.iter().find(|(number, _)| *number == reuse.number());
         return Ok(match current {
             Some((_, input)) => Arc::new(DeviceReuseExec::new(renew(input, shared)?, reuse.sharing().clone())),

@@ -133,7 +133,8 @@ impl Way<'_> {
     /// The host's, which is the message.
     async fn evaluate(&self, count: usize, checks: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
         for rows in self.rows(self.joins.get(..count).unwrap_or_default()).await? {
-            let rows = self.passing(rows)?;
+            let columns = rows.num_columns();
+            let rows = self.passing(rows, columns)?;
             for check in checks {
                 check.evaluate(&rows)?;
             }
@@ -147,7 +148,10 @@ impl Way<'_> {
         if let Some(join) = joins.last_mut() {
             (join.kind, join.residual, join.null_aware) = (JoinKind::Inner, None, false);
         }
+        let before = self.joins.iter().take(at).map(|join| join.fields().len()).sum::<usize>();
         for rows in self.rows(&joins).await? {
+            // Filters over the columns of this join come after it.
+            let rows = self.passing(rows, self.input.schema.fields().len() + before)?;
             condition.evaluate(&rows)?;
         }
         Ok(())
@@ -178,10 +182,10 @@ impl Way<'_> {
         }
     }
 
-    /// The rows that pass the filters over their columns.
-    fn passing(&self, mut rows: RecordBatch) -> Result<RecordBatch> {
+    /// The rows that pass the filters over their first `columns`.
+    fn passing(&self, mut rows: RecordBatch, columns: usize) -> Result<RecordBatch> {
         for predicate in self.predicates {
-            if collect_columns(predicate).iter().all(|column| column.index() < rows.num_columns()) {
+            if collect_columns(predicate).iter().all(|column| column.index() < columns) {
                 let kept = predicate.evaluate(&rows)?.into_array(rows.num_rows())?;
                 rows = filter_record_batch(&rows, as_boolean_array(&kept)?)?;
             }

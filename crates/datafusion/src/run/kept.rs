@@ -5,14 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use columnar::DeviceBatch;
-use datafusion::common::DataFusionError;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
-use device::Event;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{DeviceBatchStream, Run, merge};
 use crate::graph::Stage;
-use crate::runtime::device_error;
 
 /// Rows of one execution, until somebody takes them. They stay as long as the plan does where nobody comes.
 #[derive(Default)]
@@ -20,9 +18,8 @@ pub(crate) struct KeptRows(parking_lot::Mutex<Option<Kept>>);
 
 struct Kept {
     task: Weak<TaskContext>,
+    /// Their buffers know of what queue they are, and another one waits for it.
     batches: Vec<DeviceBatch>,
-    /// When their kernels have ended.
-    ready: Event,
 }
 
 impl fmt::Debug for KeptRows {
@@ -39,18 +36,16 @@ impl KeptRows {
     }
 
     fn take(&self, task: &Arc<TaskContext>) -> Option<Kept> {
-        self.0.lock().take().filter(|kept| std::ptr::eq(kept.task.as_ptr(), Arc::as_ptr(task)))
+        self.0.lock().take_if(|kept| std::ptr::eq(kept.task.as_ptr(), Arc::as_ptr(task)))
     }
 }
 
 /// Passes rows on when all of them are there, and keeps them.
-pub(super) fn keep(kept: &Arc<KeptRows>, rows: DeviceBatchStream, stage: &Arc<Stage>, run: &Arc<Run>) -> DeviceBatchStream {
-    let (kept, stage, run) = (Arc::clone(kept), Arc::clone(stage), Arc::clone(run));
+pub(super) fn keep(kept: &Arc<KeptRows>, rows: DeviceBatchStream, run: &Arc<Run>) -> DeviceBatchStream {
+    let (kept, task) = (Arc::clone(kept), Arc::downgrade(&run.task));
     stream::once(async move {
         let batches = rows.try_collect::<Vec<_>>().await?;
-        let ready = run.queue.record().map_err(|error| device_error(&stage.operator, error))?;
-        let task = Arc::downgrade(&run.task);
-        let before = kept.0.lock().replace(Kept { task, batches: batches.clone(), ready });
+        let before = kept.0.lock().replace(Kept { task, batches: batches.clone() });
         drop(before);
         Ok::<_, DataFusionError>(stream::iter(batches.into_iter().map(Ok)))
     })
@@ -59,13 +54,9 @@ pub(super) fn keep(kept: &Arc<KeptRows>, rows: DeviceBatchStream, stage: &Arc<St
 }
 
 /// The rows that another run kept; where it did not come to that, they are computed.
-pub(super) fn take(kept: &KeptRows, input: Arc<Stage>, stage: &Arc<Stage>, run: &Arc<Run>) -> DeviceBatchStream {
-    let (kept, stage, run) = (kept.take(&run.task), Arc::clone(stage), Arc::clone(run));
-    stream::once(async move {
-        let Some(Kept { batches, ready, .. }) = kept else { return merge(&input, &run) };
-        ready.wait().await.map_err(|error| device_error(&stage.operator, error))?;
-        Ok(stream::iter(batches.into_iter().map(Ok)).boxed())
-    })
-    .try_flatten()
-    .boxed()
+pub(super) fn take(kept: &KeptRows, input: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
+    match kept.take(&run.task) {
+        Some(Kept { batches, .. }) => Ok(stream::iter(batches.into_iter().map(Ok)).boxed()),
+        None => merge(input, run),
+    }
 }

@@ -76,7 +76,8 @@ pub enum Counted {
     Known,
     /// The same as far as they are in sight, as for DataFusion's operator of bounded memory. Of the n-th value behind a row, n + 1
     /// values are in sight at first, and each one more that follows the last one of these at once. Where a NULL does, the last
-    /// n - 1 rows' values before it get the default, and at the last one again n + 1 come into sight.
+    /// n - 1 rows' values before it get the default, and at the last one again n + 1 come into sight. One item goes along a
+    /// partition to tell.
     InSight,
 }
 
