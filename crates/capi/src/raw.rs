@@ -348,7 +348,10 @@ pub unsafe extern "C" fn devicefusion_register_raw(
         let device = context.device()?;
         let (device_type, id) = home(device.as_ref().map(|device| device.info()));
         // SAFETY: texts and elements are as the header asks.
-        let given = columns.iter().map(|column| unsafe { given(column, length, true) }).collect::<Result<Vec<_>>>()?;
+        let given = columns
+            .iter()
+            .map(|column| unsafe { given(column, length, (true, device.is_some())) })
+            .collect::<Result<Vec<_>>>()?;
         let (fields, arrays): (Vec<_>, Vec<_>) = given.into_iter().unzip();
         let rows = ArrayExport::batch(length, arrays)?.owner(Box::new(lent));
         let rows = rows.export(device_type, id, ptr::null_mut())?;
@@ -361,11 +364,15 @@ pub unsafe extern "C" fn devicefusion_register_raw(
     }))
 }
 
-/// A column as Arrow has it; `outer` where it may have elements.
+/// A column as Arrow has it; `outer` where it may have elements, `on_device` where its memory is a device's.
 ///
 /// # Safety
-/// The column's texts are NULL, or C strings; its elements are NULL, or initialised.
-unsafe fn given(column: &devicefusion_raw_column, length: usize, outer: bool) -> Result<(Field, ArrayExport)> {
+/// The column's texts are NULL, or C strings; its elements are NULL, or initialised; its memory is what the header asks for.
+unsafe fn given(
+    column: &devicefusion_raw_column,
+    length: usize,
+    (outer, on_device): (bool, bool),
+) -> Result<(Field, ArrayExport)> {
     // SAFETY: as this function's own condition.
     let name = if outer { unsafe { text("name of a column", column.name) }? } else { "item" };
     // SAFETY: as above.
@@ -378,7 +385,7 @@ unsafe fn given(column: &devicefusion_raw_column, length: usize, outer: bool) ->
             let count = usize::try_from(column.element_count);
             let Ok(count) = count else { return refuse(format!("cannot have {} elements", column.element_count)) };
             // SAFETY: as above.
-            Some(unsafe { given(elements, count, false) }?)
+            Some(unsafe { given(elements, count, (false, on_device)) }?)
         }
         None => None,
     };
@@ -410,8 +417,26 @@ unsafe fn given(column: &devicefusion_raw_column, length: usize, outer: bool) ->
     if column.memory.is_null() && length > 0 {
         return Err(Failure::program(format!("the memory of column \"{name}\" is NULL")));
     }
-    if of_bytes && column.data.is_null() && column.data_bytes > 0 {
-        return refuse(format!("has {} bytes of texts at NULL", column.data_bytes));
+    let offset_bytes = match ty {
+        Utf8 | Binary => Some(4),
+        LargeUtf8 | LargeBinary => Some(8),
+        _ => None,
+    };
+    if of_bytes && column.data.is_null() && (column.data_bytes > 0 || on_device && length > 0 && offset_bytes.is_some()) {
+        return refuse("has its texts at NULL: the member data is their memory".to_owned());
+    }
+    if let Some(width) = offset_bytes.filter(|_| !on_device && column.data_bytes > 0 && length > 0) {
+        let place = column.memory.cast::<u8>().wrapping_add(length * width);
+        // SAFETY: the offsets lie in host memory, one more than there are rows.
+        let last = unsafe {
+            match width {
+                4 => i64::from(place.cast::<i32>().read_unaligned()),
+                _ => place.cast::<i64>().read_unaligned(),
+            }
+        };
+        if usize::try_from(last).is_ok_and(|last| last > column.data_bytes) {
+            return refuse(format!("has texts up to byte {last}, of {} bytes", column.data_bytes));
+        }
     }
     let nulls = if column.validity.is_null() { Some(0) } else { None };
     // A code may be that of a NULL among a dictionary's values.

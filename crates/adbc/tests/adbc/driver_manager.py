@@ -58,6 +58,9 @@ def main(library, device):
         # Errors, after which the connection goes on.
         fails(dbapi.Error, "nowhere", lambda: cursor.execute("SELECT * FROM nowhere"))
         fails(pa.ArrowInvalid, "Divide by zero", lambda: (cursor.execute("SELECT 1 / (x - x) FROM t"), cursor.fetchall()))
+        # A text of C ends at a NUL.
+        cursor.adbc_ingest("nul", pa.table({"s": ["\0x"]}), mode="create")
+        fails(pa.ArrowInvalid, "Cannot cast string 'x'", lambda: (cursor.execute("SELECT CAST(s AS INT) FROM nul"), cursor.fetchall()))
         cursor.execute("SELECT 1")
         assert cursor.fetchone() == (1,)
 

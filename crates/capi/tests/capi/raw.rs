@@ -236,6 +236,18 @@ fn raw_values_are_those_of_slices_too_and_bad_ones_are_refused() {
     let error = values(&context, &array, &columns, 1).unwrap_err();
     assert_eq!(error, "the array does not have column 1: a pointer of its tables is NULL");
     array.array.children = children;
+    // SAFETY: the array has three children.
+    let child = unsafe { &mut **array.array.children.add(1) };
+    let (release, length) = (child.release.take(), child.length);
+    let error = values(&context, &array, &columns, 1).unwrap_err();
+    assert!(error.ends_with("whose array has been released, or moved away"), "{error}");
+    (child.release, child.length) = (release, -1);
+    let error = values(&context, &array, &columns, 1).unwrap_err();
+    assert!(error.ends_with("a length or offset of its array is negative"), "{error}");
+    child.length = 0;
+    let error = values(&context, &array, &columns, 1).unwrap_err();
+    assert!(error.contains("which has 0 values; the batch has "), "{error}");
+    child.length = length;
     // SAFETY: pointers that are NULL, which is what is tested.
     unsafe {
         let mut out = std::mem::MaybeUninit::uninit();
@@ -273,6 +285,11 @@ fn without_a_device_raw_columns_are_memory_of_the_host() {
         (vec![Column(c("x"), c("l"), memory, ptr::null_mut())], -1, "a table cannot have -1 rows"),
         (vec![Column(c("x"), c("n"), memory, ptr::null_mut())], 4, "column \"x\" is Null, which has no raw values"),
         (vec![Column(c("x"), c("+l"), memory, ptr::null_mut())], 4, "column \"x\" is one of lists, and its elements are NULL"),
+        (
+            vec![Column(c("x"), c("+w:2"), memory, ptr::null_mut())],
+            4,
+            "column \"x\" is of format \"+w:2\", which has no raw values",
+        ),
         (vec![Column(c("x"), c("l"), ptr::null_mut(), ptr::null_mut())], 4, "the memory of column \"x\" is NULL"),
         (vec![Column(c("x"), c("nonsense"), memory, ptr::null_mut())], 4, "nonsense"),
     ] {
@@ -416,6 +433,43 @@ fn raw_values_of_every_type_lie_where_the_library_says() {
 }
 
 #[test]
+fn nulls_among_a_raw_dictionarys_values_are_nulls() {
+    let context = Context::on_host();
+    let (codes, offsets, bytes, known) = ([0i32, 1, 2, 1], [0i32, 1, 1, 2], *b"ac", [0b101u8; 8]);
+    let (name, i, u, released) = (c("x"), c("i"), c("u"), AtomicUsize::new(0));
+    let texts = devicefusion_raw_column {
+        name: ptr::null(),
+        format: u.as_ptr(),
+        memory: offsets.as_ptr().cast_mut().cast(),
+        validity: known.as_ptr().cast_mut().cast(),
+        data: bytes.as_ptr().cast_mut().cast(),
+        data_bytes: 0,
+        elements: ptr::null(),
+        element_count: 0,
+    };
+    let column = devicefusion_raw_column {
+        name: name.as_ptr(),
+        format: i.as_ptr(),
+        memory: codes.as_ptr().cast_mut().cast(),
+        validity: ptr::null_mut(),
+        data: ptr::null_mut(),
+        elements: &raw const texts,
+        element_count: 3,
+        ..texts
+    };
+    // Texts that go beyond their bytes.
+    let (short, refused) = (devicefusion_raw_column { data_bytes: 1, ..texts }, AtomicUsize::new(0));
+    let column_of_short = devicefusion_raw_column { elements: &raw const short, ..column };
+    let error = context.failed(2, register(&context, &[column_of_short], 4, &refused));
+    assert_eq!(error, "column \"item\" has texts up to byte 2, of 1 bytes");
+    wait_for(&refused);
+    context.ok(register(&context, &[column], 4, &released));
+    assert_eq!(context.rows("SELECT count(*) FILTER (WHERE x IS NULL), count(x), min(x), max(x) FROM raw"), ["2 2 a c"]);
+    context.execute("DROP TABLE raw");
+    wait_for(&released);
+}
+
+#[test]
 fn booleans_and_texts_of_a_result_are_raw_columns_of_a_table() {
     let context = Context::new();
     context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
@@ -522,6 +576,14 @@ fn rows_are_stored_as_bytes_and_restored_anywhere() {
     assert!(error.starts_with("the bytes are no IPC stream: "), "{error}");
     let error = restore(&context, &bytes[..bytes.len() / 2]).map(drop).unwrap_err();
     assert!(error.starts_with("the bytes are no IPC stream: "), "{error}");
+    // Damaged anywhere: other rows perhaps, and else an error of the program's.
+    for at in 0..bytes.len().min(1500) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0xff;
+        if let Err(error) = restore(&host, &damaged) {
+            assert!(error.starts_with("the bytes are no IPC stream: "), "byte {at}: {error}");
+        }
+    }
     // SAFETY: pointers that are NULL or released, which is what is tested.
     unsafe {
         let mut stream = FFI_ArrowDeviceArrayStream::empty();
