@@ -202,7 +202,7 @@ pub unsafe extern "C" fn devicefusion_register_async_stream(
     }))
 }
 
-/// Makes a table of a file, or of all files of a folder, by path or URL. `format` is "PARQUET", "CSV", "JSON", "ARROW" or
+/// Makes a table of a file, or of all files of a folder, by path or file:// URL. `format` is "PARQUET", "CSV", "JSON", "ARROW" or
 /// "AVRO"; the first line of a CSV file has the names of its columns. For anything else there is SQL's CREATE EXTERNAL TABLE,
 /// which this is short for.
 #[unsafe(no_mangle)]

@@ -835,13 +835,18 @@ async fn aggregates_of_all_rows_stay_on_the_device() {
         let analyzed = run(&ctx, "EXPLAIN ANALYZE SELECT total(i) FROM device.t").await.unwrap();
         assert!(pretty_format_batches(&analyzed).unwrap().to_string().contains("library_time="));
         set(&ctx, "device.fallback", "host");
-        for sql in ["SELECT b, total(i) FROM device.t GROUP BY b", "SELECT total(i), max(i) FROM device.t"] {
+        for sql in [
+            "SELECT b, total(i) FROM device.t GROUP BY b",
+            "SELECT total(i), max(i) FROM device.t",
+            "SELECT total(i) FROM device.t GROUP BY GROUPING SETS (())",
+        ] {
             let plan = explain(&ctx, sql).await;
             assert!(
                 plan.contains("the Futhark function total works in host memory: on the device it is called for all rows"),
                 "{plan}"
             );
         }
+        check(&ctx, "SELECT total(i) FROM device.t GROUP BY GROUPING SETS (())", &["4501500"]).await;
         check(&ctx, "SELECT b, total(i) FROM device.t GROUP BY b ORDER BY b", &["false,3000000", "true,1501500"]).await;
         check_fails(&ctx, "SELECT total(i ORDER BY i) FROM device.t", "takes neither DISTINCT nor ORDER BY").await;
         clean(ctx, &fixture).await;
