@@ -200,6 +200,10 @@ impl<'a> Column<'a> {
             }
             _ => return refuse(", which has neither a dictionary nor elements"),
         };
+        use DataType::{Dictionary, FixedSizeList, LargeList, List, Map};
+        if matches!(ty, List(_) | LargeList(_) | FixedSizeList(..) | Map(..) | Dictionary(..)) {
+            return refuse(&format!(", whose elements are {ty}: the struct of Arrow has theirs"));
+        }
         // SAFETY: NULL, or live as long as the array.
         let Some(array) = (unsafe { inner.as_ref() }).filter(|array| !array.buffers.is_null()) else {
             return refuse(", whose elements are not there: a pointer of its tables is NULL");

@@ -24,10 +24,11 @@ fn set(config: *mut devicefusion_context_config, name: &str, value: &str) -> i32
 
 #[test]
 fn what_is_set_is_what_the_session_shows() {
-    let config = config();
+    let platform = Context::new().report()["device"]["platform"].as_str().unwrap().to_owned();
+    let (config, of_device) = (config(), c(&platform));
     // SAFETY: C strings, here and below.
     unsafe {
-        assert_eq!(devicefusion_context_config_set_platform(config, c"".as_ptr()), 0);
+        assert_eq!(devicefusion_context_config_set_platform(config, of_device.as_ptr()), 0);
         assert_eq!(devicefusion_context_config_set_nvrtc_path(config, c"/nowhere".as_ptr()), 0);
         assert_eq!(devicefusion_context_config_add_build_option(config, c"-DONE=1".as_ptr()), 0);
         assert_eq!(devicefusion_context_config_add_build_option(config, c"-DTWO=2".as_ptr()), 0);
@@ -42,6 +43,7 @@ fn what_is_set_is_what_the_session_shows() {
 
     let context = Context::of(config);
     for (name, value) in [
+        ("device.platform", platform.as_str()),
         ("device.nvrtc_path", "/nowhere"),
         ("device.compile_options", "-DONE=1 -DTWO=2"),
         ("device.batch_rows", "1000"),
