@@ -16,7 +16,7 @@ use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, Column, IsNotNu
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use device::{Buffer, DriverKind, Queue};
 use futhark::manifest::Backend;
-use futhark::{Primitive, Scalar, Value};
+use futhark::{Primitive, Scalar};
 use kernels::expr::Expr;
 
 use super::reason;
@@ -119,21 +119,7 @@ impl DeviceCall {
     ) -> Result<(impl Future<Output = Result<Buffer>> + Send + use<>, Option<impl Future<Output = Result<Buffer>> + Send + use<>>)>
     {
         let function = &self.function;
-        let call = || {
-            let (mut buffers, mut constants) = (buffers.into_iter(), self.constants.iter());
-            let mut arguments = Vec::with_capacity(function.inputs().len());
-            for parameter in function.inputs() {
-                match parameter.of {
-                    Of::Values(primitive) if parameter.is_array => {
-                        let array = |buffer| function.context().array_over(primitive, &[rows], buffer);
-                        arguments.extend(buffers.next().map(array).transpose()?.map(Value::from));
-                    }
-                    _ => arguments.extend(constants.next().copied().map(Value::from)),
-                }
-            }
-            function.call(arguments)
-        };
-        let results = function.context().locked(call).map_err(|error| function.failed(error))?;
+        let results = function.call_over_buffers(buffers, rows, &self.constants)?;
         let (values, mask) = function.array_of(results, rows)?;
         let buffer = |array: futhark::Array| {
             let (function, buffer) = (function.clone(), array.into_buffer(queue));

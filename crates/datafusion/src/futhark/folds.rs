@@ -13,7 +13,7 @@ use datafusion::logical_expr::AggregateUDF;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::CaseExpr;
 use device::Buffer;
-use futhark::{Scalar, Value};
+use futhark::Scalar;
 use kernels::expr::Expr;
 
 use super::{calls, reason};
@@ -111,21 +111,7 @@ impl Fold {
     /// What the library says.
     pub fn call(&self, buffers: Vec<Buffer>, rows: usize) -> Result<ScalarValue> {
         let function = &self.function;
-        let call = || {
-            let (mut buffers, mut constants) = (buffers.into_iter(), self.constants.iter().flatten());
-            let mut arguments = Vec::with_capacity(function.inputs().len());
-            for parameter in function.inputs() {
-                match parameter.of {
-                    Of::Values(primitive) if parameter.is_array => {
-                        let array = |buffer| function.context().array_over(primitive, &[rows], buffer);
-                        arguments.extend(buffers.next().map(array).transpose()?.map(Value::from));
-                    }
-                    _ => arguments.extend(constants.next().copied().map(Value::from)),
-                }
-            }
-            function.call(arguments)
-        };
-        let results = function.context().locked(call).map_err(|error| function.failed(error))?;
+        let results = function.call_over_buffers(buffers, rows, self.constants.as_deref().unwrap_or_default())?;
         function.value_of(&self.one, results)
     }
 

@@ -11,6 +11,7 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err, exec_err, internal_err, plan_err};
 use datafusion::execution::context::RegisterFunction;
 use datafusion::logical_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, Signature, TypeSignature, Volatility};
+use device::Buffer;
 use futhark::manifest::{EntryPoint, Kind, OpaqueType};
 use futhark::{Argument, Context, Manifest, Primitive, Scalar, Value};
 
@@ -338,12 +339,34 @@ impl Function {
 
     /// Calls the entry point over columns, with constants for the parameters that are no arrays. No other thread comes between.
     pub fn call_over(&self, columns: &[ArrayRef], constants: &[Scalar]) -> Result<Vec<Value>> {
+        let mut columns = columns.iter();
+        self.call_with(constants, |parameter| columns.next().map(|column| to_futhark(self, parameter, column)))
+    }
+
+    /// The same over buffers that the library can use, of `rows` values each.
+    pub fn call_over_buffers(&self, buffers: Vec<Buffer>, rows: usize, constants: &[Scalar]) -> Result<Vec<Value>> {
+        let mut buffers = buffers.into_iter();
+        self.call_with(constants, |parameter| match parameter.of {
+            Of::Values(primitive) => {
+                let array = |buffer| self.context().array_over(primitive, &[rows], buffer).map(Value::from);
+                buffers.next().map(array)
+            }
+            // No function of these is called on the device.
+            _ => None,
+        })
+    }
+
+    fn call_with(
+        &self,
+        constants: &[Scalar],
+        mut array: impl FnMut(&Parameter) -> Option<futhark::Result<Value>>,
+    ) -> Result<Vec<Value>> {
         let call = || {
-            let (mut columns, mut constants) = (columns.iter(), constants.iter());
+            let mut constants = constants.iter();
             let mut arguments = Vec::with_capacity(self.inputs().len());
             for parameter in self.inputs() {
                 if parameter.is_array {
-                    arguments.extend(columns.next().map(|column| to_futhark(self, parameter, column)).transpose()?);
+                    arguments.extend(array(parameter).transpose()?);
                 } else {
                     arguments.extend(constants.next().copied().map(Value::from));
                 }

@@ -221,3 +221,20 @@ macro_rules! described_by_its_fields {
     };
 }
 pub(crate) use described_by_its_fields;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_has_no_more_groups_than_were_chosen() {
+        let queue = device::Context::new(device::testing::config().unwrap()).unwrap().queue().unwrap();
+        for profile in [Profile::Cpu, Profile::Gpu] {
+            let mut options = Options::new(profile);
+            options.grid_groups = 3;
+            assert_eq!([1, 1 << 20].map(|rows| spread(&queue, &options, rows).groups), [1, 3]);
+            options.grid_groups = 65;
+            assert_eq!(spread(&queue, &options, 1 << 20).groups, 65);
+        }
+    }
+}

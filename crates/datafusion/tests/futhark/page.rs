@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The page docs/futhark.md: its queries give what it says, its code runs, its tests exist.
+
+use std::path::Path;
+
+use arrow::util::pretty::pretty_format_batches;
+
+use crate::fixture::{Fixture, Form};
+use crate::{cautious_session, clean, run};
+
+const PAGE: &str = include_str!("../../../../docs/futhark.md");
+
+/// The blocks of the page, with their languages.
+fn blocks() -> Vec<(&'static str, String)> {
+    let (mut blocks, mut open) = (Vec::new(), None);
+    for line in PAGE.lines() {
+        match (line.strip_prefix("```"), open.take()) {
+            (Some(language), None) => open = Some((language, String::new())),
+            (Some(_), Some(block)) => blocks.push(block),
+            (None, Some((language, text))) => open = Some((language, text + line + "\n")),
+            (None, None) => {}
+        }
+    }
+    blocks
+}
+
+#[tokio::test]
+async fn queries_of_the_page_give_what_it_says() {
+    let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Output));
+    let folder = format!("{}/", fixture.manifest().parent().unwrap().display());
+    let (mut answer, mut answers) = (String::new(), 0);
+    for (language, text) in blocks() {
+        match language {
+            "sql" => {
+                for statement in text.split_terminator(";\n") {
+                    let rows = run(&ctx, &statement.replace("/path/", &folder)).await.unwrap();
+                    answer = pretty_format_batches(&rows).unwrap().to_string();
+                }
+            }
+            "text" => {
+                assert_eq!(text.trim_end(), answer);
+                answers += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(answers, 7);
+    clean(ctx, &fixture).await;
+}
+
+#[test]
+fn the_page_shows_code_that_runs() {
+    let trimmed = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let source = trimmed(include_str!("main.rs"));
+    let shown: Vec<String> =
+        blocks().iter().filter(|(language, _)| *language == "rust,ignore").map(|(_, text)| trimmed(text)).collect();
+    assert_eq!(shown.len(), 1);
+    assert!(source.contains(&shown[0]), "{}", shown[0]);
+    // So does the program, line by line.
+    let program = include_str!("../../../futhark/tests/fixture/program.fut");
+    let lines = blocks()
+        .into_iter()
+        .filter(|(language, _)| *language == "futhark")
+        .flat_map(|(_, text)| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    for line in lines {
+        assert!(program.lines().any(|other| other == line), "{line}");
+    }
+}
+
+/// Files and tests that the page names are there.
+#[test]
+fn the_page_names_tests_that_there_are() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../futhark/tests/library");
+    let mut sources = [include_str!("main.rs"), include_str!("on_device.rs")].concat();
+    for file in ["calls.rs", "context.rs", "manifests.rs", "opencl.rs", "opening.rs", "values.rs"] {
+        sources += &std::fs::read_to_string(folder.join(file)).unwrap();
+    }
+    sources += include_str!("../../../futhark/tests/cuda.rs");
+    let table = PAGE.split_once("## The C API").unwrap().1;
+    let is_test = |word: &&str| {
+        let letters = word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        letters && word.matches('_').count() > 3 && !word.starts_with("futhark")
+    };
+    let tests: Vec<&str> = table.split('`').filter(is_test).collect();
+    assert!(tests.len() > 10, "{tests:?}");
+    for test in tests {
+        assert!(sources.contains(&format!("fn {test}()")), "{test}");
+    }
+}
