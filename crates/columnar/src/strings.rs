@@ -84,22 +84,8 @@ impl Pieces<'_> {
             return self.packed(&parts);
         }
         let views = match &parts[..] {
-            [part] if alone => part.bytes.clone(),
-            _ => {
-                let mut views: Vec<u128> = Vec::with_capacity(self.rows);
-                for (part, map) in parts.iter().zip(&maps) {
-                    views.extend(part.views().iter().map(|&raw| {
-                        let view = ByteView::from(raw);
-                        if view.length <= INLINE {
-                            return raw;
-                        }
-                        // A view below a NULL may name any buffer.
-                        let index = map.get(view.buffer_index as usize).copied().unwrap_or(0);
-                        view.with_buffer_index(index).as_u128()
-                    }));
-                }
-                HostBuffer::from_vec(views)
-            }
+            [part] if alone => place(self.queue, part.bytes.clone())?,
+            _ => self.renumbered(&parts, &maps)?,
         };
         let ends = heaps.iter().scan(0, |end, heap| {
             *end += heap.len() as u64;
@@ -109,7 +95,32 @@ impl Pieces<'_> {
         if bases.len() > 1 {
             bases.pop();
         }
-        Ok(vec![place(self.queue, views)?, gather(self.queue, &heaps)?, place(self.queue, HostBuffer::from_vec(bases))?])
+        Ok(vec![views, gather(self.queue, &heaps)?, place(self.queue, HostBuffer::from_vec(bases))?])
+    }
+
+    /// The views of all parts, whose heaps have the numbers of `maps`.
+    fn renumbered(&self, parts: &[ViewParts<'_>], maps: &[Vec<u32>]) -> Result<Buffer> {
+        let buffer = self.queue.alloc_for_writes(self.rows * size_of::<u128>())?;
+        let (mut at, mut views) = (0, Vec::<u128>::new());
+        for (part, map) in parts.iter().zip(maps) {
+            if map.iter().zip(0..).all(|(number, index)| *number == index) {
+                self.queue.write(&buffer, at, &part.bytes)?;
+            } else {
+                views.clear();
+                views.extend(part.views().iter().map(|&raw| {
+                    let view = ByteView::from(raw);
+                    if view.length <= INLINE {
+                        return raw;
+                    }
+                    // A view below a NULL may name any buffer.
+                    let index = map.get(view.buffer_index as usize).copied().unwrap_or(0);
+                    view.with_buffer_index(index).as_u128()
+                }));
+                self.queue.write(&buffer, at, views.to_byte_slice())?;
+            }
+            at += part.bytes.len();
+        }
+        Ok(buffer)
     }
 
     /// Views over a new heap that has nothing but their strings.

@@ -92,6 +92,23 @@ impl RowWriter<'_> {
         Ok(Value { ctype: CType::I128, code, bounds: None, ..text })
     }
 
+    /// A flag: whether a column's view, if there is one, is of these bytes; its validity. `None` where the column has no views.
+    pub(super) fn is_text(&mut self, column: usize, bytes: &[u8]) -> Result<Option<(String, Option<String>)>> {
+        let Some(ty) = self.types.get(column).filter(|ty| ty.layout == Layout::Views) else { return Ok(None) };
+        let valid = self.validity(column, ty.nullable);
+        let place = format!("{} + {}", self.row_of(column), self.params.add(Param::Offset { column }, "u64"));
+        let mut pointer = |buffer, c_type: &str| self.params.add(Param::Data { column, buffer }, c_type);
+        let views = pointer(0, "const G u32 *RESTRICT");
+        let (heap, bases) = (pointer(1, "const G u8 *RESTRICT"), pointer(2, "const G u64 *RESTRICT"));
+        self.params.need(Section::View);
+        let literal = self.params.view_text(bytes)?;
+        let same = format!("view_is({views}, {heap}, {bases}, {place}, {literal})");
+        // Under a NULL a view may point anywhere.
+        let code = self.flag(&valid.as_ref().map_or(same.clone(), |valid| format!("{valid} && {same}")));
+        self.costly();
+        Ok(Some((code, valid)))
+    }
+
     /// The texts of so many rows of a column from the current one on, which lie one after another.
     pub(super) fn text_of_rows(&mut self, column: usize, rows: &Value) -> Result<Value> {
         let plain = self.types.get(column).filter(|ty| ty.layout == Layout::Offsets64 && self.place(column).is_none());

@@ -23,6 +23,14 @@ const UNROLLED_LIST: usize = 4;
 
 impl RowWriter<'_> {
     pub(super) fn compare(&mut self, op: CompareOp, left: &Expr, right: &Expr) -> Result<Value> {
+        if let (CompareOp::Eq | CompareOp::NotEq, Expr::Column(column), Expr::Literal(literal))
+        | (CompareOp::Eq | CompareOp::NotEq, Expr::Literal(literal), Expr::Column(column)) = (op, left, right)
+            && let LiteralValue::Bytes(bytes) = &literal.value
+            && let Some((same, valid)) = self.is_text(*column, bytes)?
+        {
+            let code = if op == CompareOp::Eq { same } else { self.flag(&format!("!{same}")) };
+            return Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None });
+        }
         let (left, right) = (self.eval(left)?, self.eval(right)?);
         self.compare_values(op, &left, &right)
     }
@@ -116,21 +124,43 @@ impl RowWriter<'_> {
     }
 
     pub(super) fn in_list(&mut self, expr: &Expr, list: &[Literal], negated: bool) -> Result<Value> {
-        let value = self.eval(expr)?;
-        if value.is_null() {
-            return Ok(Value::null(DataType::Boolean, CType::Bool));
-        }
         let has_null = list.iter().any(|literal| literal.value == LiteralValue::Null);
         let literals: Vec<&Literal> = list.iter().filter(|literal| literal.value != LiteralValue::Null).collect();
-        let found = self.found(&value, &literals)?;
+        let (found, valid) = match self.found_view(expr, &literals)? {
+            Some(found) => found,
+            None => {
+                let value = self.eval(expr)?;
+                if value.is_null() {
+                    return Ok(Value::null(DataType::Boolean, CType::Bool));
+                }
+                (self.found(&value, &literals)?, value.valid)
+            }
+        };
         // A NULL in the list makes "not found" unknown.
-        let valid = match (&value.valid, has_null) {
+        let valid = match (&valid, has_null) {
             (valid, false) => valid.clone(),
             (None, true) => Some(found.clone()),
             (Some(valid), true) => Some(self.flag(&format!("{valid} & {found}"))),
         };
         let code = if negated { self.flag(&format!("!{found}")) } else { found };
         Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })
+    }
+
+    /// A flag: whether the view, if there is one, is of one of a few literals; its validity. `None`: the value must be looked at.
+    fn found_view(&mut self, expr: &Expr, literals: &[&Literal]) -> Result<Option<(String, Option<String>)>> {
+        let Expr::Column(column) = expr else { return Ok(None) };
+        if literals.is_empty() || literals.len() > UNROLLED_LIST {
+            return Ok(None);
+        }
+        let (mut same, mut valid) = (Vec::with_capacity(literals.len()), None);
+        for literal in literals {
+            let LiteralValue::Bytes(bytes) = &literal.value else { return Ok(None) };
+            let Some((code, of_column)) = self.is_text(*column, bytes)? else { return Ok(None) };
+            same.push(code);
+            valid = of_column;
+        }
+        let found = self.flag(&same.join(" | "));
+        Ok(Some((found, valid)))
     }
 
     /// A flag: whether the value, if there is one, equals one of the literals.

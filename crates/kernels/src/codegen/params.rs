@@ -110,6 +110,9 @@ type InHeap = (String, String);
 /// The name of scratch memory among the sink's own parameters.
 pub const SCRATCH: &str = "scratch";
 
+/// Bytes that lie within a view.
+const VIEW_BYTES: usize = 12;
+
 /// Bytes that hold any text a row computes.
 pub(super) const SCRATCH_SLOT: usize = 64;
 
@@ -285,6 +288,21 @@ impl Params {
         let len = u32::try_from(bytes.len()).map_err(|_| Error::Unsupported("a literal of 4 GiB has no device form".into()))?;
         let (heap, at, len) = self.heap_constant(at, len);
         Ok(format!("str_make({heap} + {at}, {len})"))
+    }
+
+    /// C for where a string lies in the heap as a view would have it: its length, then its first bytes, zeros behind them where
+    /// they are fewer than 12. All of its bytes follow.
+    pub(super) fn view_text(&mut self, bytes: &[u8]) -> Result<String> {
+        let at = self.heap_place(4)?;
+        let len = u32::try_from(bytes.len()).map_err(|_| Error::Unsupported("a literal of 4 GiB has no device form".into()))?;
+        let mut view = [0; 16];
+        view[..4].copy_from_slice(&len.to_le_bytes());
+        let shown = bytes.len().min(VIEW_BYTES);
+        view[4..4 + shown].copy_from_slice(&bytes[..shown]);
+        self.heap.extend_from_slice(&view);
+        self.heap.extend_from_slice(bytes);
+        let (heap, at, _) = self.heap_constant(at, len);
+        Ok(format!("{heap} + {at}"))
     }
 
     /// A sorted list of literals in the heap, as elements of `ctype`; the C of its first element's

@@ -91,7 +91,7 @@ FN f64 percentile(f64 least, f64 greatest, i64 n, f64 share) {
   f64 weight = (f64)(i64)(part * 1000000.0) / 1000000.0;
   return least + (greatest - least) * weight;
 }
-/* Mixes bytes into a hash, and compares strings, eight bytes at a time. */
+/* Mixes bytes into a hash, eight at a time. */
 #define STR_KEYS \
 FN u64 last_bytes(str s) { \
   if (s.len >= 8) return LOAD64(s.p + s.len - 8); \
@@ -103,10 +103,4 @@ FN u64 hash_bytes(u64 hash, str s) { \
   hash ^= s.len; \
   for (u32 i = 0; i + 8 < s.len; i += 8) hash = hash64(hash ^ LOAD64(s.p + i)); \
   return hash64(hash ^ last_bytes(s)); \
-} \
-FN i32 bytes_equal(str a, str b) { \
-  if (a.len != b.len) return 0; \
-  for (u32 i = 0; i + 8 < a.len; i += 8) \
-    if (LOAD64(a.p + i) != LOAD64(b.p + i)) return 0; \
-  return last_bytes(a) == last_bytes(b); \
 }

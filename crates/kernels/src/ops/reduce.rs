@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::accumulate::{Accumulators, Kind, Use};
 use super::compact::tallied_body;
 use super::group::{GroupBy, GroupByState};
-use super::join::{Joined, JoinedRows};
+use super::join::{Joined, JoinedRows, Lookup};
 use super::output::Output;
 use super::primitives::Primitives;
 use super::program::{Kernel, Program, check_row, for_rows, group_size, run_of_rows, spread, word};
@@ -359,26 +359,37 @@ fn reduce_kernel(
         })
     };
     let mut writer = source.writer(profile, &mut params);
-    let mut tests = None;
-    let statements = match &source.filter {
-        Some(filter) if profile == Profile::Cpu && !becomes_vector_code(source, &own)? => {
-            let condition = writer.eval(filter)?.is_true();
-            tests = Some((writer.statements(), condition));
-            let mut writer = source.writer(profile, &mut params);
-            rows(&mut writer)?;
-            writer.statements()
+    let (mut tests, mut searches) = (None, None);
+    let lookup = source.lookup().filter(|_| profile == Profile::Cpu);
+    let statements = if let Some(lookup) = lookup {
+        searches = Some((lookup, lookup.block(&mut params, &source.types, lookup.joins())?));
+        let mut writer = source.writer(profile, &mut params);
+        lookup.locate(&mut writer, lookup.joins());
+        rows(&mut writer)?;
+        writer.statements()
+    } else if let Some(filter) = &source.filter
+        && profile == Profile::Cpu
+        && !becomes_vector_code(source, &own)?
+    {
+        let condition = writer.eval(filter)?.is_true();
+        tests = Some((writer.statements(), condition));
+        let mut writer = source.writer(profile, &mut params);
+        rows(&mut writer)?;
+        writer.statements()
+    } else {
+        match source.kept(&mut writer)? {
+            None => rows(&mut writer)?,
+            Some(condition) => writer.guarded(&condition, rows)?,
         }
-        _ => {
-            match source.kept(&mut writer)? {
-                None => rows(&mut writer)?,
-                Some(condition) => writer.guarded(&condition, rows)?,
-            }
-            writer.statements()
-        }
+        writer.statements()
     };
-    let visit = |from: &str, to: &str| match &tests {
-        None => format!("    for (u64 row = {from}; row < {to}; ++row) {{\n{statements}    }}\n"),
-        Some((tests, condition)) => survivors(from, to, tests, condition, &statements),
+    let visit = |from: &str, to: &str| match (&searches, &tests) {
+        (Some((lookup, searches)), _) => {
+            let kept = format!("{}    tally{} += left;\n", Lookup::each_kept(&statements), lookup.tallies());
+            lookup.blocks(lookup.joins(), from, to, searches, &kept)
+        }
+        (None, None) => format!("    for (u64 row = {from}; row < {to}; ++row) {{\n{statements}    }}\n"),
+        (None, Some((tests, condition))) => survivors(from, to, tests, condition, &statements),
     };
 
     let mut body = String::new();

@@ -14,7 +14,8 @@ use crate::expr::Expr;
 use crate::ops::Options;
 use crate::ops::accumulate::{Accumulators, Ending, Kind};
 use crate::ops::compact::{mask_body, tallied_body};
-use crate::ops::program::{Kernel, for_rows};
+use crate::ops::join::Lookup;
+use crate::ops::program::{Kernel, for_rows, run_of_rows};
 use crate::ops::project::Rows;
 use crate::ops::source::Source;
 use crate::prelude::Section;
@@ -302,7 +303,16 @@ impl Draft {
                 Ok(())
             })
         };
+        let lookup = planned.source.lookup().filter(|_| profile == Profile::Cpu);
         match self.mode {
+            Mode::Dense { .. } if lookup.is_some() => {
+                if let Some(lookup) = lookup {
+                    lookup.locate(&mut writer, lookup.joins());
+                }
+                let values = self.evaluate(&mut writer, planned)?;
+                self.dense_number(&mut writer, &values);
+                group(&mut writer)?;
+            }
             Mode::Dense { .. } => self.filtered(&planned.source, &mut writer, |writer| {
                 let values = self.evaluate(writer, planned)?;
                 self.dense_number(writer, &values);
@@ -328,7 +338,14 @@ impl Draft {
             }
         }
         let statements = writer.statements();
-        let rows = for_rows(profile, "row", &n, &statements);
+        let rows = match lookup {
+            None => for_rows(profile, "row", &n, &statements),
+            Some(lookup) => {
+                let searches = lookup.block(&mut params, &planned.source.types, lookup.joins())?;
+                let kept = format!("{}    tally{} += left;\n", Lookup::each_kept(&statements), lookup.tallies());
+                format!("{}{}", run_of_rows(&n), lookup.blocks(lookup.joins(), "begin", "end", &searches, &kept))
+            }
+        };
         let body = match shared {
             None => rows,
             Some(total) => {

@@ -210,7 +210,7 @@ impl Key {
     pub fn equal(&self, left: &Value, right: &Value) -> String {
         let (a, b) = (&left.code, &right.code);
         let equal = match self.ctype {
-            CType::Str => format!("bytes_equal({a}, {b})"),
+            CType::Str => format!("str_eq({a}, {b})"),
             CType::I128 | CType::I256 => format!("{}_eq({a}, {b})", self.ctype.name()),
             CType::F64 => format!("F64_BITS({a}) == F64_BITS({b})"),
             CType::F32 => format!("F32_BITS({a}) == F32_BITS({b})"),

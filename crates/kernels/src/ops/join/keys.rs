@@ -145,7 +145,7 @@ pub(super) fn equal(
     for (index, form) in forms.iter().enumerate() {
         let (left, right) = (&left[index], &right[index]);
         let same = match form {
-            KeyForm::Text => format!("bytes_equal({}, {})", left.code, right.code),
+            KeyForm::Text => format!("str_eq({}, {})", left.code, right.code),
             _ => {
                 let pairs = left_digits[index].iter().zip(&right_digits[index]);
                 pairs.map(|(a, b)| format!("{a} == {b}")).collect::<Vec<_>>().join(" && ")

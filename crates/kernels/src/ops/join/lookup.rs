@@ -25,6 +25,15 @@ pub(in crate::ops) struct Lookup {
     places: Vec<Option<Place>>,
 }
 
+/// What a row goes through.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step {
+    /// A filter by its position, before the search `number`.
+    Filter { filter: usize, number: usize },
+    /// A search, whose dynamic filter counts in that tally.
+    Search { number: usize, tally: usize },
+}
+
 impl Lookup {
     /// The way of the rows of `input` through `joins`. The input's filter is over the columns of all sides, one after another.
     /// Without `tables` it can be written, not run.
@@ -95,39 +104,59 @@ impl Lookup {
         mut noted: impl FnMut(&mut RowWriter<'_>, usize),
     ) -> Result<()> {
         writer.push("i32 kept = 1;");
-        let mut tally = 0;
-        for number in 0..=self.searches.len() {
-            for (_, filter) in self.filters.iter().filter(|(position, _)| *position == number) {
-                writer.guarded("kept", |writer| {
-                    let condition = writer.eval(filter)?.is_true();
-                    writer.push(&format!("kept = {condition};"));
-                    Ok(())
-                })?;
-            }
-            if number == count {
-                break;
-            }
-            let search = &self.searches[number];
-            writer.push(&format!("u32 m{number} = {NONE};"));
-            writer.guarded("kept", |writer| {
-                search.matches(writer, (types, &self.places), "row", &mut |writer, candidate| {
-                    writer.push(&format!("m{number} = {candidate};\n{}", search.stop()));
-                    Ok(())
-                })
-            })?;
-            writer.push(&search.found(&format!("m{number}")));
-            if search.tallied {
-                writer.push(&format!("tally{tally} += kept & !f{number};"));
-                tally += 1;
-            }
-            match search.kind {
-                JoinKind::Inner | JoinKind::RightSemi => writer.push(&format!("kept &= f{number};")),
-                JoinKind::RightAnti => writer.push(&format!("kept &= !f{number};")),
-                _ => {}
-            }
-            if search.is_noted() {
+        for step in self.steps(count) {
+            self.step(writer, types, step)?;
+            if let Step::Search { number, .. } = step
+                && self.searches[number].is_noted()
+            {
                 noted(writer, number);
             }
+        }
+        Ok(())
+    }
+
+    /// What a row goes through up to the search `count`, which is not among it.
+    pub(super) fn steps(&self, count: usize) -> Vec<Step> {
+        let (mut steps, mut tally) = (Vec::new(), 0);
+        for number in 0..=count {
+            let filters = self.filters.iter().enumerate().filter(|(_, (position, _))| *position == number);
+            steps.extend(filters.map(|(filter, _)| Step::Filter { filter, number }));
+            if number < count {
+                steps.push(Step::Search { number, tally });
+                tally += usize::from(self.searches[number].tallied);
+            }
+        }
+        steps
+    }
+
+    /// Appends a step for the current row, of which `kept` tells whether it has come so far.
+    pub(super) fn step(&self, writer: &mut RowWriter<'_>, types: &[ColumnType], step: Step) -> Result<()> {
+        let (number, tally) = match step {
+            Step::Filter { filter, .. } => {
+                return writer.guarded("kept", |writer| {
+                    let condition = writer.eval(&self.filters[filter].1)?.is_true();
+                    writer.push(&format!("kept = {condition};"));
+                    Ok(())
+                });
+            }
+            Step::Search { number, tally } => (number, tally),
+        };
+        let search = &self.searches[number];
+        writer.push(&format!("u32 m{number} = {NONE};"));
+        writer.guarded("kept", |writer| {
+            search.matches(writer, (types, &self.places), "row", &mut |writer, candidate| {
+                writer.push(&format!("m{number} = {candidate};\n{}", search.stop()));
+                Ok(())
+            })
+        })?;
+        writer.push(&search.found(&format!("m{number}")));
+        if search.tallied {
+            writer.push(&format!("tally{tally} += kept & !f{number};"));
+        }
+        match search.kind {
+            JoinKind::Inner | JoinKind::RightSemi => writer.push(&format!("kept &= f{number};")),
+            JoinKind::RightAnti => writer.push(&format!("kept &= !f{number};")),
+            _ => {}
         }
         Ok(())
     }

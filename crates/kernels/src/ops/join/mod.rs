@@ -13,6 +13,7 @@
 //! together). Joins that keep rows of the build side note which ones were matched, in `Probe` (left and
 //! full joins) or [`Mark`] (left semi, anti and mark joins).
 
+mod block;
 mod chain;
 mod joined;
 mod keys;

@@ -12,11 +12,12 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use device::{Arg, Buffer, Queue};
 
+use super::block::BLOCK;
 use super::lookup::Lookup;
 use super::search::NONE;
 use super::table::JoinTable;
 use super::{Join, JoinKind, joined_schema, joined_types};
-use crate::codegen::{Params, Place, RowWriter, Value};
+use crate::codegen::{Params, Place, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::compact::{Survivors, mask_body, tallied_body, tallied_mask_body, write_body};
 use crate::ops::primitives::{LoadedPrimitives, Primitives};
@@ -403,11 +404,43 @@ impl Probe {
 
     fn mask_kernel(&self) -> Result<Kernel> {
         let mut params = Params::new();
+        if self.options.profile == Profile::Cpu {
+            let body = self.mask_blocks(&mut params)?;
+            return Ok(Kernel::new("probe_mask", params, body));
+        }
         let mut writer = self.searching_writer(&mut params);
         self.search(&mut writer)?;
         let statements = writer.statements();
         let body = tallied_mask_body(&mut params, &self.options, &statements, "kept", self.lookup.tallies());
         Ok(Kernel::new("probe_mask", params, body))
+    }
+
+    /// The body of the mask kernel that takes blocks of rows through the searches.
+    fn mask_blocks(&self, params: &mut Params) -> Result<String> {
+        let (n, mask) = (params.named("n", "u64"), params.named("mask", "G u32 *RESTRICT"));
+        let counts = params.named("counts", "G u64 *RESTRICT");
+        let searches = self.lookup.block(params, &self.source.types, self.noted())?;
+        let notes = self.lookup.noted(self.noted()).map(|number| {
+            let found = params.named(&format!("found{number}"), "G u32 *RESTRICT");
+            format!("      {found}[row] = match{number}[at];\n")
+        });
+        let notes = format!("      words[at >> 5] |= (u32)1 << (at & 31);\n{}", notes.collect::<String>());
+        let words = BLOCK / 32;
+        let kept = format!(
+            "    u32 words[{words}] = {{0}};
+{}    for (u32 w = 0; w < {words} && base + w * 32 < end; ++w) {mask}[(base >> 5) + w] = words[w];
+    total += left;
+",
+            Lookup::each_kept(&notes)
+        );
+        let blocks = self.lookup.blocks(self.noted(), "begin", "end", &searches, &kept);
+        let tile = self.options.tile_rows;
+        let body = format!(
+            "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
+{blocks}  {counts}[GRP()] = total;
+"
+        );
+        Ok(tallied_body(params, Profile::Cpu, &body, self.lookup.tallies()))
     }
 
     fn count_kernel(&self) -> Result<Kernel> {

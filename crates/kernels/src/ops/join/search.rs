@@ -171,6 +171,36 @@ impl Search {
         })
     }
 
+    /// Appends what asks the caches for where the current row's search begins, of tables that are hashed. `false`: nothing does,
+    /// since a search that reads one place has no branch that would wait for it.
+    pub fn fetch(&self, writer: &mut RowWriter<'_>) -> Result<bool> {
+        let table = format!("t{}", self.number);
+        if !matches!(self.form.shape, Shape::Number { dense: false } | Shape::Wide) {
+            return Ok(false);
+        }
+        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
+        let known = keys::known(&values, self.null_equals_null);
+        let (condition, hash) = match self.form.shape {
+            Shape::Number { .. } => {
+                let (inside, number) = keys::number(writer, &self.forms, &values, self.null_equals_null, &table);
+                (Some(known.map_or(inside.clone(), |known| format!("{inside} & {known}"))), format!("hash64({number})"))
+            }
+            _ => (known, keys::hash(writer, &self.forms, &values)),
+        };
+        writer.params().need(crate::prelude::Section::Hash);
+        writer.guarded(condition.as_deref().unwrap_or("1"), |writer| {
+            let mask = writer.params().named(&format!("{table}_mask"), "u64");
+            let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
+            let behind = match self.form.unique {
+                true => writer.params().named(&format!("{table}_rows"), "const G u32 *RESTRICT"),
+                false => writer.params().named(&format!("{table}_starts"), "const G i64 *RESTRICT"),
+            };
+            writer.push(&format!("u64 h = {hash} & {mask};\nPREFETCH(&{slots}[h]);\nPREFETCH(&{behind}[h]);"));
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
     /// Whether every row of the table is looked at for each row.
     pub fn meets_all(&self) -> bool {
         self.form.shape == Shape::All
