@@ -44,7 +44,6 @@ install:
 	$(INSTALL) crates/arrow-device/include/arrow_device.h "$$root/include/devicefusion/arrow_device.h"; \
 	$(INSTALL_STATIC) "$(BIN)/libdevicefusion_capi.a" "$$root/lib/libdevicefusion.a"; \
 	$(INSTALL) "$(BIN)/libdevicefusion_capi.so" "$$root/lib/libdevicefusion.so.$(VERSION)"; \
-	$(INSTALL) "$(BIN)/libdevicefusion_adbc.so" "$$root/lib/libdevicefusion_adbc.so"; \
 	ln -sf "libdevicefusion.so.$(VERSION)" "$$root/lib/libdevicefusion.so.0"; \
 	ln -sf libdevicefusion.so.0 "$$root/lib/libdevicefusion.so"; \
 	sed 's/@VERSION@/$(VERSION)/' crates/capi/pkg/devicefusion.pc >"$$root/lib/pkgconfig/devicefusion.pc"; \

@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The entry point of the shared object.
+//! The entry point that the C library has. Its documentation stands in `devicefusion.h`.
 
 use std::ffi::{c_int, c_void};
 
-use adbc_core::constants::ADBC_STATUS_OK;
+use adbc_core::constants::{ADBC_STATUS_OK, ADBC_VERSION_1_1_0};
 use adbc_core::error::{AdbcStatusCode, Error, Result, Status};
-use adbc_core::options::AdbcVersion;
 use adbc_ffi::{FFI_AdbcDriver, FFI_AdbcError, FFIDriver, export_error};
 
 use crate::DeviceFusionDriver;
 use crate::error::error;
 
-/// Fills in ADBC's table of functions, version 1.1.0: what a driver manager calls, under the name that its option
-/// `entrypoint` gives. Returns `ADBC_STATUS_OK`.
-///
-/// # Errors
-/// `ADBC_STATUS_NOT_IMPLEMENTED` for another version, `ADBC_STATUS_INVALID_ARGUMENT` without a driver to fill in; `failure` then
-/// has the words.
-///
-/// # Safety
-/// `driver` is NULL or points to an `AdbcDriver` of version 1.1.0; `failure` is NULL or points to an `AdbcError` that
-/// holds nothing.
+/// The ADBC driver: fills in the struct AdbcDriver at `driver`, of version 1.1.0, which is 1001000. A driver manager that loads this
+/// library finds the function by the option `entrypoint`; a program that is linked with both hands it to
+/// AdbcDriverManagerDatabaseSetInitFunc. Returns ADBC's codes: 0, or 2 (not implemented) for another version, or 5 (invalid
+/// argument) where `driver` is NULL; `failure`, unless NULL, then has the text.
+#[allow(
+    clippy::missing_safety_doc,
+    reason = "it is told for readers of C, who have the rules for pointers in the header and in ADBC's own"
+)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_adbc_init(
     version: c_int,
@@ -43,7 +40,7 @@ pub unsafe extern "C" fn devicefusion_adbc_init(
 }
 
 fn table(version: c_int, driver: *mut c_void) -> Result<FFI_AdbcDriver> {
-    if AdbcVersion::try_from(version)? != AdbcVersion::V110 {
+    if version != ADBC_VERSION_1_1_0 {
         return Err::<_, Error>(error(Status::NotImplemented, "this driver speaks ADBC 1.1.0 alone"));
     }
     if driver.is_null() {

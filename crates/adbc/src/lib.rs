@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An [ADBC](https://arrow.apache.org/adbc/) driver: SQL on devices, loaded by any ADBC driver manager.
 //!
-//! The shared object has one entry point, [`devicefusion_adbc_init`]. In Rust the driver is [`DeviceFusionDriver`]:
+//! The C library has it, with the entry point [`devicefusion_adbc_init`]. In Rust the driver is [`DeviceFusionDriver`]:
 //!
 //! ```
 //! use adbc_core::{Connection, Database, Driver, Statement};

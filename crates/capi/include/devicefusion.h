@@ -27,6 +27,9 @@
 #include <stdio.h>
 #include "arrow_device.h"
 
+// ADBC's own header has it.
+struct AdbcError;
+
 // Returned by a function that did what it says.
 #define DEVICEFUSION_SUCCESS 0
 
@@ -488,6 +491,14 @@ int devicefusion_restore(struct devicefusion_context *context,
                          const void *bytes,
                          size_t size,
                          struct ArrowDeviceArrayStream *out);
+
+// The ADBC driver: fills in the struct AdbcDriver at `driver`, of version 1.1.0, which is 1001000. A driver manager that loads this
+// library finds the function by the option `entrypoint`; a program that is linked with both hands it to
+// AdbcDriverManagerDatabaseSetInitFunc. Returns ADBC's codes: 0, or 2 (not implemented) for another version, or 5 (invalid
+// argument) where `driver` is NULL; `failure`, unless NULL, then has the text.
+uint8_t devicefusion_adbc_init(int version,
+                               void *driver,
+                               struct AdbcError *failure);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver, from Rust and from Python.
+//! The driver from Rust. The tests of the C library load it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod python;
 mod rust;

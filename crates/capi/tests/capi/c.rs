@@ -14,12 +14,12 @@ const REQUIRED: &str = "DEVICEFUSION_REQUIRE_C";
 const STRICT: [&str; 4] = ["-std=c11", "-Wall", "-Wextra", "-Werror"];
 const CITIES: &str = "Bern 134000\nOslo 709000\n";
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// Where cargo puts the libraries that this test is built with.
-fn built() -> PathBuf {
+pub fn built() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
@@ -34,7 +34,7 @@ fn has(tools: &[&str]) -> bool {
 
 /// What a command printed; it must succeed.
 #[track_caller]
-fn run(command: &mut Command) -> String {
+pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{command:?}: {}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -181,18 +181,22 @@ fn the_header_is_good_for_cpp_and_for_strict_c99() {
     }
 }
 
-/// Where pyarrow's wheel has the headers and libraries of Arrow C++; nothing, with a message, where there is no wheel.
-fn arrow_cpp() -> Option<(PathBuf, PathBuf)> {
+/// A Python with pyarrow and ADBC's driver manager; nothing, with a message, where there is none.
+pub fn python() -> Option<String> {
     let python = Command::new(root().join("scripts/python-peers.sh")).output().unwrap();
     if !python.status.success() {
         let required = std::env::var("DEVICEFUSION_REQUIRE_PYTHON").is_ok_and(|value| value == "1");
         assert!(!required, "DEVICEFUSION_REQUIRE_PYTHON = 1, but {}", String::from_utf8_lossy(&python.stderr));
-        eprintln!("skipped: no Arrow C++: {}", String::from_utf8_lossy(&python.stderr));
+        eprintln!("skipped: no Python with pyarrow: {}", String::from_utf8_lossy(&python.stderr));
         return None;
     }
-    let python = String::from_utf8(python.stdout).unwrap();
+    Some(String::from_utf8(python.stdout).unwrap().trim_end().to_owned())
+}
+
+/// Where pyarrow's wheel has the headers and libraries of Arrow C++.
+fn arrow_cpp() -> Option<(PathBuf, PathBuf)> {
     let ask = "import pyarrow; print(pyarrow.get_include()); print(pyarrow.get_library_dirs()[0])";
-    let told = run(Command::new(python.trim_end()).args(["-B", "-s", "-c", ask]));
+    let told = run(Command::new(python()?).args(["-B", "-s", "-c", ask]));
     let folders: Vec<PathBuf> = told.lines().map(PathBuf::from).collect();
     let [include, libraries] = &folders[..] else { panic!("{told}") };
     Some((include.clone(), libraries.clone()))

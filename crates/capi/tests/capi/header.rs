@@ -28,6 +28,7 @@ fn header_is_that_of_the_sources() {
     let sources = files.iter().fold(cbindgen::Builder::new().with_config(config), |builder, file| {
         builder.with_src(root.join("src").join(format!("{file}.rs")))
     });
+    let sources = sources.with_src(root.join("../adbc/src/ffi.rs"));
     let mut text = Vec::new();
     sources.generate().unwrap().write(&mut text);
     let text = String::from_utf8(text).unwrap();

@@ -2,6 +2,7 @@
 //! The C library, called as C calls it: its functions from Rust, and programs in C over an installed copy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod adbc;
 mod c;
 mod config;
 mod context;

@@ -69,6 +69,7 @@ int main(int argc, char **argv) {
     EXPECT(devicefusion_context_config_set_unified_memory(config, 3) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(NULL, "unified memory is 0, 1 or 2, and not 3"));
     EXPECT(devicefusion_get_option_count() > 0 && devicefusion_get_option_name(-1) == NULL);
+    EXPECT(devicefusion_adbc_init(1000000, NULL, NULL) == 2 && devicefusion_adbc_init(1001000, NULL, NULL) == 5);
     EXPECT(devicefusion_context_new(NULL) == NULL);
     EXPECT(says(NULL, "the configuration is NULL"));
     EXPECT(entries("/proc/self/task") == threads && entries("/proc/self/fd") == files);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ADBC driver of the library, loaded by ADBC's driver manager in Python.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::c::{built, python, root, run};
+
+#[test]
+fn the_driver_manager_of_python_loads_and_uses_it() {
+    uses_the_driver(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/driver_manager.py"));
+}
+
+#[test]
+fn the_example_of_the_page_runs() {
+    let page = std::fs::read_to_string(root().join("docs/adbc.md")).unwrap();
+    let (_, example) = page.split_once("```python\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let script: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("adbc_page.py");
+    std::fs::write(&script, example).unwrap();
+    uses_the_driver(&script);
+}
+
+/// Runs a script with the library and the tests' device, where there is a Python to run it.
+fn uses_the_driver(script: &Path) {
+    let Some(python) = python() else { return };
+    let selector = device::testing::config().unwrap().selector.to_string();
+    run(Command::new(python).arg("-B").arg(script).arg(built().join("libdevicefusion_capi.so")).arg(selector));
+}
