@@ -11,6 +11,7 @@ mod fixture;
 mod futhark;
 mod header;
 mod misuse;
+mod overhead;
 mod pages;
 mod query;
 mod raw;
