@@ -67,6 +67,7 @@ struct AdbcError;
 struct devicefusion_context;
 
 // The settings of a context that is to be made. Cheap to make and to free; making one opens no driver and starts no thread.
+// Of a setting that is set several times, by whatever function, the last value counts.
 struct devicefusion_context_config;
 
 // A statement of SQL that has been planned, with values for its parameters. It belongs to its context, and can be run any
@@ -355,9 +356,9 @@ int devicefusion_register_async_stream(struct devicefusion_context *context,
                                        void *data,
                                        int kind);
 
-// Makes a table of a file, or of all files of a folder, by path or file:// URL. `format` is "PARQUET", "CSV", "JSON", "ARROW" or
-// "AVRO"; the first line of a CSV file has the names of its columns. For anything else there is SQL's CREATE EXTERNAL TABLE,
-// which this is short for.
+// Makes a table of a file, or of all files of a folder that have the format's extension, by path or file:// URL: other URLs, such
+// as http:// or s3://, are refused. `format` is "PARQUET", "CSV", "JSON", "ARROW" or "AVRO"; the first line of a CSV file has the
+// names of its columns. For anything else there is SQL's CREATE EXTERNAL TABLE, which this is short for.
 int devicefusion_register_file(struct devicefusion_context *context,
                                const char *name,
                                const char *url,

@@ -14,6 +14,7 @@ use crate::handle::Registry;
 use crate::settings;
 
 /// The settings of a context that is to be made. Cheap to make and to free; making one opens no driver and starts no thread.
+/// Of a setting that is set several times, by whatever function, the last value counts.
 pub struct devicefusion_context_config {
     _opaque: [u8; 0],
 }

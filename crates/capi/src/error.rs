@@ -47,6 +47,12 @@ impl Failure {
 impl From<DataFusionError> for Failure {
     fn from(error: DataFusionError) -> Self {
         use DataFusionError::*;
+        if let Some(url) = without_store(&error) {
+            return Self::program(format!(
+                "{url} cannot be reached: tables are files of this machine, by path or file:// URL; copy them there, or register \
+                 their rows as a stream"
+            ));
+        }
         let code = match error.find_root() {
             ResourcesExhausted(_) => DEVICEFUSION_OUT_OF_MEMORY,
             SQL(..) | Plan(_) | SchemaError(..) | Configuration(_) | NotImplemented(_) | Execution(_) => {
@@ -58,6 +64,12 @@ impl From<DataFusionError> for Failure {
         };
         Self { code, text: error.strip_backtrace() }
     }
+}
+
+/// The URL that DataFusion has no store for, which it takes for a bug of its own.
+fn without_store(error: &DataFusionError) -> Option<&str> {
+    let DataFusionError::Internal(text) = error.find_root() else { return None };
+    text.strip_prefix("No suitable object store found for ")?.split(". See `").next()
 }
 
 impl From<ArrowError> for Failure {

@@ -202,9 +202,9 @@ pub unsafe extern "C" fn devicefusion_register_async_stream(
     }))
 }
 
-/// Makes a table of a file, or of all files of a folder, by path or file:// URL. `format` is "PARQUET", "CSV", "JSON", "ARROW" or
-/// "AVRO"; the first line of a CSV file has the names of its columns. For anything else there is SQL's CREATE EXTERNAL TABLE,
-/// which this is short for.
+/// Makes a table of a file, or of all files of a folder that have the format's extension, by path or file:// URL: other URLs, such
+/// as http:// or s3://, are refused. `format` is "PARQUET", "CSV", "JSON", "ARROW" or "AVRO"; the first line of a CSV file has the
+/// names of its columns. For anything else there is SQL's CREATE EXTERNAL TABLE, which this is short for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_register_file(
     context: *mut devicefusion_context,

@@ -244,6 +244,82 @@ fn files_become_tables() {
     assert!(code != 0 && context.error().is_some());
 }
 
+fn register_file(context: &Context, name: &str, url: &str, format: &str) -> c_int {
+    let (name, url, format) = (c(name), c(url), c(format));
+    // SAFETY: C strings.
+    unsafe { devicefusion_register_file(context.raw, name.as_ptr(), url.as_ptr(), format.as_ptr()) }
+}
+
+/// An Avro file with a column "items" of 3, 1, 4 and 1, as its specification has it: nothing here writes any.
+fn avro() -> Vec<u8> {
+    let schema = r#"{"type":"record","name":"t","fields":[{"name":"items","type":"long"}]}"#;
+    let zigzag = |number: usize| -> Vec<u8> {
+        match 2 * number {
+            small @ ..128 => vec![small as u8],
+            large => vec![large as u8 | 128, (large >> 7) as u8],
+        }
+    };
+    let text = |text: &str| [zigzag(text.len()), text.as_bytes().to_vec()].concat();
+    let sync = [7; 16];
+    let header = [b"Obj\x01".to_vec(), zigzag(1), text("avro.schema"), text(schema), zigzag(0), sync.to_vec()].concat();
+    let values: Vec<u8> = [3, 1, 4, 1].into_iter().flat_map(zigzag).collect();
+    [header, zigzag(4), zigzag(values.len()), values, sync.to_vec()].concat()
+}
+
+#[test]
+fn urls_of_files_and_folders_become_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let (context, source) = (Context::new(), Context::on_host_with("source", prices()));
+    for format in ["parquet", "csv", "json", "arrow", "avro"] {
+        let parts = folder.path().join(format);
+        std::fs::create_dir(&parts).unwrap();
+        for part in ["one", "two words"] {
+            let path = parts.join(format!("{part}.{format}"));
+            match format {
+                "avro" => std::fs::write(path, avro()).unwrap(),
+                _ => {
+                    let sql = format!("COPY (SELECT items FROM source) TO '{}' STORED AS {format}", path.display());
+                    assert_eq!(source.execute(&sql), 4);
+                }
+            }
+        }
+        std::fs::write(parts.join("notes.txt"), "not for the table").unwrap();
+        let parts = parts.to_str().unwrap();
+        for (url, sum) in [
+            (format!("file://{parts}/one.{format}"), 9),
+            (format!("file://{parts}/two%20words.{format}"), 9),
+            (format!("file://{parts}/"), 18),
+            (format!("{parts}/"), 18),
+            (parts.to_owned(), 18),
+        ] {
+            context.ok(register_file(&context, "t", &url, format));
+            assert_eq!(context.rows("SELECT sum(items) FROM t"), [sum.to_string()], "{url}");
+            context.execute("DROP TABLE t");
+        }
+    }
+    let nothing = format!("file://{}/csv/", folder.path().display());
+    let error = context.failed(2, register_file(&context, "t", &nothing, "parquet"));
+    assert!(error.contains("No files found"), "{error}");
+}
+
+#[test]
+fn urls_of_other_machines_are_refused_with_what_to_do() {
+    let context = Context::on_host();
+    for url in
+        ["http://127.0.0.1:9/prices.csv", "https://127.0.0.1:9/prices.csv", "s3://bucket/prices.csv", "gs://bucket/prices.csv"]
+    {
+        let expected = format!(
+            "{url} cannot be reached: tables are files of this machine, by path or file:// URL; copy them there, or register their \
+             rows as a stream"
+        );
+        assert_eq!(context.failed(2, register_file(&context, "t", url, "CSV")), expected);
+        let sql = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{url}'");
+        assert_eq!(context.failed(2, context.try_execute(&sql)), expected);
+    }
+    let error = context.failed(2, context.try_execute("COPY (SELECT 1) TO 's3://bucket/one.csv'"));
+    assert!(error.starts_with("s3://bucket") && error.contains("cannot be reached"), "{error}");
+}
+
 #[test]
 fn names_are_those_of_sql() {
     let context = Context::new();
