@@ -5,7 +5,12 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Fields, Schema};
+use arrow::array::timezone::Tz;
+use arrow::datatypes::{
+    DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, Field, Fields, Schema,
+    validate_decimal_precision_and_scale,
+};
+use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
@@ -368,6 +373,22 @@ pub unsafe extern "C" fn devicefusion_register_raw(
     }))
 }
 
+/// The type, unless there can be no value of it.
+fn possible(ty: DataType) -> std::result::Result<DataType, ArrowError> {
+    match &ty {
+        DataType::Decimal32(precision, scale) => validate_decimal_precision_and_scale::<Decimal32Type>(*precision, *scale)?,
+        DataType::Decimal64(precision, scale) => validate_decimal_precision_and_scale::<Decimal64Type>(*precision, *scale)?,
+        DataType::Decimal128(precision, scale) => validate_decimal_precision_and_scale::<Decimal128Type>(*precision, *scale)?,
+        DataType::Decimal256(precision, scale) => validate_decimal_precision_and_scale::<Decimal256Type>(*precision, *scale)?,
+        DataType::FixedSizeBinary(width) if *width < 1 => {
+            return Err(ArrowError::InvalidArgumentError(format!("a value cannot have {width} bytes")));
+        }
+        DataType::Timestamp(_, Some(zone)) => drop(zone.parse::<Tz>()?),
+        _ => {}
+    }
+    Ok(ty)
+}
+
 /// A column as Arrow has it; `outer` where it may have elements, `on_device` where its memory is a device's.
 ///
 /// # Safety
@@ -403,7 +424,12 @@ unsafe fn given(
         (Some((element, _)), true) if format == "+l" => DataType::List(Arc::new(element.clone())),
         (Some((element, _)), true) => DataType::LargeList(Arc::new(element.clone())),
         (None, true) => return refuse("is one of lists, and its elements are NULL".to_owned()),
-        (_, false) => DataType::try_from(&FFI_ArrowSchema::try_new(format, vec![], None)?)?,
+        (_, false) => {
+            match FFI_ArrowSchema::try_new(format, vec![], None).and_then(|format| possible(DataType::try_from(&format)?)) {
+                Ok(ty) => ty,
+                Err(error) => return refuse(format!("is of format {format:?}: {error}")),
+            }
+        }
     };
     let ty = match &elements {
         Some((element, _)) if !is_list && ty.is_dictionary_key_type() => {

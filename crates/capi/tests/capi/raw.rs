@@ -291,12 +291,11 @@ fn without_a_device_raw_columns_are_memory_of_the_host() {
             "column \"x\" is of format \"+w:2\", which has no raw values",
         ),
         (vec![Column(c("x"), c("l"), ptr::null_mut(), ptr::null_mut())], 4, "the memory of column \"x\" is NULL"),
-        (vec![Column(c("x"), c("nonsense"), memory, ptr::null_mut())], 4, "nonsense"),
+        (vec![Column(c("x"), c("nonsense"), memory, ptr::null_mut())], 4, "column \"x\" is of format \"nonsense\": "),
     ] {
         let released = AtomicUsize::new(0);
-        let code = register_raw(&context, &columns, length, &released);
-        let error = context.failed(if expected == "nonsense" { code } else { 2 }, code);
-        assert!(code != 0 && error.contains(expected), "{error}");
+        let error = context.failed(2, register_raw(&context, &columns, length, &released));
+        assert!(error.contains(expected), "{error}");
         wait_for(&released);
     }
     // Also where there is no context.
@@ -306,6 +305,37 @@ fn without_a_device_raw_columns_are_memory_of_the_host() {
     let code = unsafe { devicefusion_register_raw(ptr::null_mut(), c"raw".as_ptr(), ptr::null(), 0, 0, Some(count), data) };
     assert_eq!((code, homeless_error().as_str()), (2, "the context is NULL"));
     wait_for(&released);
+}
+
+#[test]
+fn formats_that_no_value_can_have_are_refused_when_they_are_passed() {
+    let mut memory = [0u64; 64];
+    for context in [Context::new(), Context::on_host()] {
+        for (format, problem) in [
+            ("d:5,9", "scale 9 is greater than precision 5"),
+            ("d:0,0", "precision cannot be 0"),
+            ("d:39,2", "precision 39 is greater than max 38"),
+            ("d:10,2,32", "precision 10 is greater than max 9"),
+            ("d:19,2,64", "precision 19 is greater than max 18"),
+            ("d:77,2,256", "precision 77 is greater than max 76"),
+            ("d:9,2,16", "Only 32/64/128/256 bit wide decimals"),
+            ("d:9", "The decimal pattern"),
+            ("d:x,2", "integer precision"),
+            ("w:0", "a value cannot have 0 bytes"),
+            ("w:-4", "a value cannot have -4 bytes"),
+            ("w:many", "integer parameter representing number of bytes"),
+            ("tsu:Nowhere/Land", "Invalid timezone \"Nowhere/Land\""),
+            ("tiX", "not supported"),
+            ("", "not supported"),
+        ] {
+            let released = AtomicUsize::new(0);
+            let column = Column(c("x"), c(format), memory.as_mut_ptr().cast(), ptr::null_mut());
+            let error = context.failed(2, register_raw(&context, &[column], 4, &released));
+            assert!(error.starts_with(&format!("column \"x\" is of format {format:?}: ")), "{error}");
+            assert!(error.contains(problem), "{error}");
+            wait_for(&released);
+        }
+    }
 }
 
 /// What a program reads at a place of the host's memory.
