@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::UInt64Type;
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::common::ScalarValue;
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{LogicalPlan, Statement};
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::DataFrame;
@@ -30,6 +30,7 @@ use crate::context::{Context, devicefusion_context};
 use crate::error::{Failure, Result};
 use crate::handle::Registry;
 use crate::rows::HostRows;
+use crate::settings;
 
 /// A statement of SQL that has been planned, with values for its parameters. It belongs to its context, and can be run any
 /// number of times.
@@ -57,6 +58,14 @@ impl Query {
             context.log.line(&format!("query: {sql}"));
         }
         let plan = session.wait(async { session.ctx.state().create_logical_plan(sql).await })?;
+        if let LogicalPlan::Statement(Statement::ResetVariable(reset)) = &plan
+            && let Some(setting) = settings::of_device(&reset.variable)
+        {
+            let (name, default) = (setting.name(), setting.default());
+            return Err(Failure::program(format!(
+                "RESET knows DataFusion's own settings alone; SET {name} = '{default}' sets the default again"
+            )));
+        }
         let mut parameters: Vec<String> =
             plan.get_parameter_names()?.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
         parameters.sort_by_key(|name| (name.len(), name.clone()));
@@ -115,6 +124,8 @@ impl Query {
         let rows = session.ctx.execute_logical_plan(self.bound()?).await?;
         let task = Arc::new(rows.task_ctx());
         let plan = rows.create_physical_plan().await?;
+        // Planning may be one poll, and a run must not begin if it was cancelled meanwhile.
+        tokio::task::yield_now().await;
         if session.debugging {
             self.context.log.line(&format!("plan:\n{}", displayable(plan.as_ref()).indent(false)));
         }
@@ -123,7 +134,7 @@ impl Query {
     }
 
     fn stream(&self) -> Result<FFI_ArrowArrayStream> {
-        // From now on: planning would not see it, and the rows not what came before them.
+        // From now on: the rows would not see what came before them.
         let cancelled = self.canceller.cancelled().boxed();
         let (rows, plan) = self.run(async {
             let (plan, task) = self.planned().await?;
@@ -134,6 +145,13 @@ impl Query {
 
     /// The rows on the device.
     fn device_result(&self) -> Result<DeviceResult> {
+        let device = &self.context.session()?.device;
+        if device.opened().is_none() {
+            let problem = device.problem().unwrap_or_default();
+            return Err(Failure::program(format!(
+                "rows on the device need one, and the context has none: {problem}; devicefusion_query_stream gives rows of the host"
+            )));
+        }
         let (cancelled, context) = (self.canceller.cancelled(), Arc::clone(&self.context));
         self.run(async {
             let (plan, task) = self.planned().await?;
@@ -411,4 +429,109 @@ pub unsafe extern "C" fn devicefusion_execute(context: *mut devicefusion_context
         }
         Ok(())
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions};
+    use async_trait::async_trait;
+    use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+    use datafusion::catalog::{Session, TableProvider};
+    use datafusion::logical_expr::{Expr, TableType};
+    use datafusion::physical_plan::empty::EmptyExec;
+
+    use super::*;
+    use crate::config::*;
+    use crate::context::*;
+    use crate::{DEVICEFUSION_FAILURE, DEVICEFUSION_SUCCESS};
+
+    /// A table without rows that tells when it is planned, and is done with that when it is told to, if ever.
+    #[derive(Debug)]
+    struct Slow {
+        schema: SchemaRef,
+        planned: Sender<()>,
+        go_on: Option<Mutex<Receiver<()>>>,
+    }
+
+    #[async_trait]
+    impl TableProvider for Slow {
+        fn schema(&self) -> SchemaRef {
+            Arc::clone(&self.schema)
+        }
+
+        fn table_type(&self) -> TableType {
+            TableType::Base
+        }
+
+        async fn scan(
+            &self,
+            _: &dyn Session,
+            _: Option<&Vec<usize>>,
+            _: &[Expr],
+            _: Option<usize>,
+        ) -> datafusion::common::Result<Arc<dyn ExecutionPlan>> {
+            self.planned.send(()).unwrap();
+            match &self.go_on {
+                // The thread waits, so that nobody can see a cancel.
+                Some(go_on) => go_on.lock().recv().unwrap(),
+                None => std::future::pending().await,
+            }
+            Ok(Arc::new(EmptyExec::new(Arc::clone(&self.schema))))
+        }
+    }
+
+    /// Cancels a query while `run` has it planned: by a table that waits within a poll or, with `forever`, by one that is never ready.
+    fn cancelled_while_planned(forever: bool, run: impl FnOnce(*mut devicefusion_query) -> c_int) {
+        let config = devicefusion_context_config_new();
+        let device = std::ffi::CString::new(device::testing::config().unwrap().selector.to_string()).unwrap();
+        // SAFETY: a C string.
+        assert_eq!(unsafe { devicefusion_context_config_set_device(config, device.as_ptr()) }, DEVICEFUSION_SUCCESS);
+        let context = devicefusion_context_new(config);
+        let (planned, is_planned) = channel();
+        let (go_on, goes_on) = channel();
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
+        let slow = Slow { schema, planned, go_on: (!forever).then(|| Mutex::new(goes_on)) };
+        let opened = crate::context::CONTEXTS.get(context).unwrap();
+        opened.session().unwrap().ctx.register_table("slow", Arc::new(slow)).unwrap();
+        drop(opened);
+        let mut query = ptr::null_mut();
+        // SAFETY: a C string, and a place for the query.
+        let made = unsafe { devicefusion_query_new(context, c"SELECT n FROM slow".as_ptr(), &raw mut query) };
+        assert_eq!(made, DEVICEFUSION_SUCCESS);
+
+        let address = query.addr();
+        let cancelling = std::thread::spawn(move || {
+            is_planned.recv().unwrap();
+            assert_eq!(devicefusion_query_cancel(ptr::without_provenance_mut(address)), DEVICEFUSION_SUCCESS);
+            // Nobody may be there to be told.
+            _ = go_on.send(());
+        });
+        assert_eq!(run(query), DEVICEFUSION_FAILURE);
+        cancelling.join().unwrap();
+        assert_eq!(CONTEXTS.get(context).unwrap().errors.take().unwrap(), "the query was cancelled");
+        assert_eq!(devicefusion_query_free(query), DEVICEFUSION_SUCCESS);
+        assert_eq!(devicefusion_context_free(context), DEVICEFUSION_SUCCESS);
+        assert_eq!(devicefusion_context_config_free(config), DEVICEFUSION_SUCCESS);
+    }
+
+    #[test]
+    fn a_query_that_is_cancelled_while_it_is_planned_does_not_run() {
+        for forever in [false, true] {
+            // SAFETY: there may be no place for the number.
+            cancelled_while_planned(forever, |query| unsafe { devicefusion_query_run(query, ptr::null_mut()) });
+            let mut stream = FFI_ArrowArrayStream::empty();
+            // SAFETY: a place for the stream.
+            cancelled_while_planned(forever, |query| unsafe { devicefusion_query_stream(query, &raw mut stream) });
+            let mut stream = FFI_ArrowDeviceArrayStream::empty();
+            // SAFETY: as above.
+            cancelled_while_planned(forever, |query| unsafe { devicefusion_query_device_stream(query, &raw mut stream) });
+            // SAFETY: the producer is the library's, which follows the interface.
+            let (handler, _stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
+            // SAFETY: a handler of arrow-device.
+            cancelled_while_planned(forever, |query| unsafe { devicefusion_query_push(query, handler.into_raw()) });
+        }
+    }
 }

@@ -139,9 +139,21 @@ fn tuning_params_are_listed_with_their_class() {
     assert_eq!(params, expected.map(|(name, class)| (Some(name), Some(class))));
     assert_eq!((param(-1), param(6)), ((None, None), (None, None)));
 
+    // What is set last counts.
+    let config = config();
+    for value in [500, 700] {
+        // SAFETY: a C string.
+        assert_eq!(unsafe { devicefusion_context_config_set_tuning_param(config, c"device.batch_rows".as_ptr(), value) }, 0);
+    }
+    let context = Context::of(config);
+    assert_eq!(context.rows("SHOW device.batch_rows"), ["device.batch_rows 700"]);
+
     // Of the class "threshold": the context lives.
-    let context = Context::new();
     context.execute("SET device.batch_rows = 1000");
+    let error = context.failed(2, context.try_execute("RESET device.batch_rows"));
+    assert_eq!(error, "RESET knows DataFusion's own settings alone; SET device.batch_rows = '0' sets the default again");
+    context.execute("SET device.batch_rows = '0'");
+    assert_eq!(context.rows("SHOW device.batch_rows"), ["device.batch_rows 0"]);
     let error = context.failed(2, context.try_execute("SET device.memory_bytes = 1000000"));
     assert!(error.contains("the session's device is open"), "{error}");
 }

@@ -156,8 +156,10 @@ fn a_device_stream_needs_a_device() {
     let mut out = FFI_ArrowDeviceArrayStream::empty();
     // SAFETY: a place for the stream.
     let code = unsafe { devicefusion_query_device_stream(query.raw, &raw mut out) };
-    let error = context.failed(2, code);
-    assert!(error.contains("device.selector = 'none'") && out.release.is_none(), "{error}");
+    let expected = "rows on the device need one, and the context has none: device.selector = 'none'; \
+                    devicefusion_query_stream gives rows of the host";
+    assert_eq!(context.failed(2, code), expected);
+    assert!(out.release.is_none());
 }
 
 #[test]
