@@ -168,7 +168,7 @@ impl Drop for Lane {
         // still uses them: they are lost rather than freed under its hands. A lost device uses nothing any
         // more, and comes back only once everything of its context is gone.
         if !self.loss.is_met() {
-            std::mem::forget(kept);
+            kept.into_iter().for_each(std::mem::forget);
         }
         // SAFETY: nobody refers to the lane, pending work included: a mark's job holds it.
         unsafe { self.driver.destroy_queue(self.raw) };

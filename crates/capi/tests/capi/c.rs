@@ -13,6 +13,9 @@ use crate::header::functions;
 const REQUIRED: &str = "DEVICEFUSION_REQUIRE_C";
 const STRICT: [&str; 4] = ["-std=c11", "-Wall", "-Wextra", "-Werror"];
 const CITIES: &str = "Bern 134000\nOslo 709000\n";
+/// 1.5 times the numbers from 501 to 1000.
+const TAXED: &str = "500 rows, 562875.0\n";
+const PRICES: &str = "\n2500 rows\n";
 
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -77,25 +80,39 @@ impl Installed {
     }
 
     /// Compiles a program, which finds the library where it is installed.
-    fn compile(&self, source: &Path) -> PathBuf {
+    fn compile(&self, sources: &[PathBuf]) -> PathBuf {
         let program = self.path("program");
         let mut cc = Command::new("cc");
-        cc.args(STRICT).arg(source).args(self.flags(&["--cflags", "--libs"])).arg("-ldl").arg("-o").arg(&program);
+        cc.args(STRICT).args(sources).args(self.flags(&["--cflags", "--libs"])).arg("-ldl").arg("-o").arg(&program);
         run(cc.arg(format!("-Wl,-rpath,{}", self.path("usr/lib").display())));
         program
     }
 }
 
-fn quickstart() -> PathBuf {
-    root().join("examples/c/quickstart.c")
+fn example(name: &str) -> PathBuf {
+    root().join("examples/c").join(name)
 }
 
-fn misuse() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/misuse.c")
+fn quickstart() -> PathBuf {
+    example("quickstart.c")
+}
+
+/// A file beside this one.
+fn beside(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi").join(name)
 }
 
 fn device() -> String {
     device::testing::config().unwrap().selector.to_string()
+}
+
+/// Whether the tests' device is one of OpenCL's.
+fn is_opencl() -> bool {
+    let is_opencl = device::testing::config().unwrap().selector == device::Selector::OpenCl;
+    if !is_opencl {
+        println!("skipped: the device of the tests is none of OpenCL's");
+    }
+    is_opencl
 }
 
 #[test]
@@ -104,7 +121,7 @@ fn quickstart_runs_on_the_device_and_on_the_host() {
         return;
     }
     let installed = Installed::new();
-    let program = installed.compile(&quickstart());
+    let program = installed.compile(&[quickstart()]);
     assert_eq!(run(Command::new(&program).arg(device())), CITIES);
     assert_eq!(run(Command::new(&program).arg("none")), CITIES);
     let failed = Command::new(&program).arg("no such device").output().unwrap();
@@ -118,14 +135,23 @@ fn a_kernel_of_the_program_runs_between_two_queries() {
     if !has(&["make", "cc", "pkg-config"]) {
         return;
     }
-    if device::testing::config().unwrap().selector != device::Selector::OpenCl {
-        println!("skipped: the device of the tests is none of OpenCL's");
+    if !is_opencl() {
         return;
     }
     let installed = Installed::new();
-    let program = installed.compile(&root().join("examples/c/opencl.c"));
-    // 1.5 times the numbers from 501 to 1000.
-    assert_eq!(run(&mut Command::new(program)), "500 rows, 562875.0\n");
+    let program = installed.compile(&[example("opencl.c")]);
+    assert_eq!(run(&mut Command::new(program)), TAXED);
+}
+
+#[test]
+fn device_streams_of_a_program_go_in_and_out() {
+    if !has(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let program = installed.compile(&[beside("prices.c"), example("prices.c")]);
+    let said = run(Command::new(program).arg(device()));
+    assert!(said.ends_with(PRICES), "{said}");
 }
 
 #[test]
@@ -202,30 +228,52 @@ fn arrow_cpp() -> Option<(PathBuf, PathBuf)> {
     Some((include.clone(), libraries.clone()))
 }
 
+/// The example in C++ over Arrow C++, where there is one.
+fn arrow_program(installed: &Installed) -> Option<PathBuf> {
+    let (include, libraries) = arrow_cpp()?;
+    // The wheel has libarrow with its version only.
+    let names = std::fs::read_dir(&libraries).unwrap().map(|entry| entry.unwrap().path());
+    let is_arrow = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("libarrow.so.");
+    let arrow = names.into_iter().find(is_arrow).unwrap();
+    let program = installed.path("program");
+    let mut compile = Command::new("c++");
+    compile.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", "-isystem"]).arg(include);
+    compile.arg(example("arrow_cpp.cc")).args(installed.flags(&["--cflags", "--libs"])).arg(arrow);
+    compile.arg(format!("-Wl,-rpath,{}:{}", installed.path("usr/lib").display(), libraries.display()));
+    run(compile.arg("-o").arg(&program));
+    Some(program)
+}
+
+#[track_caller]
+fn has_sums_of_cities(said: &str) {
+    let words: Vec<&str> = said.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let words = words.join(" ");
+    assert!(words.contains("Bern Oslo") && words.contains("134000 1409000"), "{said}");
+    assert!(said.contains("Invalid: ") && said.contains("No field named nobody"), "{said}");
+}
+
 #[test]
 fn arrow_cpp_gives_and_takes_batches() {
     if !has(&["make", "c++", "pkg-config"]) {
         return;
     }
-    let Some((include, libraries)) = arrow_cpp() else { return };
-    // The wheel has libarrow with its version only.
-    let names = std::fs::read_dir(&libraries).unwrap().map(|entry| entry.unwrap().path());
-    let is_arrow = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("libarrow.so.");
-    let arrow = names.into_iter().find(is_arrow).unwrap();
-
     let installed = Installed::new();
-    let program = installed.path("program");
-    let mut compile = Command::new("c++");
-    compile.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", "-isystem"]).arg(include);
-    compile.arg(root().join("examples/c/arrow_cpp.cc")).args(installed.flags(&["--cflags", "--libs"])).arg(arrow);
-    compile.arg(format!("-Wl,-rpath,{}:{}", installed.path("usr/lib").display(), libraries.display()));
-    run(compile.arg("-o").arg(&program));
+    let Some(program) = arrow_program(&installed) else { return };
     for device in [device(), "none".to_owned()] {
-        let said = run(Command::new(&program).arg(device));
-        let words: Vec<&str> = said.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-        let words = words.join(" ");
-        assert!(words.contains("Bern Oslo") && words.contains("134000 1409000"), "{said}");
-        assert!(said.contains("Invalid: ") && said.contains("No field named nobody"), "{said}");
+        has_sums_of_cities(&run(Command::new(&program).arg(device)));
+    }
+}
+
+#[test]
+fn arrow_cpp_is_clean_under_valgrind() {
+    if !has(&["make", "c++", "pkg-config", "valgrind"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(program) = arrow_program(&installed) else { return };
+    has_sums_of_cities(&run(valgrind(&program).arg("none")));
+    if is_opencl() {
+        has_sums_of_cities(&run(valgrind(&program).arg(device())));
     }
 }
 
@@ -250,7 +298,7 @@ fn programs_that_misuse_the_library_are_told() {
         return;
     }
     let installed = Installed::new();
-    let program = installed.compile(&misuse());
+    let program = installed.compile(&[beside("misuse.c")]);
     assert_eq!(run(Command::new(&program).arg(device())), "ok\n");
     assert_eq!(run(Command::new(&program).arg("none")), "ok\n");
 }
@@ -262,7 +310,7 @@ fn no_file_is_written_without_being_asked_for() {
         return;
     }
     let installed = Installed::new();
-    let program = installed.compile(&quickstart());
+    let program = installed.compile(&[quickstart()]);
     let (folder, of_driver) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for device in [device(), "none".to_owned()] {
         let mut command = Command::new(&program);
@@ -276,18 +324,42 @@ fn no_file_is_written_without_being_asked_for() {
     }
 }
 
-/// On the host: valgrind does not know all instructions that a driver generates for the processor.
+/// A program under valgrind, which must find nothing but what others' libraries do.
+fn valgrind(program: &Path) -> Command {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["-q", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=definite"]);
+    valgrind.arg("--errors-for-leak-kinds=definite");
+    valgrind.arg(format!("--suppressions={}", beside("valgrind.supp").display())).arg(program);
+    // Arrow's own pools keep memory that valgrind takes for lost.
+    valgrind.env("RUST_BACKTRACE", "0").env("ARROW_DEFAULT_MEMORY_POOL", "system");
+    valgrind
+}
+
 #[test]
-fn programs_are_clean_under_valgrind() {
+fn programs_on_the_host_are_clean_under_valgrind() {
     if !has(&["make", "cc", "pkg-config", "valgrind"]) {
         return;
     }
     let installed = Installed::new();
-    for (source, expected) in [(quickstart(), CITIES), (misuse(), "ok\n")] {
-        let program = installed.compile(&source);
-        let mut valgrind = Command::new("valgrind");
-        valgrind.args(["-q", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=definite"]);
-        valgrind.args(["--errors-for-leak-kinds=definite"]).arg(program).arg("none");
-        assert_eq!(run(valgrind.env("RUST_BACKTRACE", "0")), expected);
+    for (source, expected) in [(quickstart(), CITIES), (beside("misuse.c"), "ok\n")] {
+        assert_eq!(run(valgrind(&installed.compile(&[source])).arg("none")), expected);
+    }
+}
+
+/// A kernel takes LLVM half a minute there, once: PoCL keeps what it has compiled.
+#[test]
+fn programs_on_the_device_are_clean_under_valgrind() {
+    if !has(&["make", "cc", "pkg-config", "valgrind"]) || !is_opencl() {
+        return;
+    }
+    let installed = Installed::new();
+    for (sources, expected) in [
+        (vec![quickstart()], CITIES),
+        (vec![example("opencl.c")], TAXED),
+        (vec![beside("prices.c"), example("prices.c")], PRICES),
+        (vec![beside("misuse.c")], "ok\n"),
+    ] {
+        let said = run(valgrind(&installed.compile(&sources)).arg(device()));
+        assert!(said.ends_with(expected), "{said}");
     }
 }
