@@ -494,7 +494,7 @@ mod tests {
         let (go_on, goes_on) = channel();
         let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
         let slow = Slow { schema, planned, go_on: (!forever).then(|| Mutex::new(goes_on)) };
-        let opened = crate::context::CONTEXTS.get(context).unwrap();
+        let opened = CONTEXTS.get(context).unwrap();
         opened.session().unwrap().ctx.register_table("slow", Arc::new(slow)).unwrap();
         drop(opened);
         let mut query = ptr::null_mut();
