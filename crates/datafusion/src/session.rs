@@ -9,7 +9,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
-use crate::futhark::FutharkFactory;
+use crate::futhark::{FutharkFactory, TableFunctionsListed};
 use crate::options::DeviceOptions;
 use crate::planner::{DevicePlanner, HostReasons, ProjectionKeeper, WindowFilters};
 use crate::runtime::DeviceRuntime;
@@ -90,6 +90,7 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         self.with_function_factory(Some(Arc::new(factory)))
             .with_config(config.with_extension(Arc::clone(&runtime)))
             .with_optimizer_rule(Arc::new(WindowFilters::new(Arc::clone(&runtime))))
+            .with_optimizer_rule(Arc::new(TableFunctionsListed))
             .with_physical_optimizer_rules(installed(rules, &runtime))
     }
 }

@@ -12,7 +12,7 @@ use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_e
 use datafusion::execution::context::RegisterFunction;
 use datafusion::logical_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, Signature, TypeSignature, Volatility};
 use device::Buffer;
-use futhark::manifest::{EntryPoint, Kind, OpaqueType};
+use futhark::manifest::{EntryPoint, Kind, OpaqueType, Record};
 use futhark::{Argument, Context, Manifest, Primitive, Scalar, Value};
 
 use crate::expr::Reason;
@@ -99,8 +99,8 @@ pub(crate) enum Returns {
     Value(One),
     /// One value for all rows.
     Aggregate(One),
-    /// Rows.
-    Table,
+    /// Rows of these columns.
+    Table(Vec<Parameter>),
 }
 
 /// One value that a call gives.
@@ -132,7 +132,7 @@ impl Returns {
         match self {
             Returns::Column(..) | Returns::Value(_) | Returns::Struct(_) => "scalar",
             Returns::Aggregate(_) => "aggregate",
-            Returns::Table => "table",
+            Returns::Table(_) => "table",
         }
     }
 }
@@ -201,7 +201,7 @@ impl Function {
             Returns::Aggregate(_) => {
                 RegisterFunction::Aggregate(Arc::new(AggregateUDF::new_from_impl(FutharkAggregate::new(self, volatility))))
             }
-            Returns::Table => RegisterFunction::Table(self.inner.name.clone(), Arc::new(FutharkTable::new(self))),
+            Returns::Table(_) => RegisterFunction::Table(self.inner.name.clone(), Arc::new(FutharkTable::new(self))),
         }
     }
 
@@ -286,6 +286,22 @@ impl Function {
             ([Value::Scalar(scalar)], None, data_type) => scalar_value(*scalar, data_type),
             _ => internal_err!("{} gave {} values, not one of {}", self.name(), results.len(), one.data_type),
         }
+    }
+
+    /// What a call looks like, with the arguments' types: lists for arrays.
+    pub fn call_text(&self) -> String {
+        let argument = |parameter: &Parameter| match parameter.is_array {
+            true => format!("{} {}", parameter.name, DataType::new_list(parameter.data_type.clone(), true)),
+            false => format!("{} {}", parameter.name, parameter.data_type),
+        };
+        format!("{}({})", self.name(), self.parameters().iter().map(argument).collect::<Vec<_>>().join(", "))
+    }
+
+    /// The columns of a table function, with their types.
+    pub fn columns_text(&self) -> String {
+        let Returns::Table(columns) = self.returns() else { return String::new() };
+        let column = |column: &Parameter| format!("{} {}", column.name, column.data_type);
+        format!("TABLE({})", columns.iter().map(column).collect::<Vec<_>>().join(", "))
     }
 
     pub fn returns(&self) -> &Returns {
@@ -458,7 +474,7 @@ fn field_name(name: &str) -> String {
 
 /// Whether structs are where they can be: one that is no column is of a function that is called for each row, or of a table.
 fn check_structs(parameters: &[Parameter], returns: &Returns) -> std::result::Result<(), Reason> {
-    if matches!(returns, Returns::Value(_) | Returns::Table) {
+    if matches!(returns, Returns::Value(_) | Returns::Table(_)) {
         return Ok(());
     }
     parameters.iter().filter(|parameter| !parameter.is_array).try_for_each(|Parameter { name, of, .. }| match of {
@@ -521,11 +537,18 @@ fn without_masks(inputs: &[Parameter]) -> std::result::Result<Vec<Parameter>, Re
     Ok(parameters)
 }
 
+/// What a record type is made of.
+fn record_of<'a>(manifest: &'a Manifest, type_name: &str) -> Option<&'a Record> {
+    match manifest.kind(type_name) {
+        Some(Kind::Opaque(opaque)) => opaque.record.as_ref(),
+        _ => None,
+    }
+}
+
 /// The types of what an entry point gives: of a record or tuple those of its fields.
 fn outputs<'a>(manifest: &'a Manifest, entry: &'a EntryPoint) -> Vec<&'a str> {
     if let [single] = entry.outputs.as_slice()
-        && let Some(Kind::Opaque(opaque)) = manifest.kind(&single.type_name)
-        && let Some(record) = &opaque.record
+        && let Some(record) = record_of(manifest, &single.type_name)
     {
         return record.fields.iter().map(|field| field.type_name.as_str()).collect();
     }
@@ -567,24 +590,33 @@ fn returns(manifest: &Manifest, entry: &EntryPoint, parameters: &[Parameter]) ->
         Some(Kind::Array(array)) if array.rank == 1 && takes_arrays => {
             Returns::Column(array.elemtype, data_type_of(array.elemtype))
         }
-        _ => {
-            check_columns(manifest, entry)?;
-            Returns::Table
-        }
+        _ => Returns::Table(columns_of(manifest, entry)?),
     })
 }
 
-/// Whether all that an entry point gives can be columns.
-fn check_columns(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<(), Reason> {
+/// The columns of a table that an entry point gives: a record's fields have names, and others are called as in `VALUES`.
+fn columns_of(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Vec<Parameter>, Reason> {
     let types = outputs(manifest, entry);
-    let kinds: Vec<_> = types.iter().map(|name| manifest.kind(name)).collect();
-    if let Some(opaque) = kinds.iter().position(|kind| matches!(kind, None | Some(Kind::Opaque(_)))) {
-        return Err(format!("it gives a value of type {}, which is no column", types[opaque]));
+    let record = match entry.outputs.as_slice() {
+        [single] => record_of(manifest, &single.type_name),
+        _ => None,
+    };
+    let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+    let name = |index: usize| match record.and_then(|record| record.fields.get(index)) {
+        Some(field) if !is_number(&field.name) => field.name.clone(),
+        _ => format!("column{}", index + 1),
+    };
+    let mut columns = Vec::with_capacity(types.len());
+    for (index, of) in types.into_iter().enumerate() {
+        match manifest.kind(of) {
+            Some(Kind::Scalar(_) | Kind::Array(_)) => columns.push(parameter_of(manifest, name(index), of)?),
+            None | Some(Kind::Opaque(_)) => return Err(format!("it gives a value of type {of}, which is no column")),
+        }
     }
-    let scalars = kinds.iter().filter(|kind| matches!(kind, Some(Kind::Scalar(_)))).count();
-    match scalars == 0 || scalars == kinds.len() {
-        true if kinds.is_empty() => Err("it gives nothing".to_owned()),
-        true => Ok(()),
+    let arrays = columns.iter().filter(|column| column.is_array).count();
+    match arrays == 0 || arrays == columns.len() {
+        true if columns.is_empty() => Err("it gives nothing".to_owned()),
+        true => Ok(columns),
         false => Err("it gives both scalars and arrays, which are no table".to_owned()),
     }
 }

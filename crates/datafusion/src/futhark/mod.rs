@@ -3,7 +3,8 @@
 //!
 //! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their types say
 //! (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`, `sum.rs`). They work in host memory, as any other function
-//! of a user's does, but where a library shares the device (`calls.rs`, `folds.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`.
+//! of a user's does, but where a library shares the device (`calls.rs`, `folds.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`;
+//! `listing.rs` has what SHOW FUNCTIONS says of table functions.
 
 mod aggregate;
 mod calls;
@@ -11,6 +12,7 @@ mod convert;
 mod factory;
 mod folds;
 mod function;
+mod listing;
 mod scalar;
 mod sum;
 mod table;
@@ -29,6 +31,7 @@ use crate::futhark::factory::name_is_free;
 pub(crate) use crate::futhark::folds::{Fold, function_of as fold_function, row_of, types_of};
 use crate::futhark::function::Conventions;
 pub(crate) use crate::futhark::function::Function;
+pub(crate) use crate::futhark::listing::TableFunctionsListed;
 use crate::futhark::scalar::FutharkScalar;
 use crate::runtime::DeviceRuntime;
 

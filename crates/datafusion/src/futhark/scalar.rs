@@ -146,7 +146,7 @@ impl ScalarUDFImpl for FutharkScalar {
             Returns::Column(_, data_type) | Returns::Value(One { data_type, .. }) | Returns::Struct(data_type) => {
                 Ok(data_type.clone())
             }
-            Returns::Aggregate(_) | Returns::Table => internal_err!("{} is no scalar function", self.name()),
+            Returns::Aggregate(_) | Returns::Table(_) => internal_err!("{} is no scalar function", self.name()),
         }
     }
 
@@ -166,7 +166,7 @@ impl ScalarUDFImpl for FutharkScalar {
             Returns::Column(_, to) => self.call_for_all(&args.args, rows, to)?,
             Returns::Struct(to) => self.call_for_all(&args.args, rows, to)?,
             Returns::Value(one) => self.call_for_each(&args.args, rows, one)?,
-            Returns::Aggregate(_) | Returns::Table => return internal_err!("{} is no scalar function", self.name()),
+            Returns::Aggregate(_) | Returns::Table(_) => return internal_err!("{} is no scalar function", self.name()),
         };
         Ok(match constant {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),

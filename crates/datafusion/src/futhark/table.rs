@@ -8,14 +8,13 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::datasource::MemTable;
 use datafusion::logical_expr::Expr;
 use futhark::Value;
-use futhark::manifest::Kind;
 
 use crate::futhark::convert::{cast_argument, column, to_futhark, value_at};
-use crate::futhark::function::{Function, Parameter};
+use crate::futhark::function::{Function, Parameter, Returns};
 use crate::futhark::scalar::nulls_in;
 
 /// An entry point as a table function.
@@ -54,27 +53,9 @@ impl FutharkTable {
     /// Names and values of the columns.
     fn columns(&self, results: Vec<Value>) -> Result<Vec<(String, ArrayRef)>> {
         let function = &self.function;
-        let record = match results.as_slice() {
-            [Value::Opaque(record)] => Some(record),
-            _ => None,
-        };
-        let Some(record) = record else {
-            let named = results.iter().enumerate().map(|(index, value)| Ok((numbered(index), column(function, value)?)));
-            return named.collect();
-        };
-        let fields = record.fields().map_err(|error| function.failed(error))?;
-        let names = match function.context().library().manifest().kind(record.type_name()) {
-            Some(Kind::Opaque(opaque)) => {
-                opaque.record.iter().flat_map(|record| &record.fields).map(|field| &field.name).collect()
-            }
-            _ => Vec::new(),
-        };
-        let is_tuple = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
-        let named = names.into_iter().zip(&fields).enumerate().map(|(index, (name, value))| {
-            let name = if is_tuple(name) { numbered(index) } else { name.clone() };
-            Ok((name, column(function, value)?))
-        });
-        named.collect()
+        let Returns::Table(columns) = function.returns() else { return internal_err!("{} gives no table", function.name()) };
+        let values = function.fields_of(results)?;
+        columns.iter().zip(&values).map(|(of, value)| Ok((of.name.clone(), column(function, value)?))).collect()
     }
 }
 
@@ -131,9 +112,4 @@ fn element_type(value: &ScalarValue) -> DataType {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => item.data_type().clone(),
         data_type => data_type,
     }
-}
-
-/// The name of a column that has none, as in `VALUES`.
-fn numbered(index: usize) -> String {
-    format!("column{}", index + 1)
 }

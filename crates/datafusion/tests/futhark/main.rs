@@ -386,8 +386,23 @@ async fn functions_are_listed_replaced_and_dropped() {
     assert_eq!(listed("scale").await, scale);
     let pick = listed("pick").await;
     assert!(pick.starts_with("pick,Int64,[xs, i],[Int64, Int64],AGGREGATE,"), "{pick}");
-    // DataFusion lists of table functions that there are some.
-    assert!(listed("matrix").await.starts_with("matrix,TABLE,"), "{}", listed("matrix").await);
+    // Of other table functions DataFusion lists that there are some.
+    create(&ctx, &fixture, &["listing", "divmod"]).await;
+    for (name, types, signature, call) in [
+        ("matrix", "column1 List(Float32)", "(n: i64, m: i64) -> [][]f32", "matrix(n Int64, m Int64)"),
+        ("listing", "even Boolean, half Float64, key Int64", "(n: i64) -> table", "listing(n Int64)"),
+        ("divmod", "column1 Int64, column2 Int64", "(xs: []i64, d: i64) -> ([]i64, []i64)", "divmod(xs List(Int64), d Int64)"),
+    ] {
+        let line = format!("{name},TABLE({types}),,,TABLE,The function {name}. Futhark: {signature}, {from},{call}");
+        assert_eq!(listed(name).await, line);
+    }
+    assert!(listed("range").await.lines().any(|line| line == "range,TABLE,,,TABLE,,"), "{}", listed("range").await);
+    check(
+        &ctx,
+        "SELECT data_type FROM information_schema.routines WHERE routine_name = 'matrix'",
+        &["TABLE(column1 List(Float32))"],
+    )
+    .await;
 
     check_fails(
         &ctx,
