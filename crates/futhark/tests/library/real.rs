@@ -11,26 +11,73 @@ use crate::fixture::{Fixture, Form};
 /// Calls each entry point whose types can be made up, with empty arrays and with small ones. How many were called.
 fn smoke(library: &Library) -> usize {
     let context = Context::new(library, ContextConfig { profiling: true, ..ContextConfig::default() }).unwrap();
-    let manifest = library.manifest();
+    for name in library.manifest().entry_points.keys() {
+        eprintln!("{name}{}", library.manifest().signature(name).unwrap());
+    }
+    let called = call_all(&context, |name, error| eprintln!("    {name}: {error}"));
+    context.report().unwrap();
+    context.clear_caches().unwrap();
+    called
+}
+
+/// The same, once. `refused` hears what programs say of arguments that make no sense to them.
+fn call_all(context: &Context, refused: impl Fn(&str, Error)) -> usize {
     let mut called = 0;
-    for (name, entry) in &manifest.entry_points {
-        eprintln!("{name}{}", manifest.signature(name).unwrap());
+    for (name, entry) in &context.library().manifest().entry_points {
         for len in [0, 3] {
             let arguments: Option<Vec<Value>> =
-                entry.inputs.iter().map(|input| made_up(&context, &input.type_name, len)).collect();
+                entry.inputs.iter().map(|input| made_up(context, &input.type_name, len)).collect();
             let Some(arguments) = arguments else { break };
             match context.call(name, arguments.into_iter().map(|value| value.into()).collect()) {
                 Ok(results) => assert_eq!(results.len(), entry.outputs.len(), "{name}"),
-                // What a program says of arguments that make no sense to it.
-                Err(error @ Error::Program { .. }) => eprintln!("    {error}"),
+                Err(error @ Error::Program { .. }) => refused(name, error),
                 Err(error) => panic!("{name}: {error}"),
             }
             called += 1;
         }
     }
-    context.report().unwrap();
-    context.clear_caches().unwrap();
     called
+}
+
+/// What memory grows with every round of calls, if any. One that is not given back does so each time; what others do meanwhile,
+/// and what is kept for later calls, does not.
+fn leak(library: &Library) -> Option<&'static str> {
+    // Without profiling, of which a library keeps the events.
+    let context = Context::new(library, ContextConfig::default()).unwrap();
+    let round = || {
+        (0..20).for_each(|_| _ = call_all(&context, |_, _| ()));
+        context.clear_caches().unwrap();
+        memory_in_use(&context)
+    };
+    let rounds: Vec<[Memory; 3]> = (0..10).map(|_| round()).collect();
+    // What is made once is there after the first.
+    let grows = |of: &usize| rounds[1..].windows(2).all(|pair| pair[0][*of].1 < pair[1][*of].1);
+    (0..3).find(grows).map(|of| rounds[0][of].0)
+}
+
+/// Bytes, and what they are.
+type Memory = (&'static str, u64);
+
+fn memory_in_use(context: &Context) -> [Memory; 3] {
+    // The greatest that was in use at once: it grows where values of former calls are still there.
+    let report = context.report().unwrap();
+    let spaces = report["memory"].as_object().into_iter().flat_map(|spaces| spaces.values());
+    let reported = spaces.filter_map(serde_json::Value::as_u64).sum();
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let resident = pages.and_then(|pages| pages.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
+    [("the memory that the library reports", reported), ("the heap", heap()), ("the process", resident)]
+}
+
+#[cfg(target_env = "gnu")]
+fn heap() -> u64 {
+    // SAFETY: it reads what malloc counts.
+    let heap = unsafe { libc::mallinfo2() };
+    (heap.uordblks + heap.hblkhd) as u64
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn heap() -> u64 {
+    0
 }
 
 fn made_up(context: &Context, type_name: &str, len: usize) -> Option<Value> {
@@ -66,6 +113,7 @@ fn a_library_named_by_the_environment_works() {
     // SAFETY: whoever sets the variable says so.
     let library = unsafe { Library::open(&path) }.unwrap();
     assert!(smoke(&library) > 0, "{}: no entry point could be called", path.display());
+    assert_eq!(leak(&library), None, "{}: it grows with every call", path.display());
 }
 
 #[test]
@@ -76,6 +124,17 @@ fn our_own_library_passes_as_any_other() {
         let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
         // All but `merged` and `middle`, twice.
         assert_eq!(smoke(&library), 2 * (library.manifest().entry_points.len() - 2));
+        assert_eq!(leak(&library), None);
         fixture.assert_clean();
+    }
+}
+
+#[test]
+fn what_a_library_does_not_give_back_is_seen() {
+    for (flag, what) in [("-DLEAKS=16", "the heap"), ("-DREPORTS_GROWTH", "the memory that the library reports")] {
+        let fixture = Fixture::with_flags(Form::Outputs, &[flag]);
+        // SAFETY: the manifest is the program's.
+        let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
+        assert_eq!(leak(&library), Some(what));
     }
 }
