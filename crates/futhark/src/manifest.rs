@@ -135,12 +135,13 @@ pub struct ArrayOps {
 
 /// An opaque type.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "RawOpaqueType")]
 pub struct OpaqueType {
     /// The type in C: a pointer.
     pub ctype: String,
     /// C functions.
     pub ops: OpaqueOps,
-    /// Of a record or tuple: its fields.
+    /// Of a record or tuple: its fields. Of an array of them: its fields too, each an array.
     pub record: Option<Record>,
     /// Of a sum type: its variants.
     pub sum: Option<Sum>,
@@ -158,10 +159,13 @@ pub struct OpaqueOps {
 /// The fields of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Record {
-    /// The C function that makes a record of fields in this order.
+    /// The C function that makes a record of fields in this order; of an array of records that which zips.
     pub new: String,
     /// The fields.
     pub fields: Vec<Field>,
+    /// How many dimensions an array of records has; 0 for a record.
+    #[serde(skip)]
+    pub rank: usize,
 }
 
 /// A field of a record.
@@ -208,6 +212,38 @@ pub enum Kind<'a> {
     Array(&'a ArrayType),
     /// Anything else.
     Opaque(&'a OpaqueType),
+}
+
+/// As it stands in the file.
+#[derive(Deserialize)]
+struct RawOpaqueType {
+    ctype: String,
+    ops: OpaqueOps,
+    record: Option<Record>,
+    sum: Option<Sum>,
+    record_array: Option<RawRecordArray>,
+}
+
+/// An array of records is zipped of arrays and taken apart into them, as a record is made of values.
+#[derive(Deserialize)]
+struct RawRecordArray {
+    rank: usize,
+    zip: String,
+    fields: Vec<Field>,
+}
+
+impl TryFrom<RawOpaqueType> for OpaqueType {
+    type Error = &'static str;
+
+    fn try_from(raw: RawOpaqueType) -> std::result::Result<OpaqueType, &'static str> {
+        let array = raw.record_array.map(|RawRecordArray { rank, zip, fields }| Record { new: zip, fields, rank });
+        let record = match (raw.record, array) {
+            (Some(_), Some(_)) => return Err("an opaque type is both a record and an array of records"),
+            (_, Some(Record { rank: 0, .. })) => return Err("an array of records has the rank 0"),
+            (record, array) => record.or(array),
+        };
+        Ok(OpaqueType { ctype: raw.ctype, ops: raw.ops, record, sum: raw.sum })
+    }
 }
 
 /// As it stands in the file.
@@ -314,18 +350,46 @@ impl Manifest {
     fn check(&self) -> Result<()> {
         for (name, of) in &self.types {
             of.check(name)?;
-            if let Type::Opaque(opaque) = of {
-                let fields = opaque.record.iter().flat_map(|record| record.fields.iter().map(|field| &field.type_name));
-                let payloads = opaque.sum.iter().flat_map(|sum| &sum.variants).flat_map(|variant| &variant.payload);
-                self.check_types(&format!("the type {name}"), fields.chain(payloads))?;
+            self.check_types(&format!("the type {name}"), of.parts().into_iter())?;
+            if let Type::Opaque(OpaqueType { record: Some(record), .. }) = of
+                && record.rank > 0
+                && let Some(field) =
+                    record.fields.iter().find(|field| matches!(self.kind(&field.type_name), Some(Kind::Scalar(_))))
+            {
+                let (field, is) = (&field.name, &field.type_name);
+                return Err(Error::Manifest(format!("the type {name} is an array, and its field {field} is {is}")));
             }
         }
+        let mut known = BTreeMap::new();
+        self.types.keys().try_for_each(|name| self.depth(name, &mut Vec::new(), &mut known).map(|_| ()))?;
         for (name, entry) in &self.entry_points {
             let inputs = entry.inputs.iter().map(|input| &input.type_name);
             let outputs = entry.outputs.iter().map(|output| &output.type_name);
             self.check_types(&format!("the entry point {name}"), inputs.chain(outputs))?;
         }
         Ok(())
+    }
+
+    /// How deep a type holds others. None holds itself.
+    fn depth<'a>(&'a self, name: &'a str, above: &mut Vec<&'a str>, known: &mut BTreeMap<&'a str, usize>) -> Result<usize> {
+        let Some(of) = self.types.get(name) else { return Ok(0) };
+        if let Some(depth) = known.get(name) {
+            return Ok(*depth);
+        }
+        let mut depth = 0;
+        above.push(name);
+        for part in of.parts() {
+            if above.contains(&part.as_str()) {
+                return Err(Error::Manifest(format!("the type {part} holds itself")));
+            }
+            depth = depth.max(1 + self.depth(part, above, known)?);
+        }
+        above.pop();
+        if depth > DEPTH {
+            return Err(Error::Manifest(format!("the type {name} holds others more than {DEPTH} deep")));
+        }
+        known.insert(name, depth);
+        Ok(depth)
     }
 
     fn check_types<'a>(&self, of: &str, names: impl Iterator<Item = &'a String>) -> Result<()> {
@@ -353,7 +417,18 @@ impl RawEntryPoint {
     }
 }
 
+/// How deep records and sums may hold one another.
+const DEPTH: usize = 32;
+
 impl Type {
+    /// The types of fields and payloads.
+    fn parts(&self) -> Vec<&String> {
+        let Type::Opaque(opaque) = self else { return Vec::new() };
+        let fields = opaque.record.iter().flat_map(|record| record.fields.iter().map(|field| &field.type_name));
+        let payloads = opaque.sum.iter().flat_map(|sum| &sum.variants).flat_map(|variant| &variant.payload);
+        fields.chain(payloads).collect()
+    }
+
     fn check(&self, name: &str) -> Result<()> {
         let of = format!("the type {name}");
         if Primitive::of_name(name).is_some() {

@@ -276,7 +276,7 @@ impl Opaque {
         self.handle.context.library()
     }
 
-    /// The fields of a record or tuple, in the manifest's order.
+    /// The fields of a record or tuple, in the manifest's order; of an array of them an array for each field.
     ///
     /// # Errors
     /// [`Error::Usage`] if it is no record; else what the library says.
@@ -434,7 +434,7 @@ impl Context {
         })
     }
 
-    /// A record of its fields, in the manifest's order. It shares their memory.
+    /// A record of its fields, in the manifest's order; or an array of records, of an array for each field. It shares their memory.
     ///
     /// # Errors
     /// [`Error::Usage`] if it is no record type or the fields do not fit; else what the library says.

@@ -229,7 +229,7 @@ pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reas
     }
     let (gives, data_type) = match function.returns() {
         Returns::Column(gives, data_type) => (gives, data_type),
-        Returns::Struct(_) => return why("it gives structs"),
+        Returns::Struct(..) => return why("it gives structs"),
         _ => return why(EACH_ROW),
     };
     has_device_form(function, data_type)?;

@@ -3,15 +3,19 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray, StructArray, make_array};
-use arrow::buffer::MutableBuffer;
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::{
+    Array, ArrayData, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, ListArray, StructArray, make_array,
+    new_null_array,
+};
+use arrow::buffer::{MutableBuffer, OffsetBuffer};
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err, internal_err};
 use futhark::{Primitive, Scalar, Value};
 
 use crate::expr::Reason;
-use crate::futhark::function::{Function, Of, Parameter, data_type_of};
+use crate::futhark::function::{Function, Of, Parameter};
+use crate::futhark::scalar::nulls_of;
 
 /// An argument as the type that its parameter has.
 ///
@@ -21,10 +25,22 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
     if *array.data_type() == parameter.data_type {
         return Ok(Arc::clone(array));
     }
+    let failed = |error| exec_datafusion_err!("the argument {} of {}: {error}", parameter.name, function.name());
+    if array.data_type().is_null() {
+        return Ok(new_null_array(&parameter.data_type, array.len()));
+    }
     if let Of::Sums(sum) = &parameter.of {
-        return sum
-            .cast(array)
-            .map_err(|error| exec_datafusion_err!("the argument {} of {}: {error}", parameter.name, function.name()));
+        return sum.cast(function, array);
+    }
+    if let (Of::Lists(column), DataType::List(to)) = (&parameter.of, &parameter.data_type) {
+        let item = match array.data_type() {
+            DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => item.data_type().clone(),
+            other => return exec_err!("the argument {} of {} is {other}, no list", parameter.name, function.name()),
+        };
+        let lists = cast(array, &DataType::new_list(item, true)).map_err(failed)?;
+        let lists = lists.as_list::<i32>();
+        let values = cast_argument(function, column, lists.values())?;
+        return Ok(Arc::new(ListArray::try_new(Arc::clone(to), lists.offsets().clone(), values, lists.nulls().cloned())?));
     }
     if let (Of::Records(_, fields), Some(structs)) = (&parameter.of, array.as_struct_opt()) {
         let field = |field: &Parameter| match structs.column_by_name(&field.name) {
@@ -36,8 +52,7 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
         return Ok(Arc::new(StructArray::try_new_with_length(types.clone(), columns, structs.nulls().cloned(), structs.len())?));
     }
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, &parameter.data_type, &options)
-        .map_err(|error| exec_datafusion_err!("the argument {} of {}: {error}", parameter.name, function.name()))
+    cast_with_options(array, &parameter.data_type, &options).map_err(failed)
 }
 
 /// A column in the library's memory. Lists are more dimensions: those of a column must be equally long.
@@ -53,7 +68,7 @@ pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &Arr
             let values = fields.iter().zip(columns).map(|(field, column)| to_futhark(function, field, column));
             context.record(type_name, &values.collect::<futhark::Result<Vec<_>>>()?).map(Value::from)
         }
-        Of::Sums(_) | Of::Opaque(_) => {
+        Of::Sums(_) | Of::Opaque(_) | Of::Lists(_) => {
             let problem = format!("the argument {} is {}, which is no array", parameter.name, parameter.data_type);
             Err(futhark::Error::Usage(problem))
         }
@@ -64,12 +79,7 @@ pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &Arr
 ///
 /// # Errors
 /// As [`to_futhark`].
-pub(crate) fn array_to_futhark(
-    function: &Function,
-    name: &str,
-    primitive: Primitive,
-    array: &ArrayRef,
-) -> futhark::Result<Value> {
+fn array_to_futhark(function: &Function, name: &str, primitive: Primitive, array: &ArrayRef) -> futhark::Result<Value> {
     let context = function.context();
     let refused = |problem: String| futhark::Error::Usage(format!("the argument {name}: {problem}"));
     let (mut column, mut shape) = (Arc::clone(array), vec![array.len()]);
@@ -86,7 +96,7 @@ pub(crate) fn array_to_futhark(
 }
 
 /// The length of lists that are equally long, and their elements one after the other.
-pub(crate) fn elements_of(lists: &ListArray) -> std::result::Result<(usize, ArrayRef), Reason> {
+fn elements_of(lists: &ListArray) -> std::result::Result<(usize, ArrayRef), Reason> {
     let mut lengths = lists.offsets().lengths();
     let length = lengths.next().unwrap_or(0);
     if let Some(other) = lengths.find(|other| *other != length) {
@@ -117,13 +127,24 @@ pub(crate) fn value_at(function: &Function, parameter: &Parameter, array: &Array
             let sealed = array.as_binary_opt::<i32>().map(|values| function.context().unseal(type_name, values.value(row)));
             sealed.transpose()?.map(Value::from)
         }
+        Of::Lists(column) => {
+            let list = array.as_list_opt::<i32>().map(|lists| lists.value(row));
+            let value = list.map(|elements| match nulls_of(std::slice::from_ref(&elements)) {
+                None => to_futhark(function, column, &elements),
+                Some(_) => {
+                    let problem = format!("the argument {}: a list with a NULL is no array", parameter.name);
+                    Err(futhark::Error::Usage(problem))
+                }
+            });
+            value.transpose()?
+        }
         Of::Sums(sum) => array.as_struct_opt().map(|structs| sum.value_at(function, structs, row)).transpose()?,
     };
     value.ok_or_else(|| futhark::Error::Usage(format!("the argument {} has no value", parameter.name)))
 }
 
 /// The value of a row.
-pub(crate) fn scalar_at(primitive: Primitive, array: &ArrayRef, row: usize) -> Option<Scalar> {
+fn scalar_at(primitive: Primitive, array: &ArrayRef, row: usize) -> Option<Scalar> {
     if let Some(flags) = array.as_boolean_opt() {
         return Some(Scalar::Bool(flags.value(row)));
     }
@@ -170,11 +191,6 @@ pub(crate) fn column_of(scalars: &[Scalar], primitive: Primitive, data_type: &Da
     Ok(make_array(ArrayData::builder(data_type.clone()).len(scalars.len()).add_buffer(values.into()).build()?))
 }
 
-/// A scalar of a library as SQL's.
-pub(crate) fn scalar_value(scalar: Scalar, data_type: &DataType) -> Result<ScalarValue> {
-    ScalarValue::try_from_array(&column_of(&[scalar], scalar.primitive(), data_type)?, 0)
-}
-
 /// A constant of SQL as a parameter's value; `None` for NULL.
 pub(crate) fn constant(function: &Function, parameter: &Parameter, value: &ScalarValue) -> Result<Option<Scalar>> {
     if value.is_null() {
@@ -185,11 +201,79 @@ pub(crate) fn constant(function: &Function, parameter: &Parameter, value: &Scala
     Ok(scalar_at(primitive, &array, 0))
 }
 
-/// The column that a result value is: an array, or a scalar as one row.
-pub(crate) fn column(function: &Function, value: &Value) -> Result<ArrayRef> {
-    match value {
-        Value::Scalar(scalar) => column_of(&[*scalar], scalar.primitive(), &data_type_of(scalar.primitive())),
-        Value::Array(array) => from_futhark(function, array, &data_type_of(array.element())),
-        Value::Opaque(opaque) => Err(exec_datafusion_err!("{}: {} is no column", function.name(), opaque.type_name())),
+/// The column that arrays of a library are, or records of such.
+///
+/// # Errors
+/// Where fields differ in length; else what the library says.
+pub(crate) fn column(function: &Function, value: &Value, of: &Parameter) -> Result<ArrayRef> {
+    match (&of.of, value) {
+        (Of::Values(_), Value::Array(array)) => from_futhark(function, array, element_of(&of.data_type)),
+        (Of::Records(_, fields), Value::Opaque(record)) => {
+            let values = record.fields().map_err(|error| function.failed(error))?;
+            struct_column(function, &values, fields)
+        }
+        (_, other) => internal_err!("{} gave {} as the column {}", function.name(), other.type_name(), of.name),
+    }
+}
+
+/// A column of structs of what a call gave for each field.
+///
+/// # Errors
+/// As [`column`].
+pub(crate) fn struct_column(function: &Function, values: &[Value], fields: &[Parameter]) -> Result<ArrayRef> {
+    let columns = values.iter().zip(fields).map(|(value, of)| column(function, value, of)).collect::<Result<Vec<_>>>()?;
+    same_length(function, fields, &columns)?;
+    structs(fields, columns)
+}
+
+/// Whether columns can be rows.
+pub(crate) fn same_length(function: &Function, fields: &[Parameter], columns: &[ArrayRef]) -> Result<()> {
+    if columns.windows(2).all(|pair| pair[0].len() == pair[1].len()) {
+        return Ok(());
+    }
+    let lengths: Vec<String> = fields.iter().zip(columns).map(|(of, column)| format!("{} {}", of.name, column.len())).collect();
+    exec_err!("{} gave columns that differ in length: {}", function.name(), lengths.join(", "))
+}
+
+/// The row that one value of a library is.
+///
+/// # Errors
+/// What the library says.
+pub(crate) fn row_of(function: &Function, value: &Value, of: &Of, data_type: &DataType) -> Result<ArrayRef> {
+    let failed = |error| function.failed(error);
+    match (of, value, data_type) {
+        (Of::Values(_), Value::Scalar(scalar), _) => column_of(&[*scalar], scalar.primitive(), data_type),
+        (Of::Records(_, fields), Value::Opaque(record), _) => struct_row(function, &record.fields().map_err(failed)?, fields),
+        (Of::Sums(sum), Value::Opaque(value), _) => sum.row(function, value),
+        (Of::Opaque(_), Value::Opaque(value), _) => {
+            Ok(Arc::new(BinaryArray::from(vec![value.seal().map_err(failed)?.as_slice()])))
+        }
+        (Of::Lists(elements), value, DataType::List(item)) => {
+            // Arrays of more dimensions are lists of a fixed size; those of a column have none.
+            let elements = cast(&column(function, value, elements)?, item.data_type())?;
+            let offsets = OffsetBuffer::from_lengths([elements.len()]);
+            Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, elements, None)?))
+        }
+        (_, other, _) => internal_err!("{} gave {}, not {data_type}", function.name(), other.type_name()),
+    }
+}
+
+/// The row of structs of one value of a library for each field.
+pub(crate) fn struct_row(function: &Function, values: &[Value], fields: &[Parameter]) -> Result<ArrayRef> {
+    let row = |(value, of): (&Value, &Parameter)| row_of(function, value, &of.of, &of.data_type);
+    structs(fields, values.iter().zip(fields).map(row).collect::<Result<Vec<_>>>()?)
+}
+
+/// Structs of columns of the same length.
+fn structs(fields: &[Parameter], columns: Vec<ArrayRef>) -> Result<ArrayRef> {
+    let fields = fields.iter().zip(&columns).map(|(of, column)| Field::new(&of.name, column.data_type().clone(), true));
+    Ok(Arc::new(StructArray::try_new(fields.collect(), columns, None)?))
+}
+
+/// What lists of any depth hold.
+fn element_of(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::List(item) => element_of(item.data_type()),
+        other => other,
     }
 }

@@ -91,7 +91,7 @@ impl Fold {
     pub fn widths(&self) -> impl Iterator<Item = usize> {
         self.function.parameters().iter().filter(|parameter| parameter.is_array).map(|parameter| match parameter.of {
             Of::Values(primitive) => primitive.bytes(),
-            Of::Records(..) | Of::Sums(_) | Of::Opaque(_) => 0,
+            Of::Records(..) | Of::Sums(_) | Of::Opaque(_) | Of::Lists(_) => 0,
         })
     }
 

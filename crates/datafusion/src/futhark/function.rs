@@ -5,19 +5,19 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, StructArray};
+use arrow::array::ArrayRef;
 use arrow::compute::can_cast_types;
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err, exec_err, internal_err, plan_err};
 use datafusion::execution::context::RegisterFunction;
 use datafusion::logical_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, Signature, TypeSignature, Volatility};
 use device::Buffer;
-use futhark::manifest::{EntryPoint, Kind, OpaqueType, Record};
+use futhark::manifest::{ArrayType, EntryPoint, Kind, OpaqueType, Record};
 use futhark::{Argument, Context, Manifest, Primitive, Scalar, Value};
 
 use crate::expr::Reason;
 use crate::futhark::aggregate::FutharkAggregate;
-use crate::futhark::convert::{column_of, scalar_value, to_futhark};
+use crate::futhark::convert::{row_of, struct_row, to_futhark};
 use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::sum::SumType;
 use crate::futhark::table::FutharkTable;
@@ -67,6 +67,8 @@ pub(crate) enum Of {
     Sums(Arc<SumType>),
     /// Values of a type that only the library understands, sealed.
     Opaque(String),
+    /// Arrays within one value: lists of what a column of them has.
+    Lists(Box<Parameter>),
 }
 
 /// What becomes of rows with a NULL argument.
@@ -93,8 +95,8 @@ pub(crate) struct Conventions {
 pub(crate) enum Returns {
     /// A value for each row, from a call for all rows.
     Column(Primitive, DataType),
-    /// A struct for each row, from a call for all rows.
-    Struct(DataType),
+    /// A struct of these for each row, from a call for all rows.
+    Struct(Vec<Parameter>, DataType),
     /// A value for each row, from a call for each.
     Value(One),
     /// One value for all rows.
@@ -106,23 +108,14 @@ pub(crate) enum Returns {
 /// One value that a call gives.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct One {
+    pub of: Of,
     /// As what SQL has it: records and sums are structs.
     pub data_type: DataType,
-    /// Where it is of a sum type.
-    sum: Option<Arc<SumType>>,
 }
 
-impl One {
-    fn scalar(primitive: Primitive) -> One {
-        One { data_type: data_type_of(primitive), sum: None }
-    }
-
-    fn opaque() -> One {
-        One { data_type: DataType::Binary, sum: None }
-    }
-
-    fn sum(sum: SumType) -> One {
-        One { data_type: sum.data_type(), sum: Some(Arc::new(sum)) }
+impl From<Parameter> for One {
+    fn from(Parameter { of, data_type, .. }: Parameter) -> One {
+        One { of, data_type }
     }
 }
 
@@ -130,7 +123,7 @@ impl Returns {
     /// What kind of function it makes.
     pub fn kind(&self) -> &'static str {
         match self {
-            Returns::Column(..) | Returns::Value(_) | Returns::Struct(_) => "scalar",
+            Returns::Column(..) | Returns::Value(_) | Returns::Struct(..) => "scalar",
             Returns::Aggregate(_) => "aggregate",
             Returns::Table(_) => "table",
         }
@@ -195,7 +188,7 @@ impl Function {
     /// What DataFusion registers.
     pub fn into_registration(self, volatility: Volatility) -> RegisterFunction {
         match self.inner.returns {
-            Returns::Column(..) | Returns::Value(_) | Returns::Struct(_) => {
+            Returns::Column(..) | Returns::Value(_) | Returns::Struct(..) => {
                 RegisterFunction::Scalar(Arc::new(ScalarUDF::new_from_impl(FutharkScalar::new(self, volatility))))
             }
             Returns::Aggregate(_) => {
@@ -235,29 +228,29 @@ impl Function {
     /// # Errors
     /// Where it is not that, or the library gave another number of values than there were rows.
     pub fn array_of(&self, results: Vec<Value>, rows: usize) -> Result<(futhark::Array, Option<futhark::Array>)> {
-        let mut arrays = self.arrays_of(results, rows)?.into_iter();
-        match (arrays.next(), arrays.next()) {
-            (Some(values), mask) => Ok((values, mask)),
-            (None, _) => internal_err!("{} gave nothing", self.name()),
-        }
-    }
-
-    /// The arrays that a call for all rows has given, or the fields of a record of them.
-    ///
-    /// # Errors
-    /// As [`array_of`](Self::array_of).
-    pub fn arrays_of(&self, results: Vec<Value>, rows: usize) -> Result<Vec<futhark::Array>> {
         let name = self.name();
         let mut arrays = Vec::with_capacity(results.len());
         for result in self.fields_of(results)? {
             let Value::Array(array) = result else { return internal_err!("{name} gave no array") };
-            if *array.shape() != [rows] {
-                let gave: usize = array.shape().iter().product();
-                return exec_err!("{name} gave {gave} values for {rows} rows: a scalar function must give each row its value");
-            }
+            self.check_rows(array.shape().iter().product(), rows)?;
             arrays.push(array);
         }
-        Ok(arrays)
+        let mut arrays = arrays.into_iter();
+        match (arrays.next(), arrays.next()) {
+            (Some(values), mask) => Ok((values, mask)),
+            (None, _) => internal_err!("{name} gave nothing"),
+        }
+    }
+
+    /// Whether a call for all rows gave each its value.
+    pub fn check_rows(&self, gave: usize, rows: usize) -> Result<()> {
+        let name = self.name();
+        match gave == rows {
+            true => Ok(()),
+            false => {
+                exec_err!("{name} gave {gave} values for {rows} rows: a scalar function must give each row its value")
+            }
+        }
     }
 
     /// The results of a call; of a record or tuple its fields.
@@ -270,22 +263,12 @@ impl Function {
 
     /// The one value that a call has given.
     pub fn value_of(&self, one: &One, results: Vec<Value>) -> Result<ScalarValue> {
-        match (results.as_slice(), &one.sum, &one.data_type) {
-            ([Value::Opaque(value)], Some(sum), _) => sum.scalar(self, value),
-            ([Value::Opaque(value)], None, DataType::Binary) => {
-                Ok(ScalarValue::Binary(Some(value.seal().map_err(|error| self.failed(error))?)))
-            }
-            (_, None, DataType::Struct(fields)) => {
-                let scalar = |(value, field): (&Value, &Arc<Field>)| match value {
-                    Value::Scalar(scalar) => column_of(&[*scalar], scalar.primitive(), field.data_type()),
-                    other => internal_err!("{} gave the field {} as {}", self.name(), field.name(), other.type_name()),
-                };
-                let columns = self.fields_of(results)?.iter().zip(fields).map(scalar).collect::<Result<_>>()?;
-                Ok(ScalarValue::Struct(Arc::new(StructArray::try_new(fields.clone(), columns, None)?)))
-            }
-            ([Value::Scalar(scalar)], None, data_type) => scalar_value(*scalar, data_type),
-            _ => internal_err!("{} gave {} values, not one of {}", self.name(), results.len(), one.data_type),
-        }
+        let row = match (results.as_slice(), &one.of) {
+            ([value], of) => row_of(self, value, of, &one.data_type)?,
+            (fields, Of::Records(_, of)) => struct_row(self, fields, of)?,
+            (several, _) => return internal_err!("{} gave {} values, not one of {}", self.name(), several.len(), one.data_type),
+        };
+        ScalarValue::try_from_array(&row, 0)
     }
 
     /// What a call looks like, with the arguments' types: lists for arrays.
@@ -337,11 +320,7 @@ impl Function {
             return plan_err!("{name} is {signature} and takes {} arguments, not {}", parameters.len(), types.len());
         }
         for (parameter, data_type) in parameters.iter().zip(types) {
-            let converts = match &parameter.of {
-                Of::Sums(sum) => sum.converts(data_type),
-                _ => converts(data_type, &parameter.data_type),
-            };
-            if let Err(reason) = converts {
+            if let Err(reason) = takes(parameter, data_type) {
                 return plan_err!("the argument {} of {name}, which is {signature}: {reason}", parameter.name);
             }
         }
@@ -426,39 +405,64 @@ impl Hash for Function {
 fn parameters(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Vec<Parameter>, Reason> {
     let parameter = |(position, input): (usize, &futhark::manifest::Input)| {
         let name = if input.name.is_empty() { format!("arg{}", position + 1) } else { input.name.clone() };
-        parameter_of(manifest, name, &input.type_name)
+        parameter_of(manifest, &name, &input.type_name).map_err(|reason| format!("its parameter {reason}"))
     };
     entry.inputs.iter().enumerate().map(parameter).collect()
 }
 
-fn parameter_of(manifest: &Manifest, name: String, type_name: &str) -> std::result::Result<Parameter, Reason> {
-    let (primitive, rank) = match manifest.kind(type_name) {
-        Some(Kind::Scalar(primitive)) => (primitive, 0),
-        Some(Kind::Array(array)) => (array.elemtype, array.rank),
-        Some(Kind::Opaque(OpaqueType { record: Some(record), .. })) => {
-            let fields = record.fields.iter().map(|field| parameter_of(manifest, field_name(&field.name), &field.type_name));
-            let fields = fields.collect::<std::result::Result<Vec<_>, _>>().map_err(|reason| format!("{name}: {reason}"))?;
-            let arrays = fields.iter().filter(|field| field.is_array).count();
-            let nested = fields.iter().any(|field| !matches!(field.of, Of::Values(_)) || field.data_type.is_list());
-            if nested || fields.is_empty() || arrays != 0 && arrays != fields.len() {
-                let what = "a record is a struct where its fields are all scalars, or all arrays of one dimension";
-                return Err(format!("its parameter {name} is of type {type_name}: {what}"));
-            }
-            let data_type =
-                DataType::Struct(fields.iter().map(|field| Field::new(&field.name, field.data_type.clone(), true)).collect());
-            return Ok(Parameter { name, of: Of::Records(type_name.to_owned(), fields), is_array: arrays > 0, data_type });
+/// A type as a column, where it is an array or a record of nothing else, or as one value; or why SQL has neither.
+fn parameter_of(manifest: &Manifest, name: &str, type_name: &str) -> std::result::Result<Parameter, Reason> {
+    column_form(manifest, name, type_name).map_or_else(|| value_form(manifest, name, type_name), Ok)
+}
+
+/// A type as a column: arrays, and records of nothing else.
+fn column_form(manifest: &Manifest, name: &str, type_name: &str) -> Option<Parameter> {
+    let (of, data_type) = match manifest.kind(type_name)? {
+        Kind::Array(ArrayType { elemtype, rank, .. }) => {
+            let lists = (1..*rank).fold(data_type_of(*elemtype), |item, _| DataType::new_list(item, true));
+            (Of::Values(*elemtype), lists)
+        }
+        Kind::Opaque(OpaqueType { record: Some(record), .. }) if !record.fields.is_empty() => {
+            let field = |field: &futhark::manifest::Field| column_form(manifest, &field_name(&field.name), &field.type_name);
+            let fields = record.fields.iter().map(field).collect::<Option<Vec<_>>>()?;
+            let structs = struct_type(&fields);
+            (Of::Records(type_name.to_owned(), fields), structs)
+        }
+        Kind::Scalar(_) | Kind::Opaque(_) => return None,
+    };
+    Some(Parameter { name: name.to_owned(), of, is_array: true, data_type })
+}
+
+/// A type as one value, or why SQL has none: structs for records and sums, in which arrays are lists.
+pub(super) fn value_form(manifest: &Manifest, name: &str, type_name: &str) -> std::result::Result<Parameter, Reason> {
+    let (of, data_type) = match manifest.kind(type_name) {
+        Some(Kind::Scalar(primitive)) => (Of::Values(primitive), data_type_of(primitive)),
+        Some(Kind::Array(_) | Kind::Opaque(OpaqueType { record: Some(Record { rank: 1.., .. }), .. })) => {
+            let column = column_form(manifest, name, type_name);
+            let column = column.ok_or_else(|| format!("{name} is of type {type_name}, an array of what is no column"))?;
+            let lists = DataType::new_list(column.data_type.clone(), true);
+            (Of::Lists(Box::new(column)), lists)
+        }
+        Some(Kind::Opaque(OpaqueType { record: Some(record), .. })) if !record.fields.is_empty() => {
+            let field = |field: &futhark::manifest::Field| value_form(manifest, &field_name(&field.name), &field.type_name);
+            let fields = record.fields.iter().map(field).collect::<std::result::Result<Vec<_>, _>>();
+            let fields = fields.map_err(|reason| format!("{name}: its field {reason}"))?;
+            let structs = struct_type(&fields);
+            (Of::Records(type_name.to_owned(), fields), structs)
         }
         Some(Kind::Opaque(OpaqueType { sum: Some(sum), .. })) => {
-            let sum = SumType::new(manifest, type_name, sum).map_err(|reason| format!("its parameter {name}: {reason}"))?;
-            return Ok(Parameter { name, data_type: sum.data_type(), of: Of::Sums(Arc::new(sum)), is_array: false });
+            let sum = SumType::new(manifest, type_name, sum).map_err(|reason| format!("{name}: {reason}"))?;
+            let structs = sum.data_type();
+            (Of::Sums(Arc::new(sum)), structs)
         }
-        Some(Kind::Opaque(opaque)) if is_stored(opaque) => {
-            return Ok(Parameter { name, of: Of::Opaque(type_name.to_owned()), is_array: false, data_type: DataType::Binary });
-        }
-        _ => return Err(format!("its parameter {name} is of type {type_name}, which cannot be stored")),
+        Some(Kind::Opaque(opaque)) if is_stored(opaque) => (Of::Opaque(type_name.to_owned()), DataType::Binary),
+        _ => return Err(format!("{name} is of type {type_name}, which cannot be stored")),
     };
-    let data_type = (1..rank).fold(data_type_of(primitive), |item, _| DataType::new_list(item, true));
-    Ok(Parameter { name, of: Of::Values(primitive), is_array: rank > 0, data_type })
+    Ok(Parameter { name: name.to_owned(), of, is_array: false, data_type })
+}
+
+fn struct_type(fields: &[Parameter]) -> DataType {
+    DataType::Struct(fields.iter().map(|field| Field::new(&field.name, field.data_type.clone(), true)).collect())
 }
 
 /// Whether values of an opaque type can be bytes.
@@ -478,7 +482,7 @@ fn check_structs(parameters: &[Parameter], returns: &Returns) -> std::result::Re
         return Ok(());
     }
     parameters.iter().filter(|parameter| !parameter.is_array).try_for_each(|Parameter { name, of, .. }| match of {
-        Of::Values(_) => Ok(()),
+        Of::Values(_) | Of::Lists(_) => Ok(()),
         Of::Records(..) => Err(format!("its parameter {name} is a record of scalars beside arrays")),
         Of::Sums(sum) => Err(format!("its parameter {name} is of the sum type {} beside arrays", sum.type_name)),
         Of::Opaque(of) => Err(format!("its parameter {name} is of the opaque type {of} beside arrays")),
@@ -497,29 +501,20 @@ fn returns_struct_of(manifest: &Manifest, entry: &EntryPoint, parameters: &[Para
         },
         several => (0..several.len()).map(|index| format!("c{index}")).collect(),
     };
-    let line = |name: &str| match manifest.kind(name) {
-        Some(Kind::Array(array)) if for_all && array.rank == 1 => Some(array.elemtype),
-        _ => None,
-    };
-    let scalar = |name: &str| match manifest.kind(name) {
-        Some(Kind::Scalar(primitive)) => Some(primitive),
-        _ => None,
-    };
-    let types = outputs(manifest, entry);
-    let all = |of: &dyn Fn(&str) -> Option<Primitive>| {
-        let primitives = types.iter().map(|name| of(name)).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())?;
-        let fields = names.iter().zip(primitives).map(|(name, primitive)| Field::new(name, data_type_of(primitive), true));
-        Some(DataType::Struct(fields.collect()))
-    };
-    match (all(&line), all(&scalar)) {
-        (Some(data_type), _) => Ok(Returns::Struct(data_type)),
-        (None, Some(data_type)) if for_all => Ok(Returns::Aggregate(One { data_type, sum: None })),
-        (None, Some(data_type)) => Ok(Returns::Value(One { data_type, sum: None })),
-        (None, None) => {
-            let wanted = if for_all { "scalars, or all arrays of one dimension" } else { "scalars" };
-            Err(format!("with returns=struct the fields of what it gives must all be {wanted}"))
-        }
+    let fields = || names.iter().zip(outputs(manifest, entry));
+    let columns: Option<Vec<Parameter>> = fields().map(|(name, of)| column_form(manifest, name, of)).collect();
+    if let Some(columns) = columns.filter(|columns| for_all && !columns.is_empty()) {
+        let data_type = struct_type(&columns);
+        return Ok(Returns::Struct(columns, data_type));
     }
+    let values = fields().map(|(name, of)| value_form(manifest, name, of)).collect::<std::result::Result<Vec<_>, _>>();
+    let values = values.map_err(|reason| format!("its result: its field {reason}"))?;
+    if values.is_empty() {
+        return Err("it gives nothing".to_owned());
+    }
+    let data_type = struct_type(&values);
+    let one = One { of: Of::Records(String::new(), values), data_type };
+    Ok(if for_all { Returns::Aggregate(one) } else { Returns::Value(one) })
 }
 
 /// The parameters of a function whose arrays have masks.
@@ -575,23 +570,19 @@ fn returns(manifest: &Manifest, entry: &EntryPoint, parameters: &[Parameter]) ->
         [output] => manifest.kind(&output.type_name),
         _ => None,
     };
-    Ok(match single {
-        Some(Kind::Scalar(primitive)) if takes_arrays => Returns::Aggregate(One::scalar(primitive)),
-        Some(Kind::Scalar(primitive)) => Returns::Value(One::scalar(primitive)),
-        Some(Kind::Opaque(OpaqueType { sum: Some(sum), .. })) => {
-            let type_name = &entry.outputs[0].type_name;
-            let one = One::sum(SumType::new(manifest, type_name, sum).map_err(|reason| format!("its result: {reason}"))?);
-            if takes_arrays { Returns::Aggregate(one) } else { Returns::Value(one) }
-        }
-        Some(Kind::Opaque(opaque)) if opaque.record.is_none() && is_stored(opaque) => match takes_arrays {
-            true => Returns::Aggregate(One::opaque()),
-            false => Returns::Value(One::opaque()),
-        },
+    let is_value = match single {
+        Some(Kind::Scalar(_)) => true,
         Some(Kind::Array(array)) if array.rank == 1 && takes_arrays => {
-            Returns::Column(array.elemtype, data_type_of(array.elemtype))
+            return Ok(Returns::Column(array.elemtype, data_type_of(array.elemtype)));
         }
-        _ => Returns::Table(columns_of(manifest, entry)?),
-    })
+        Some(Kind::Opaque(opaque)) => opaque.record.is_none() && (opaque.sum.is_some() || is_stored(opaque)),
+        _ => false,
+    };
+    if !is_value {
+        return Ok(Returns::Table(columns_of(manifest, entry)?));
+    }
+    let one = value_form(manifest, "result", &entry.outputs[0].type_name).map_err(|reason| format!("its {reason}"))?;
+    Ok(if takes_arrays { Returns::Aggregate(one.into()) } else { Returns::Value(one.into()) })
 }
 
 /// The columns of a table that an entry point gives: a record's fields have names, and others are called as in `VALUES`.
@@ -608,16 +599,14 @@ fn columns_of(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Ve
     };
     let mut columns = Vec::with_capacity(types.len());
     for (index, of) in types.into_iter().enumerate() {
-        match manifest.kind(of) {
-            Some(Kind::Scalar(_) | Kind::Array(_)) => columns.push(parameter_of(manifest, name(index), of)?),
-            None | Some(Kind::Opaque(_)) => return Err(format!("it gives a value of type {of}, which is no column")),
-        }
+        let column = parameter_of(manifest, &name(index), of);
+        columns.push(column.map_err(|_| format!("it gives a value of type {of}, which is no column"))?);
     }
     let arrays = columns.iter().filter(|column| column.is_array).count();
     match arrays == 0 || arrays == columns.len() {
         true if columns.is_empty() => Err("it gives nothing".to_owned()),
         true => Ok(columns),
-        false => Err("it gives both scalars and arrays, which are no table".to_owned()),
+        false => Err("it gives both scalars and arrays, which are no table; ?returns=struct makes a struct of them".to_owned()),
     }
 }
 
@@ -628,16 +617,22 @@ fn documentation(name: &str, entry: &EntryPoint, signature: &str, context: &Cont
     let section = DocSection { include: false, label: "Futhark", description: None };
     let mut builder = Documentation::builder(section, description, format!("{name}({})", names.join(", ")));
     for parameter in parameters {
-        let dimensions = if parameter.is_array { 1 } else { 0 } + list_depth(&parameter.data_type);
-        let of = match &parameter.of {
-            Of::Values(primitive) => format!("{}{}", "[]".repeat(dimensions), primitive.name()),
-            Of::Records(type_name, _) => type_name.clone(),
-            Of::Sums(sum) => sum.type_name.clone(),
-            Of::Opaque(type_name) => type_name.clone(),
-        };
-        builder = builder.with_argument(&parameter.name, of);
+        builder = builder.with_argument(&parameter.name, type_of(parameter));
     }
     builder.build()
+}
+
+/// A parameter's type in Futhark's words.
+fn type_of(parameter: &Parameter) -> String {
+    match &parameter.of {
+        Of::Values(primitive) => {
+            let dimensions = usize::from(parameter.is_array) + list_depth(&parameter.data_type);
+            format!("{}{}", "[]".repeat(dimensions), primitive.name())
+        }
+        Of::Records(type_name, _) | Of::Opaque(type_name) => type_name.clone(),
+        Of::Sums(sum) => sum.type_name.clone(),
+        Of::Lists(column) => type_of(column),
+    }
 }
 
 fn list_depth(data_type: &DataType) -> usize {
@@ -679,8 +674,32 @@ fn has_bits_of(declared: &DataType, of: &DataType) -> std::result::Result<(), Re
 
 const DECIMALS: &str = "decimals have no Futhark type; use DOUBLE or BIGINT";
 
-/// Why an argument of one type is not taken for a parameter of another, if not. Values that do not fit fail when they come.
-pub(super) fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
+/// Why an argument of a type is not taken for a parameter, if not. Values that do not fit fail when they come.
+pub(super) fn takes(parameter: &Parameter, from: &DataType) -> std::result::Result<(), Reason> {
+    match (&parameter.of, from) {
+        (_, DataType::Null) => Ok(()),
+        (Of::Sums(sum), from) => sum.takes(from),
+        (Of::Records(_, fields), DataType::Struct(given)) => {
+            if let Some(missing) = fields.iter().find(|field| given.find(&field.name).is_none()) {
+                return Err(format!("the struct has no field {}", missing.name));
+            }
+            if given.len() != fields.len() {
+                return Err(format!("the struct has {} fields, must have {}", given.len(), fields.len()));
+            }
+            fields.iter().try_for_each(|field| {
+                let given = given.find(&field.name).map_or(&DataType::Null, |(_, given)| given.data_type());
+                takes(field, given).map_err(|reason| format!("its field {}: {reason}", field.name))
+            })
+        }
+        (Of::Lists(column), DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) => {
+            takes(column, item.data_type())
+        }
+        (_, from) => converts(from, &parameter.data_type),
+    }
+}
+
+/// The same of types without structs.
+fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
     let is_time = |data_type: &DataType| data_type.is_temporal() && !matches!(data_type, DataType::Interval(_));
     let widens = |to: &DataType| from.primitive_width() <= to.primitive_width();
     let fits = match from {
@@ -692,18 +711,7 @@ pub(super) fn converts(from: &DataType, to: &DataType) -> std::result::Result<()
                 to => Err(format!("{from} is not taken for {to}")),
             };
         }
-        DataType::Struct(from) => {
-            let DataType::Struct(to) = to else { return Err(format!("a struct is not taken for {to}")) };
-            let missing = to.iter().find(|to| from.find(to.name()).is_none());
-            return match missing {
-                Some(missing) => Err(format!("the struct has no field {}", missing.name())),
-                None if from.len() != to.len() => Err(format!("the struct has {} fields, must have {}", from.len(), to.len())),
-                None => to.iter().try_for_each(|to| {
-                    let from = from.find(to.name()).map_or(&DataType::Null, |(_, from)| from.data_type());
-                    converts(from, to.data_type()).map_err(|reason| format!("its field {}: {reason}", to.name()))
-                }),
-            };
-        }
+        DataType::Struct(_) => return Err(format!("a struct is not taken for {to}")),
         from if from == to => true,
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => *to == DataType::Binary,
         from if from.is_decimal() => return Err(DECIMALS.to_owned()),

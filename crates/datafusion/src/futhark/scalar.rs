@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StructArray, UInt64Array, new_empty_array, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt64Array, new_empty_array, new_null_array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::zip::zip;
-use arrow::compute::{filter, is_not_null, not, nullif, take};
-use arrow::datatypes::{DataType, Field, FieldRef, Fields};
+use arrow::compute::{cast, filter, is_not_null, not, nullif, take};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::futhark::convert::{cast_argument, constant, from_futhark, value_at};
+use crate::futhark::convert::{cast_argument, constant, from_futhark, struct_column, value_at};
 use crate::futhark::function::{Function, Nulls, Of, One, Parameter, Returns};
 
 /// An entry point as a scalar function.
@@ -77,10 +77,11 @@ impl FutharkScalar {
             columns = columns.iter().map(|column| filter(column, &valid)).collect::<std::result::Result<_, _>>()?;
         }
         let results = function.call_over(&columns, &constants)?;
-        let result = if let DataType::Struct(fields) = to {
-            let arrays = function.arrays_of(results, kept)?;
-            let columns = arrays.iter().zip(fields).map(|(array, field)| from_futhark(function, array, field.data_type()));
-            structs(fields, columns.collect::<Result<_>>()?, kept)?
+        let result = if let Returns::Struct(fields, _) = function.returns() {
+            let structs = struct_column(function, &function.fields_of(results)?, fields)?;
+            function.check_rows(structs.len(), kept)?;
+            // Arrays of more dimensions are lists of a fixed size.
+            cast(&structs, to)?
         } else {
             let (values, mask) = function.array_of(results, kept)?;
             let values = from_futhark(function, &values, to)?;
@@ -126,11 +127,6 @@ impl FutharkScalar {
     }
 }
 
-/// A column of structs.
-fn structs(fields: &Fields, columns: Vec<ArrayRef>, rows: usize) -> Result<ArrayRef> {
-    Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), columns, None, rows)?))
-}
-
 impl ScalarUDFImpl for FutharkScalar {
     fn name(&self) -> &str {
         self.function.name()
@@ -143,7 +139,7 @@ impl ScalarUDFImpl for FutharkScalar {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         self.function.check(types.iter())?;
         match self.function.returns() {
-            Returns::Column(_, data_type) | Returns::Value(One { data_type, .. }) | Returns::Struct(data_type) => {
+            Returns::Column(_, data_type) | Returns::Value(One { data_type, .. }) | Returns::Struct(_, data_type) => {
                 Ok(data_type.clone())
             }
             Returns::Aggregate(_) | Returns::Table(_) => internal_err!("{} is no scalar function", self.name()),
@@ -164,7 +160,7 @@ impl ScalarUDFImpl for FutharkScalar {
         let rows = if constant { 1 } else { args.number_rows };
         let result = match self.function.returns() {
             Returns::Column(_, to) => self.call_for_all(&args.args, rows, to)?,
-            Returns::Struct(to) => self.call_for_all(&args.args, rows, to)?,
+            Returns::Struct(_, to) => self.call_for_all(&args.args, rows, to)?,
             Returns::Value(one) => self.call_for_each(&args.args, rows, one)?,
             Returns::Aggregate(_) | Returns::Table(_) => return internal_err!("{} is no scalar function", self.name()),
         };
@@ -183,10 +179,14 @@ impl ScalarUDFImpl for FutharkScalar {
     }
 }
 
-/// The rows in which an argument is NULL.
+/// The rows in which an argument is NULL, or a part of it that must not be.
 pub(crate) fn nulls_in(parameter: &Parameter, column: &ArrayRef) -> Option<NullBuffer> {
     match (&parameter.of, column.as_struct_opt()) {
         (Of::Sums(sum), Some(structs)) => sum.nulls(structs),
+        (Of::Records(_, fields), Some(structs)) => {
+            let fields = fields.iter().zip(structs.columns()).map(|(field, column)| nulls_in(field, column));
+            fields.fold(structs.nulls().cloned(), |nulls, own| NullBuffer::union(nulls.as_ref(), own.as_ref()))
+        }
         _ => nulls_of(std::slice::from_ref(column)),
     }
 }

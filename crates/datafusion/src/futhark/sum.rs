@@ -5,17 +5,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListArray, StringArray, StructArray, new_null_array};
-use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray, StructArray, new_null_array};
+use arrow::buffer::NullBuffer;
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields};
-use datafusion::common::{Result, ScalarValue, exec_datafusion_err, internal_err};
-use futhark::manifest::{Kind, Manifest, Sum};
-use futhark::{Opaque, Primitive, Value};
+use datafusion::common::{Result, internal_err};
+use futhark::manifest::{Manifest, Sum};
+use futhark::{Opaque, Value};
 
 use crate::expr::Reason;
-use crate::futhark::convert::{array_to_futhark, column_of, elements_of, from_futhark, scalar_at};
-use crate::futhark::function::{Function, converts, data_type_of};
+use crate::futhark::convert::{cast_argument, row_of, value_at};
+use crate::futhark::function::{Function, Parameter, takes, value_form};
+use crate::futhark::scalar::nulls_in;
 
 /// The field that names the variant.
 const VARIANT: &str = "variant";
@@ -33,15 +34,8 @@ pub(crate) struct SumType {
 #[derive(Debug, Clone, PartialEq)]
 struct Variant {
     name: String,
-    payload: Vec<Payload>,
-}
-
-/// A value of a payload.
-#[derive(Debug, Clone, PartialEq)]
-struct Payload {
-    /// Its field's place in the struct.
-    place: usize,
-    primitive: Primitive,
+    /// Each value's place in the struct, and its field.
+    payload: Vec<(usize, Parameter)>,
 }
 
 impl SumType {
@@ -53,18 +47,15 @@ impl SumType {
             let name = &variant.name;
             let mut payload = Vec::with_capacity(variant.payload.len());
             for (index, of) in variant.payload.iter().enumerate() {
-                let (primitive, rank) = match manifest.kind(of) {
-                    Some(Kind::Scalar(primitive)) => (primitive, 0),
-                    Some(Kind::Array(array)) => (array.elemtype, array.rank),
-                    _ => return Err(format!("the variant {name} of {type_name} has a value of type {of}, which is no field")),
-                };
-                let data_type = (0..rank).fold(data_type_of(primitive), |item, _| DataType::new_list(item, true));
                 let field = if variant.payload.len() == 1 { name.clone() } else { format!("{name}_{index}") };
                 if fields.iter().any(|other| *other.name() == field) {
                     return Err(format!("the type {type_name} would be a struct with two fields {field}"));
                 }
-                payload.push(Payload { place: fields.len(), primitive });
-                fields.push(Field::new(field, data_type, true));
+                let value = value_form(manifest, &field, of);
+                let value = value.map_err(|reason| format!("the variant {name} of {type_name}: its value {reason}"))?;
+                let place = fields.len();
+                fields.push(Field::new(field, value.data_type.clone(), true));
+                payload.push((place, value));
             }
             variants.push(Variant { name: name.clone(), payload });
         }
@@ -77,7 +68,7 @@ impl SumType {
     }
 
     /// Why an argument is not taken, if not. Fields of variants that it never has may be left out.
-    pub fn converts(&self, from: &DataType) -> std::result::Result<(), Reason> {
+    pub fn takes(&self, from: &DataType) -> std::result::Result<(), Reason> {
         let given = match from {
             DataType::Null => return Ok(()),
             DataType::Struct(given) => given,
@@ -90,10 +81,10 @@ impl SumType {
         }
         given.iter().filter(|given| given.name() != VARIANT).try_for_each(|given| {
             let name = given.name();
-            let Some((_, to)) = self.fields.find(name) else {
+            let Some(value) = self.values().find(|value| value.name == *name) else {
                 return Err(format!("{} has no field {name}", self.data_type()));
             };
-            converts(given.data_type(), to.data_type()).map_err(|reason| format!("its field {name}: {reason}"))
+            takes(value, given.data_type()).map_err(|reason| format!("its field {name}: {reason}"))
         })
     }
 
@@ -101,28 +92,39 @@ impl SumType {
     ///
     /// # Errors
     /// If a value does not fit.
-    pub fn cast(&self, array: &ArrayRef) -> Result<ArrayRef> {
+    pub fn cast(&self, function: &Function, array: &ArrayRef) -> Result<ArrayRef> {
         let Some(given) = array.as_struct_opt() else { return Ok(new_null_array(&self.data_type(), array.len())) };
-        let options = CastOptions { safe: false, ..CastOptions::default() };
-        let column = |field: &Arc<Field>| match given.column_by_name(field.name()) {
-            Some(column) => cast_with_options(column, field.data_type(), &options),
-            None => Ok(new_null_array(field.data_type(), given.len())),
-        };
-        let columns = self.fields.iter().map(column).collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut columns = vec![match given.column_by_name(VARIANT) {
+            Some(names) => cast(names, &DataType::Utf8)?,
+            None => new_null_array(&DataType::Utf8, given.len()),
+        }];
+        for value in self.values() {
+            columns.push(match given.column_by_name(&value.name) {
+                Some(column) => cast_argument(function, value, column)?,
+                None => new_null_array(&value.data_type, given.len()),
+            });
+        }
         Ok(Arc::new(StructArray::try_new_with_length(self.fields.clone(), columns, given.nulls().cloned(), given.len())?))
     }
 
     /// Rows without a variant, or without a value that theirs has.
     pub fn nulls(&self, structs: &StructArray) -> Option<NullBuffer> {
+        let nulls_of_value = |(place, value): &(usize, Parameter)| nulls_in(value, structs.column(*place));
+        let nulls_of_variant = |variant: &Variant| variant.payload.iter().map(nulls_of_value).collect::<Vec<_>>();
+        let missing: Vec<Vec<Option<NullBuffer>>> = self.variants.iter().map(nulls_of_variant).collect();
         let has_value = |row: usize| {
+            let has_payload = |index: usize| missing[index].iter().flatten().all(|nulls| nulls.is_valid(row));
             structs.is_valid(row)
                 && structs.column(0).is_valid(row)
-                && self
-                    .variant_at(structs, row)
-                    .is_none_or(|(_, variant)| variant.payload.iter().all(|value| structs.column(value.place).is_valid(row)))
+                && self.variant_at(structs, row).is_none_or(|(index, _)| has_payload(index))
         };
         let nulls = NullBuffer::from_iter((0..structs.len()).map(has_value));
         (nulls.null_count() > 0).then_some(nulls)
+    }
+
+    /// The fields of the struct behind the first.
+    fn values(&self) -> impl Iterator<Item = &Parameter> {
+        self.variants.iter().flat_map(|variant| &variant.payload).map(|(_, value)| value)
     }
 
     fn variant_at(&self, structs: &StructArray, row: usize) -> Option<(usize, &Variant)> {
@@ -144,50 +146,23 @@ impl SumType {
             let problem = format!("{} has no variant '{name}'; there are {}", self.type_name, self.names());
             return Err(futhark::Error::Usage(problem));
         };
-        let value = |value: &Payload| {
-            let column = structs.column(value.place);
-            match column.as_list_opt::<i32>() {
-                Some(lists) => {
-                    let name = self.fields[value.place].name();
-                    let list = elements_of(&lists.slice(row, 1));
-                    let (_, elements) = list.map_err(|why| futhark::Error::Usage(format!("the field {name}: {why}")))?;
-                    array_to_futhark(function, name, value.primitive, &elements)
-                }
-                None => scalar_at(value.primitive, column, row)
-                    .map(Value::from)
-                    .ok_or_else(|| futhark::Error::Usage(format!("the variant {} has no value", variant.name))),
-            }
-        };
+        let value = |(place, value): &(usize, Parameter)| value_at(function, value, structs.column(*place), row);
         let payload = variant.payload.iter().map(value).collect::<futhark::Result<Vec<_>>>()?;
         function.context().variant(&self.type_name, index, &payload).map(Value::from)
     }
 
-    /// A value of the library's as a struct.
+    /// A value of the library's as a row.
     ///
     /// # Errors
     /// What the library says.
-    pub fn scalar(&self, function: &Function, value: &Opaque) -> Result<ScalarValue> {
+    pub fn row(&self, function: &Function, value: &Opaque) -> Result<ArrayRef> {
         let (index, values) = value.variant().map_err(|error| function.failed(error))?;
         let Some(variant) = self.variants.get(index) else { return internal_err!("{} has no variant {index}", self.type_name) };
         let mut columns: Vec<ArrayRef> = self.fields.iter().map(|field| new_null_array(field.data_type(), 1)).collect();
         columns[0] = Arc::new(StringArray::from(vec![variant.name.as_str()]));
-        for (place, value) in variant.payload.iter().map(|value| value.place).zip(&values) {
-            let data_type = self.fields[place].data_type();
-            columns[place] = match value {
-                Value::Scalar(scalar) => column_of(&[*scalar], scalar.primitive(), data_type)?,
-                Value::Array(array) => list(function, array, data_type)?,
-                Value::Opaque(other) => return internal_err!("{} gave {}", function.name(), other.type_name()),
-            };
+        for ((place, of), value) in variant.payload.iter().zip(&values) {
+            columns[*place] = row_of(function, value, &of.of, &of.data_type)?;
         }
-        Ok(ScalarValue::Struct(Arc::new(StructArray::try_new(self.fields.clone(), columns, None)?)))
+        Ok(Arc::new(StructArray::try_new(self.fields.clone(), columns, None)?))
     }
-}
-
-/// An array as a column of one list.
-fn list(function: &Function, array: &futhark::Array, data_type: &DataType) -> Result<ArrayRef> {
-    let DataType::List(item) = data_type else { return internal_err!("an array as {data_type}") };
-    let elements = from_futhark(function, array, &data_type_of(array.element()))?;
-    let elements = cast(&elements, item.data_type()).map_err(|error| exec_datafusion_err!("{}: {error}", function.name()))?;
-    let offsets = OffsetBuffer::from_lengths([elements.len()]);
-    Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, elements, None)?))
 }

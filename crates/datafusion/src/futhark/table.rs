@@ -8,12 +8,12 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::{Result, ScalarValue, exec_err, internal_err, plan_err};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::datasource::MemTable;
 use datafusion::logical_expr::Expr;
 use futhark::Value;
 
-use crate::futhark::convert::{cast_argument, column, to_futhark, value_at};
+use crate::futhark::convert::{cast_argument, column, row_of, same_length, to_futhark, value_at};
 use crate::futhark::function::{Function, Parameter, Returns};
 use crate::futhark::scalar::nulls_in;
 
@@ -55,7 +55,13 @@ impl FutharkTable {
         let function = &self.function;
         let Returns::Table(columns) = function.returns() else { return internal_err!("{} gives no table", function.name()) };
         let values = function.fields_of(results)?;
-        columns.iter().zip(&values).map(|(of, value)| Ok((of.name.clone(), column(function, value)?))).collect()
+        let row_or_column = |(of, value): (&Parameter, &Value)| match of.is_array {
+            true => column(function, value, of),
+            false => row_of(function, value, &of.of, &of.data_type),
+        };
+        let arrays = columns.iter().zip(&values).map(row_or_column).collect::<Result<Vec<_>>>()?;
+        same_length(function, columns, &arrays)?;
+        Ok(columns.iter().map(|of| of.name.clone()).zip(arrays).collect())
     }
 }
 
@@ -84,10 +90,6 @@ impl TableFunctionImpl for FutharkTable {
             let results = function.call(arguments.collect::<Result<_>>()?).map_err(|error| function.failed(error))?;
             self.columns(results)
         })?;
-        let lengths: Vec<String> = columns.iter().map(|(name, column)| format!("{name} {}", column.len())).collect();
-        if columns.windows(2).any(|pair| pair[0].1.len() != pair[1].1.len()) {
-            return exec_err!("{} gave columns that differ in length: {}", function.name(), lengths.join(", "));
-        }
         let fields: Vec<Field> =
             columns.iter().map(|(name, column)| Field::new(name, column.data_type().clone(), false)).collect();
         let schema = Arc::new(Schema::new(fields));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Manifests as compilers of several versions write them, and damaged ones.
 
-use futhark::manifest::{Backend, Kind};
+use futhark::manifest::{Backend, Kind, OpaqueType};
 use futhark::{Manifest, Primitive};
 
 const V21: &str = include_str!("manifests/0.21.json");
@@ -35,6 +35,10 @@ fn types_are_told_apart() {
     assert!(matches!(manifest.kind("[]token"), Some(Kind::Opaque(array)) if array.ops.store.is_none()));
     assert_eq!(manifest.kind("[]f32"), None);
     let manifest = Manifest::parse(V27).unwrap();
+    // An array of records is zipped of arrays.
+    let Some(Kind::Opaque(OpaqueType { record: Some(pairs), .. })) = manifest.kind("[][](i32, i32)") else { panic!("no record") };
+    assert_eq!((pairs.rank, pairs.new.as_str()), (2, "futhark_zip_opaque_arr2d_tup2_i32_i32"));
+    assert_eq!(pairs.fields.iter().map(|field| field.type_name.as_str()).collect::<Vec<_>>(), ["[][]i32", "[][]i32"]);
     assert_eq!(manifest.entry_point("extremes").unwrap().doc.as_deref(), Some("The least and the greatest."));
 }
 
@@ -81,6 +85,15 @@ fn damaged_manifests_are_refused_with_the_reason() {
             "the type token names the type i63, which is neither primitive nor listed",
         ),
         (V25, "\"[]token\": {", "\"u8\": {", "the type u8 is primitive, and listed as another"),
+        (V25, "\"payload\": [\"i64\"", "\"payload\": [\"token\"", "the type token holds itself"),
+        (V27, "2, \"elemtype\": \"(", "0, \"elemtype\": \"(", "an array of records has the rank 0"),
+        (V27, "\"type\": \"[][]i32\"", "\"type\": \"i32\"", "the type [][](i32, i32) is an array, and its field 0 is i32"),
+        (
+            V27,
+            "\"record_array\"",
+            "\"record\": {\"new\": \"f\", \"fields\": []}, \"record_array\"",
+            "both a record and an array of records",
+        ),
         (V27, "\"tuning_params\"", "\"outputs\"", "the entry point extremes has both outputs and output"),
     ] {
         assert!(text.contains(from), "{from}");

@@ -100,6 +100,27 @@ fn records_are_made_and_taken_apart() {
 }
 
 #[test]
+fn arrays_of_records_are_zipped_and_taken_apart() {
+    let fixture = Fixture::new(Form::Output);
+    let context = context(&fixture);
+    let keys = context.array(&[2], &[3i64, 4]).unwrap();
+    let values = context.array(&[2], &[0.5, 2.0]).unwrap();
+    let marks = context.record("[]mark", &[keys.into(), values.into()]).unwrap();
+    let fields = marks.fields().unwrap();
+    let scored = context.call("score", vec![marks.into()]).unwrap();
+    let ([Value::Array(score)], [Value::Array(keys), Value::Array(values)]) = (scored.as_slice(), fields.as_slice()) else {
+        panic!("{scored:?}, {fields:?}")
+    };
+    assert_eq!(score.to_vec::<f64>().unwrap(), [1.5, 8.0]);
+    assert_eq!((keys.to_vec::<i64>().unwrap(), values.to_vec::<f64>().unwrap()), (vec![3, 4], vec![0.5, 2.0]));
+    let short = context.array(&[1], &[0.5]).unwrap();
+    let error = context.record("[]mark", &[context.array(&[2], &[3i64, 4]).unwrap().into(), short.into()]).unwrap_err();
+    assert_eq!(error.to_string(), "futhark_zip_opaque_arr1d_mark: Error: key and value differ in size");
+    drop((context, scored, fields));
+    fixture.assert_clean();
+}
+
+#[test]
 fn sums_are_made_and_taken_apart() {
     let fixture = Fixture::new(Form::Output);
     let context = context(&fixture);
