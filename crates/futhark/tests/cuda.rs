@@ -27,8 +27,11 @@ fn library(fixture: &Fixture) -> Library {
     unsafe { Library::open(fixture.manifest()) }.unwrap()
 }
 
-fn context(fixture: &Fixture, device: &Device) -> Context {
-    Context::on_device(&library(fixture), ContextConfig::default(), device).unwrap()
+/// A device of the fake driver's, a queue of ours, and the library's context beside ours.
+fn beside(turn: &Turn, fixture: &Fixture) -> (Device, Queue, Context) {
+    let device = device(turn);
+    let context = Context::on_device(&library(fixture), ContextConfig::default(), &device).unwrap();
+    (device.clone(), device.queue().unwrap(), context)
 }
 
 fn buffer(queue: &Queue, values: &[i64]) -> Buffer {
@@ -47,6 +50,11 @@ fn placed(context: &Context, queue: &Queue, buffer: &Buffer) -> Array {
     context.array_over(Primitive::I64, &[buffer.len() / 8], copy).unwrap()
 }
 
+/// The array that a call of one argument gives.
+fn array_of(context: &Context, entry: &str, argument: Array) -> Array {
+    array(context.call(entry, vec![argument.into()]).unwrap())
+}
+
 fn array(values: Vec<Value>) -> Array {
     match values.into_iter().next() {
         Some(Value::Array(array)) => array,
@@ -58,9 +66,7 @@ fn array(values: Vec<Value>) -> Array {
 fn values_go_to_the_librarys_context_and_back_on_the_device() {
     let Some(turn) = Turn::take() else { return };
     let fixture = Fixture::cuda();
-    let device = device(&turn);
-    let queue = device.queue().unwrap();
-    let context = context(&fixture, &device);
+    let (device, queue, context) = beside(&turn, &fixture);
     assert!(context.device().unwrap().same(&device));
     assert_eq!(fixture.counter("fixture_unified"), 0, "its memory is the device's");
     // To find the library's context one value went there.
@@ -69,7 +75,7 @@ fn values_go_to_the_librarys_context_and_back_on_the_device() {
     let before = device.counters();
     let added = context.call("add", vec![placed(&context, &queue, &xs).into(), placed(&context, &queue, &ys).into()]).unwrap();
     let sum = block_on(array(added).into_buffer(&queue)).unwrap();
-    let none = array(context.call("positives", vec![placed(&context, &queue, &buffer(&queue, &[-1, 0])).into()]).unwrap());
+    let none = array_of(&context, "positives", placed(&context, &queue, &buffer(&queue, &[-1, 0])));
     assert!(block_on(none.into_buffer(&queue)).unwrap().is_empty());
     let total = context.call("sum", vec![placed(&context, &queue, &sum).into()]).unwrap();
     assert!(matches!(total.as_slice(), [Value::Scalar(Scalar::I64(110))]));
@@ -88,17 +94,15 @@ fn values_go_to_the_librarys_context_and_back_on_the_device() {
 fn results_outlive_arguments_and_the_reverse() {
     let Some(turn) = Turn::take() else { return };
     let fixture = Fixture::cuda();
-    let device = device(&turn);
-    let queue = device.queue().unwrap();
-    let context = context(&fixture, &device);
+    let (device, queue, context) = beside(&turn, &fixture);
     let xs = buffer(&queue, &[5, 6, 7]);
-    let same = array(context.call("id_i64", vec![placed(&context, &queue, &xs).into()]).unwrap());
+    let same = array_of(&context, "id_i64", placed(&context, &queue, &xs));
     // A copy is overwritten, not what it was made of; the result takes its memory.
     let copy = context.place(&queue, &xs, true).unwrap();
     block_on(queue.finish()).unwrap();
-    let bumped = context.call("bump", vec![context.array_over(Primitive::I64, &[3], copy).unwrap().into()]).unwrap();
+    let bumped = array_of(&context, "bump", context.array_over(Primitive::I64, &[3], copy).unwrap());
     drop(context);
-    let bumped = block_on(array(bumped).into_buffer(&queue)).unwrap();
+    let bumped = block_on(bumped.into_buffer(&queue)).unwrap();
     assert_eq!(numbers(&queue, &bumped), [6, 7, 8]);
     assert_eq!(numbers(&queue, &xs), [5, 6, 7]);
     drop(xs);
@@ -113,9 +117,7 @@ fn results_outlive_arguments_and_the_reverse() {
 fn failures_are_told_and_leave_nothing() {
     let Some(turn) = Turn::take() else { return };
     let fixture = Fixture::cuda();
-    let device = device(&turn);
-    let queue = device.queue().unwrap();
-    let context = context(&fixture, &device);
+    let (device, queue, context) = beside(&turn, &fixture);
     let xs = buffer(&queue, &[1, -2]);
     let late = context.call("late", vec![placed(&context, &queue, &xs).into()]).unwrap_err();
     assert!(matches!(&late, Error::Program { message, .. } if message == "Error: the kernel failed"), "{late}");

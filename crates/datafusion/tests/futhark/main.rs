@@ -519,6 +519,23 @@ async fn explain_says_that_they_work_on_the_host() {
 }
 
 #[tokio::test]
+async fn libraries_of_multicore_work_in_host_memory() {
+    let (ctx, fixture) = (session(), Fixture::multicore());
+    set(&ctx, "device.selector", &device::testing::config().unwrap().selector.to_string());
+    set(&ctx, "device.cost", "always");
+    create(&ctx, &fixture, &["scale"]).await;
+    create_as(&ctx, &fixture, "total", "sum").await;
+    run(&ctx, NUMBERS).await.unwrap();
+    check(&ctx, "SELECT k, sum(scale(x, 2)), total(i) FROM numbers GROUP BY k ORDER BY k", &["a,14.0,9", "b,29.0,11", "c,,"])
+        .await;
+    assert!(fixture.counter("fixture_slices") > 0);
+    let plan = pretty_format_batches(&run(&ctx, "EXPLAIN SELECT scale(x, 2) FROM numbers").await.unwrap()).unwrap().to_string();
+    assert!(plan.contains("the Futhark function scale works in host memory: its back end is multicore"), "{plan}");
+    clean(ctx, &fixture).await;
+    assert_eq!(fixture.counter("fixture_threads"), 0);
+}
+
+#[tokio::test]
 async fn masks_say_where_there_are_values() {
     for form in [Form::Outputs, Form::Output] {
         let (ctx, fixture) = (session(), Fixture::new(form));

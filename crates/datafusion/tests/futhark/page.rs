@@ -72,7 +72,7 @@ fn the_page_shows_code_that_runs() {
 fn the_page_names_tests_that_there_are() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../futhark/tests/library");
     let mut sources = [include_str!("main.rs"), include_str!("on_device.rs")].concat();
-    for file in ["calls.rs", "context.rs", "manifests.rs", "opencl.rs", "opening.rs", "values.rs"] {
+    for file in ["calls.rs", "context.rs", "manifests.rs", "multicore.rs", "opencl.rs", "opening.rs", "values.rs"] {
         sources += &std::fs::read_to_string(folder.join(file)).unwrap();
     }
     sources += include_str!("../../../futhark/tests/cuda.rs");

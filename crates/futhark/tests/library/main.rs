@@ -9,6 +9,7 @@ mod calls;
 mod context;
 mod manifests;
 mod memory;
+mod multicore;
 mod opencl;
 mod opening;
 mod real;

@@ -118,8 +118,7 @@ fn a_library_named_by_the_environment_works() {
 
 #[test]
 fn our_own_library_passes_as_any_other() {
-    for form in [Form::Outputs, Form::Output] {
-        let fixture = Fixture::new(form);
+    for fixture in [Fixture::new(Form::Outputs), Fixture::new(Form::Output), Fixture::multicore()] {
         // SAFETY: the manifest is the program's.
         let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
         // All but `merged` and `middle`, twice.
