@@ -222,17 +222,8 @@ pub(crate) fn column(function: &Function, value: &Value, of: &Parameter) -> Resu
 /// As [`column`].
 pub(crate) fn struct_column(function: &Function, values: &[Value], fields: &[Parameter]) -> Result<ArrayRef> {
     let columns = values.iter().zip(fields).map(|(value, of)| column(function, value, of)).collect::<Result<Vec<_>>>()?;
-    same_length(function, fields, &columns)?;
+    function.same_length(fields, &columns.iter().map(|column| column.len()).collect::<Vec<_>>())?;
     structs(fields, columns)
-}
-
-/// Whether columns can be rows.
-pub(crate) fn same_length(function: &Function, fields: &[Parameter], columns: &[ArrayRef]) -> Result<()> {
-    if columns.windows(2).all(|pair| pair[0].len() == pair[1].len()) {
-        return Ok(());
-    }
-    let lengths: Vec<String> = fields.iter().zip(columns).map(|(of, column)| format!("{} {}", of.name, column.len())).collect();
-    exec_err!("{} gave columns that differ in length: {}", function.name(), lengths.join(", "))
 }
 
 /// The row that one value of a library is.

@@ -253,6 +253,15 @@ impl Function {
         }
     }
 
+    /// Whether columns that a call gave can be rows.
+    pub fn same_length(&self, fields: &[Parameter], lengths: &[usize]) -> Result<()> {
+        if lengths.windows(2).all(|pair| pair[0] == pair[1]) {
+            return Ok(());
+        }
+        let lengths: Vec<String> = fields.iter().zip(lengths).map(|(field, length)| format!("{} {length}", field.name)).collect();
+        exec_err!("{} gave columns that differ in length: {}", self.name(), lengths.join(", "))
+    }
+
     /// The results of a call; of a record or tuple its fields.
     pub fn fields_of(&self, results: Vec<Value>) -> Result<Vec<Value>> {
         match results.as_slice() {

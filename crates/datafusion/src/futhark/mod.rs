@@ -3,7 +3,7 @@
 //!
 //! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their types say
 //! (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`, `sum.rs`). They work in host memory, as any other function
-//! of a user's does, but where a library shares the device (`calls.rs`, `folds.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`;
+//! of a user's does, but where a library shares the device (`calls.rs`, `folds.rs`, `placed.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`;
 //! `listing.rs` has what SHOW FUNCTIONS says of table functions.
 
 mod aggregate;
@@ -13,6 +13,7 @@ mod factory;
 mod folds;
 mod function;
 mod listing;
+mod placed;
 mod scalar;
 mod sum;
 mod table;

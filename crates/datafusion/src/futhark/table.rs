@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Table functions: `SELECT * FROM f(…)` over constants.
 //!
-//! The call is made when the query is planned, as the widths of lists of fixed size are known only from the result.
+//! The call is made when the query is planned, as the widths of lists of fixed size are known only from the result. Rows stay on a
+//! device that the library shares (`placed.rs`).
 
 use std::sync::Arc;
 
@@ -13,8 +14,9 @@ use datafusion::datasource::MemTable;
 use datafusion::logical_expr::Expr;
 use futhark::Value;
 
-use crate::futhark::convert::{cast_argument, column, row_of, same_length, to_futhark, value_at};
+use crate::futhark::convert::{cast_argument, column, row_of, to_futhark, value_at};
 use crate::futhark::function::{Function, Parameter, Returns};
+use crate::futhark::placed::{Placed, place_of};
 use crate::futhark::scalar::nulls_in;
 
 /// An entry point as a table function.
@@ -60,7 +62,7 @@ impl FutharkTable {
             false => row_of(function, value, &of.of, &of.data_type),
         };
         let arrays = columns.iter().zip(&values).map(row_or_column).collect::<Result<Vec<_>>>()?;
-        same_length(function, columns, &arrays)?;
+        function.same_length(columns, &arrays.iter().map(|array| array.len()).collect::<Vec<_>>())?;
         Ok(columns.iter().map(|of| of.name.clone()).zip(arrays).collect())
     }
 }
@@ -77,7 +79,7 @@ impl TableFunctionImpl for FutharkTable {
         }
         let types: Vec<DataType> = constants.iter().map(|value| element_type(value)).collect();
         function.check(types.iter())?;
-        let columns = function.context().locked(|| {
+        let call = || {
             let arguments = function.parameters().iter().zip(&constants);
             let arguments = arguments.map(|(parameter, value)| {
                 let is_list = elements(value).is_some();
@@ -87,9 +89,14 @@ impl TableFunctionImpl for FutharkTable {
                 }
                 self.argument(parameter, value)
             });
-            let results = function.call(arguments.collect::<Result<_>>()?).map_err(|error| function.failed(error))?;
-            self.columns(results)
-        })?;
+            function.call(arguments.collect::<Result<_>>()?).map_err(|error| function.failed(error))
+        };
+        let place = place_of(function, args.session());
+        let results = function.context().locked(call)?;
+        if let Some((runtime, types)) = place {
+            return Ok(Arc::new(Placed::try_new(function, results, &runtime, types)?));
+        }
+        let columns = self.columns(results)?;
         let fields: Vec<Field> =
             columns.iter().map(|(name, column)| Field::new(name, column.data_type().clone(), false)).collect();
         let schema = Arc::new(Schema::new(fields));

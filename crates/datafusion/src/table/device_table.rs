@@ -162,7 +162,8 @@ impl DeviceTable {
         self
     }
 
-    fn of(snapshot: Snapshot) -> Self {
+    /// A table of rows that lie on a device.
+    pub(crate) fn of(snapshot: Snapshot) -> Self {
         let (constraints, defaults) = Default::default();
         DeviceTable { schema: Arc::clone(snapshot.schema()), state: Arc::new(TableState::new(snapshot)), constraints, defaults }
     }

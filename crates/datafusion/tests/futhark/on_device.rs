@@ -219,6 +219,50 @@ async fn a_call_inside_an_island_costs_no_trip_to_the_host() {
 }
 
 #[tokio::test]
+async fn rows_of_table_functions_stay_on_the_device() {
+    for profile in ["cpu", "gpu"] {
+        let Some((ctx, fixture)) = device_session(profile).await else { return };
+        create(&ctx, &fixture, &["count_to", "divmod"]).await;
+        for rows in [0i64, 1, 3, 257, (1 << 17) + 1] {
+            let sql = format!("SELECT count(*), sum(column1 * 2), max(column1) FROM count_to({rows})");
+            let (total, most) =
+                if rows == 0 { (String::new(), String::new()) } else { ((rows * (rows + 1)).to_string(), rows.to_string()) };
+            check(&ctx, &sql, &[&format!("{rows},{total},{most}")]).await;
+        }
+        check(&ctx, "SELECT column2, column1 FROM divmod([7, 9, -3], 4)", &["3,1", "1,2", "-3,0"]).await;
+        check(&ctx, "SELECT * FROM divmod(arrow_cast([], 'List(Int64)'), 4)", &[]).await;
+        let sql = "SELECT count(*), sum(c.column1) FROM count_to(1000) c JOIN device.t ON c.column1 = t.i WHERE t.b";
+        check(&ctx, sql, &["333,166833"]).await;
+        check_fails(&ctx, "SELECT * FROM divmod([7], 0)", "divmod: futhark_entry_divmod: Error: division by zero").await;
+        // The rows are read where they lie: what goes to the host is the answer.
+        let device = runtime(&ctx);
+        let copied = fixture.counter("fixture_copied");
+        let before = device.counters().unwrap();
+        check(&ctx, "SELECT sum(column1) FROM count_to(100000)", &["5000050000"]).await;
+        let after = device.counters().unwrap();
+        let (up, down) = (after.bytes_up - before.bytes_up, after.bytes_down - before.bytes_down);
+        assert!(up < 1000 && down < 1000, "{up} bytes up, {down} down");
+        assert_eq!(fixture.counter("fixture_copied"), copied);
+        let plan = explain(&ctx, "SELECT sum(column1) FROM count_to(10)").await;
+        assert!(plan.contains("DeviceScanExec"), "{plan}");
+        // A table can be read more than once, and outlives its function.
+        let table = ctx.sql("SELECT * FROM count_to(300)").await.unwrap();
+        run(&ctx, "DROP FUNCTION count_to").await.unwrap();
+        for _ in 0..2 {
+            let rows: usize = table.clone().collect().await.unwrap().iter().map(RecordBatch::num_rows).sum();
+            assert_eq!(rows, 300);
+        }
+        drop(table);
+        // On the host the same.
+        set(&ctx, "device.enabled", "false");
+        check(&ctx, "SELECT column2, column1 FROM divmod([7, 9, -3], 4)", &["3,1", "1,2", "-3,0"]).await;
+        set(&ctx, "device.enabled", "true");
+        drop(device);
+        clean(ctx, &fixture).await;
+    }
+}
+
+#[tokio::test]
 async fn explain_names_the_function_and_the_library() {
     let Some((ctx, fixture)) = device_session("auto").await else { return };
     let plan = explain(&ctx, "SELECT scale(x, 2) AS twice FROM device.t").await;
