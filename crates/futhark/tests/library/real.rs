@@ -129,6 +129,16 @@ fn our_own_library_passes_as_any_other() {
 }
 
 #[test]
+fn so_does_one_that_sets_up_a_device_for_itself() {
+    let fixture = Fixture::opencl();
+    // SAFETY: the manifest is the program's.
+    let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
+    assert_eq!(smoke(&library), 2 * library.manifest().entry_points.len());
+    assert_eq!(leak(&library), None);
+    fixture.assert_clean();
+}
+
+#[test]
 fn what_a_library_does_not_give_back_is_seen() {
     for (flag, what) in [("-DLEAKS=16", "the heap"), ("-DREPORTS_GROWTH", "the memory that the library reports")] {
         let fixture = Fixture::with_flags(Form::Outputs, &[flag]);
