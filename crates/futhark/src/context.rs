@@ -29,6 +29,8 @@ pub struct ContextConfig {
     pub profiling: bool,
     /// Whether the library tells standard error what it does.
     pub logging: bool,
+    /// Threads that a library of the back end `multicore` or `ispc` works on, at least one; without, as many as there are cores.
+    pub threads: Option<u16>,
     /// A file in which the library may keep what it compiles; none without.
     pub cache_file: Option<PathBuf>,
 }
@@ -87,7 +89,8 @@ impl Context {
     /// Makes a context.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a tuning parameter that the library has not; [`Error::Setup`] with what the library says.
+    /// [`Error::Usage`] for a tuning parameter that the library has not, or threads where it has none of its own;
+    /// [`Error::Setup`] with what the library says.
     pub fn new(library: &Library, config: ContextConfig) -> Result<Context> {
         Self::make(library, config, None)
     }
@@ -214,6 +217,15 @@ impl Context {
             (api.config_set_logging)(raw_config, config.logging.into());
             if let Some(file) = &cache_file {
                 (api.config_set_cache_file)(raw_config, file.as_ptr());
+            }
+        }
+        match (config.threads, api.config_set_num_threads) {
+            (None, _) => {}
+            // SAFETY: as above.
+            (Some(threads), Some(set)) => unsafe { set(raw_config, threads.max(1).into()) },
+            (Some(_), None) => {
+                let backend = inner.library.manifest().backend.name();
+                return Err(Error::Usage(format!("a library of the back end {backend} has no threads of its own to set")));
             }
         }
         for (name, value) in &config.tuning {

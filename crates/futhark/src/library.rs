@@ -224,6 +224,8 @@ pub(crate) struct Api {
     pub config_set_device: Option<unsafe extern "C" fn(Raw, *const c_char)>,
     /// Of the back end `cuda`, from newer compilers.
     pub config_set_unified_memory: Option<unsafe extern "C" fn(Raw, c_int)>,
+    /// Of the back ends `multicore` and `ispc`.
+    pub config_set_num_threads: Option<unsafe extern "C" fn(Raw, c_int)>,
     /// Of the back end `opencl` alone.
     pub config_set_command_queue: Option<unsafe extern "C" fn(Raw, Raw)>,
     pub tuning_param_count: unsafe extern "C" fn() -> c_int,
@@ -245,10 +247,13 @@ impl Api {
         unsafe {
             let set_command_queue = || symbols.get("futhark_context_config_set_command_queue");
             let set_device = || symbols.get("futhark_context_config_set_device");
+            let num_threads = "futhark_context_config_set_num_threads";
+            let has_threads = matches!(backend, Backend::Multicore | Backend::Ispc) && symbols.has(num_threads);
             let unified = "futhark_context_config_set_unified_memory";
             let has_unified = backend == Backend::Cuda && symbols.has(unified);
             Ok(Api {
                 config_set_unified_memory: has_unified.then(|| symbols.get(unified)).transpose()?,
+                config_set_num_threads: has_threads.then(|| symbols.get(num_threads)).transpose()?,
                 config_set_device: (backend == Backend::Cuda).then(set_device).transpose()?,
                 config_set_command_queue: (backend == Backend::OpenCl).then(set_command_queue).transpose()?,
                 config_new: symbols.get("futhark_context_config_new")?,

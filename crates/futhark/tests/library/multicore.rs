@@ -4,7 +4,7 @@
 use futhark::manifest::Backend;
 use futhark::{Context, ContextConfig, Library, Scalar, Value};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Form};
 
 /// Of the fixture.
 const THREADS: i64 = 4;
@@ -32,6 +32,25 @@ fn the_librarys_threads_share_the_work() {
     drop(context);
     assert_eq!(fixture.counter("fixture_threads"), 0);
     fixture.assert_clean();
+}
+
+#[test]
+fn as_many_threads_work_as_are_set() {
+    let fixture = Fixture::multicore();
+    let library = context(&fixture).library().clone();
+    for (threads, are) in [(1, 1), (3, 3), (0, 1)] {
+        let config = ContextConfig { threads: Some(threads), ..ContextConfig::default() };
+        let context = Context::new(&library, config).unwrap();
+        let total = context.call("sum", vec![context.array(&[5], &[1i64, 2, 3, 4, 5]).unwrap().into()]).unwrap();
+        assert!(matches!(total.as_slice(), [Value::Scalar(Scalar::I64(15))]));
+        assert_eq!(fixture.counter("fixture_threads"), are);
+    }
+    // Others have none.
+    let sequential = Fixture::new(Form::Outputs);
+    // SAFETY: the manifest is the program's.
+    let library = unsafe { Library::open(sequential.manifest()) }.unwrap();
+    let error = Context::new(&library, ContextConfig { threads: Some(2), ..ContextConfig::default() }).unwrap_err();
+    assert_eq!(error.to_string(), "a library of the back end c has no threads of its own to set");
 }
 
 #[test]
