@@ -31,7 +31,7 @@ use kernels::ops::{Decode, JoinTable};
 use tokio::sync::mpsc;
 
 use crate::exchange::{ImportedArrayStream, of_query};
-use crate::exec::{GroupingSet, Sharing};
+use crate::exec::GroupingSet;
 use crate::graph::{AggregateOp, Stage, StageKind};
 use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
@@ -207,32 +207,33 @@ fn open_run(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<Devi
 }
 
 /// The rows of a stage that others read as well.
-fn shared_rows(number: usize, readers: usize, input: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
-    let rows = {
-        let mut shared = run.shared.lock();
-        let Some(shared) = shared.as_mut() else { return internal_err!("{ENDED}") };
-        let (rows, missing) = shared.entry(number).or_insert_with(|| {
-            // The run holds the rows, not the rows the run.
-            let (input, run) = (Arc::clone(input), Arc::downgrade(run));
-            let rows = async move {
-                let Some(run) = run.upgrade() else { return internal_err!("{ENDED}") };
-                merge(&input, &run)?.try_collect::<Vec<_>>().await
-            };
-            (rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared(), readers)
-        });
-        *missing = missing.saturating_sub(1);
-        let (rows, last) = (rows.clone(), *missing == 0);
-        if last {
-            shared.remove(&number);
-        }
-        rows
-    };
+fn shared_rows(number: usize, readers: usize, input: &Arc<Stage>, run: &Arc<Run>) -> Result<SharedRows> {
+    let mut shared = run.shared.lock();
+    let Some(shared) = shared.as_mut() else { return internal_err!("{ENDED}") };
+    let (rows, missing) = shared.entry(number).or_insert_with(|| {
+        // The run holds the rows, not the rows the run.
+        let (input, run) = (Arc::clone(input), Arc::downgrade(run));
+        let rows = async move {
+            let Some(run) = run.upgrade() else { return internal_err!("{ENDED}") };
+            merge(&input, &run)?.try_collect::<Vec<_>>().await
+        };
+        (rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared(), readers)
+    });
+    *missing = missing.saturating_sub(1);
+    let (rows, last) = (rows.clone(), *missing == 0);
+    if last {
+        shared.remove(&number);
+    }
+    Ok(rows)
+}
+
+fn batches_of(rows: SharedRows) -> DeviceBatchStream {
     let batches = async move {
         let rows = rows.await.map_err(DataFusionError::Shared)?;
         let batches = (0..rows.len()).map(move |index| Ok(rows[index].clone()));
         Ok::<_, DataFusionError>(stream::iter(batches))
     };
-    Ok(stream::once(batches).try_flatten().boxed())
+    stream::once(batches).try_flatten().boxed()
 }
 
 fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
@@ -299,11 +300,10 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             });
             conformed.boxed()
         }
-        StageKind::Shared { input, sharing: Sharing { kept: Some(kept), .. }, again } => match again {
-            false => kept::keep(kept, merge(input, run)?, run),
-            true => kept::take(kept, input, run)?,
-        },
-        StageKind::Shared { input, sharing, .. } => shared_rows(sharing.number, sharing.readers, input, run)?,
+        StageKind::Shared { input, sharing, .. } => batches_of(match &sharing.kept {
+            Some(kept) => kept.read(sharing, input, &run.task),
+            None => shared_rows(sharing.number, sharing.readers, input, run)?,
+        }),
         // A limit of all partitions takes them one with another.
         StageKind::Limit { input, skip, fetch } if stage.partitions < input.partitions => {
             limit(merge(input, run)?, *skip, *fetch)

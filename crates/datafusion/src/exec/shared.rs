@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows that several operators read, and that are computed once: operators of one island, or of a scalar subquery's island and
-//! of the main query's, which runs after it.
+//! Rows that several operators read, and that are computed once: operators of one island, or of the islands of scalar subqueries
+//! and of the main query, which runs after them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub(crate) struct Sharing {
     pub readers: usize,
     /// `None` where all readers are of one island: its run has the rows.
     pub kept: Option<Arc<KeptRows>>,
+    /// Whether nobody comes after this reader: it is of the main query.
+    pub last: bool,
 }
 
 impl fmt::Display for Sharing {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Subplans that stand several times in an island, such as a CTE that is used twice, and run once; also those of a scalar
-//! subquery, which runs first and in an island of its own, that stand in the main query again.
+//! Subplans that stand several times in an island, such as a CTE that is used twice, and run once; also those of scalar
+//! subqueries, which run first and in islands of their own, that stand in each other or in the main query again.
 //!
 //! DataFusion puts a CTE's plan wherever its name stands. What its optimizer then does to each copy may make them differ; those
 //! that are still the same give the same rows.
@@ -50,47 +50,88 @@ pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
     Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(shared, 0, None)))?))
 }
 
-/// Inputs of a scalar subquery's operator, the main query's and then the subqueries', with the main query reading again what a
-/// subquery has read; `count` numbers such rows. They are held whole, so that only those are kept that an aggregation or a top-k
-/// has held anyway: rows of a join would take memory that two runs of it do not.
+/// Inputs of a scalar subquery's operator, the main query's and then the subqueries', with those that have operators in common
+/// reading what the first of them keeps; `count` numbers such rows. They are held whole, so that only those are kept that an
+/// aggregation or a top-k has held anyway: rows of a join would take memory that two runs of it do not.
 pub(crate) fn shared_with_subqueries(mut inputs: Vec<Plan>, count: &Cell<usize>) -> Result<Vec<Plan>> {
-    let Some((main, subqueries)) = inputs.split_first_mut() else { return Ok(inputs) };
-    if !is_device(main) || main.output_partitioning().partition_count() != 1 {
-        return Ok(inputs);
-    }
-    for subquery in subqueries.iter_mut().filter(|subquery| is_device(subquery)) {
-        let mut both = Vec::new();
-        collect(main, &mut both);
-        both.retain(|Subplan { plan, .. }| is_held(plan) && stands_in(subquery, plan) && !awaits_subqueries(plan));
-        // What lies within another that both have is read by that one.
-        let uppermost = both.iter().filter(|one| !both.iter().any(|other| lies_in(&other.plan, &one.plan)));
-        for Subplan { plan, .. } in uppermost {
-            count.set(count.get() + 1);
-            let sharing = Sharing { number: count.get(), readers: 2, kept: Some(Arc::default()) };
-            *subquery = replaced(subquery, plan, &|found| Arc::new(DeviceSharedExec::new(Arc::clone(found), sharing.clone())))?;
-            *main = replaced(main, plan, &|found| Arc::new(DeviceReuseExec::new(Arc::clone(found), sharing.clone())))?;
+    while let Some((subplan, readers)) = uppermost_of_several(&inputs) {
+        count.set(count.get() + 1);
+        let mut sharing = Sharing { number: count.get(), readers, kept: Some(Arc::default()), last: false };
+        let mut placed = false;
+        // The main query's, which is the first of them, runs last.
+        for index in (1..inputs.len()).chain([0]) {
+            let input = &mut inputs[index];
+            if !may_share(input) || runs_with(input, &subplan) == 0 {
+                continue;
+            }
+            sharing.last = index == 0;
+            let by = |found: &Plan| -> Plan {
+                if placed {
+                    Arc::new(DeviceReuseExec::new(Arc::clone(found), sharing.clone()))
+                } else {
+                    Arc::new(DeviceSharedExec::new(Arc::clone(found), sharing.clone()))
+                }
+            };
+            *input = replaced(input, &subplan, &by)?;
+            placed = true;
         }
     }
-    Ok(inputs)
+    let mut kept = Vec::new();
+    inputs.iter().for_each(|input| find_shared(input, true, &mut kept));
+    inputs.iter().map(|input| renew(input, true, &kept)).collect()
 }
 
-/// Whether the rows are no more than an operator below has held at once.
+/// Whether each place of a subplan is read once: partitions of one order are merged by whoever wants it, and share nothing.
+fn may_share(input: &Plan) -> bool {
+    is_device(input) && (input.output_partitioning().partition_count() == 1 || input.output_ordering().is_none())
+}
+
+/// Operators that stand in several runs and not within others that do, with the number of these runs.
+fn uppermost_of_several(inputs: &[Plan]) -> Option<(Plan, usize)> {
+    let mut subplans: Vec<(Plan, usize)> = Vec::new();
+    for input in inputs.iter().filter(|input| may_share(input)) {
+        let mut own = Vec::new();
+        collect(input, &mut own);
+        for Subplan { plan, .. } in own {
+            if subplans.iter().any(|(known, _)| same_rows(known, &plan)) || !is_held(&plan) || awaits_subqueries(&plan) {
+                continue;
+            }
+            let runs = inputs.iter().filter(|input| may_share(input)).map(|input| runs_with(input, &plan)).sum();
+            if runs > 1 {
+                subplans.push((plan, runs));
+            }
+        }
+    }
+    let within_another = |plan: &Plan| subplans.iter().any(|(other, _)| lies_in(other, plan));
+    let uppermost = subplans.iter().position(|(plan, _)| !within_another(plan))?;
+    Some(subplans.swap_remove(uppermost))
+}
+
+/// In how many runs of a plan's operators a subplan stands: kept rows are computed by a run of their own.
+fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
+    let mut kept = Vec::new();
+    find_shared(plan, true, &mut kept);
+    kept.iter().map(|(_, input)| usize::from(stands_in(input, subplan))).sum::<usize>() + usize::from(stands_in(plan, subplan))
+}
+
+/// Whether the rows are no more than an operator below has held at once. Whoever reads them projects them for himself, so that
+/// those who want other columns read the same rows.
 fn is_held(plan: &Plan) -> bool {
-    if plan.is::<DeviceProjectionExec>() || plan.is::<DeviceFilterExec>() {
+    if plan.is::<DeviceFilterExec>() {
         return plan.children().into_iter().all(is_held);
     }
     plan.is::<DeviceAggregateExec>() || plan.downcast_ref::<DeviceSortExec>().is_some_and(|sort| sort.fetch_rows().is_some())
 }
 
+/// Whether a run of `plan` reads the rows of `subplan`.
 fn stands_in(plan: &Plan, subplan: &Plan) -> bool {
-    is_device(plan)
-        && (same_rows(plan, subplan)
-            || !plan.is::<DeviceUploadExec>() && plan.children().into_iter().any(|child| stands_in(child, subplan)))
+    is_device(plan) && (same_rows(plan, subplan) || lies_in(plan, subplan))
 }
 
 /// Whether `inner` stands below the top of `outer`.
 fn lies_in(outer: &Plan, inner: &Plan) -> bool {
-    !outer.is::<DeviceUploadExec>() && outer.children().into_iter().any(|child| stands_in(child, inner))
+    let of_its_run = !outer.is::<DeviceUploadExec>() && !is_kept(outer);
+    of_its_run && outer.children().into_iter().any(|child| stands_in(child, inner))
 }
 
 fn replaced(plan: &Plan, subplan: &Plan, by: &dyn Fn(&Plan) -> Plan) -> Result<Plan> {
@@ -111,9 +152,13 @@ fn sharing_of(plan: &Plan) -> Option<&Sharing> {
     shared.or_else(|| plan.downcast_ref::<DeviceReuseExec>().map(DeviceReuseExec::sharing))
 }
 
+fn is_kept(plan: &Plan) -> bool {
+    sharing_of(plan).is_some_and(|sharing| sharing.kept.is_some())
+}
+
 /// Operators without sharing among them, as they were in the islands that have become one.
 fn without(plan: &Plan) -> Result<Plan> {
-    if sharing_of(plan).is_some_and(|sharing| sharing.kept.is_none()) {
+    if !is_kept(plan) {
         if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
             return without(shared.input());
         }
@@ -127,8 +172,8 @@ fn without(plan: &Plan) -> Result<Plan> {
 /// The same with all who read shared rows knowing what their operators have become since.
 pub(crate) fn with_current_subplans(plan: &Plan) -> Result<Plan> {
     let mut shared = Vec::new();
-    find_shared(plan, &mut shared);
-    if shared.is_empty() { Ok(Arc::clone(plan)) } else { renew(plan, &shared) }
+    find_shared(plan, false, &mut shared);
+    if shared.is_empty() { Ok(Arc::clone(plan)) } else { renew(plan, false, &shared) }
 }
 
 /// Operators that may share their rows.
@@ -177,7 +222,7 @@ fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
     let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
         return of_children(plan, |child| share(child, subplans));
     };
-    let sharing = Sharing { number: index + 1, readers: subplans[index].readers, kept: None };
+    let sharing = Sharing { number: index + 1, readers: subplans[index].readers, kept: None, last: false };
     if std::mem::replace(&mut subplans[index].placed, true) {
         return Ok(Arc::new(DeviceReuseExec::new(Arc::clone(plan), sharing)));
     }
@@ -185,28 +230,29 @@ fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
     Ok(Arc::new(DeviceSharedExec::new(input, sharing)))
 }
 
-fn find_shared(plan: &Plan, shared: &mut Vec<(usize, Plan)>) {
+/// Whose rows are shared, by number: those that are `kept` for other islands, or those of the island.
+fn find_shared(plan: &Plan, kept: bool, shared: &mut Vec<(usize, Plan)>) {
     if let Some(node) = plan.downcast_ref::<DeviceSharedExec>()
-        && node.sharing().kept.is_none()
+        && node.sharing().kept.is_some() == kept
     {
         shared.push((node.number(), Arc::clone(node.input())));
     }
     if is_device(plan) && !plan.is::<DeviceUploadExec>() {
-        plan.children().into_iter().for_each(|child| find_shared(child, shared));
+        plan.children().into_iter().for_each(|child| find_shared(child, kept, shared));
     }
 }
 
-fn renew(plan: &Plan, shared: &[(usize, Plan)]) -> Result<Plan> {
+fn renew(plan: &Plan, kept: bool, shared: &[(usize, Plan)]) -> Result<Plan> {
     if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>()
-        && reuse.sharing().kept.is_none()
+        && reuse.sharing().kept.is_some() == kept
     {
         let current = shared.iter().find(|(number, _)| *number == reuse.number());
         return Ok(match current {
-            Some((_, input)) => Arc::new(DeviceReuseExec::new(renew(input, shared)?, reuse.sharing().clone())),
+            Some((_, input)) => Arc::new(DeviceReuseExec::new(renew(input, kept, shared)?, reuse.sharing().clone())),
             None => Arc::clone(plan),
         });
     }
-    of_children(plan, |child| renew(child, shared))
+    of_children(plan, |child| renew(child, kept, shared))
 }
 
 /// Whether two subplans surely give the same rows.

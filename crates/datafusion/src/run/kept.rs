@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows that a scalar subquery's run keeps for the main query's, which comes after it.
+//! Rows that the runs of scalar subqueries keep for each other, and for the main query's, which comes after them.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use columnar::DeviceBatch;
-use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, TryStreamExt};
 
-use super::{DeviceBatchStream, Run, merge};
+use super::{SharedRows, execute_device};
+use crate::exec::Sharing;
 use crate::graph::Stage;
 
-/// Rows of one execution, until somebody takes them. They stay as long as the plan does where nobody comes.
+/// Rows of one execution, until all have come who read them. They stay as long as the plan does where somebody does not.
 #[derive(Default)]
 pub(crate) struct KeptRows(parking_lot::Mutex<Option<Kept>>);
 
 struct Kept {
     task: Weak<TaskContext>,
     /// Their buffers know of what queue they are, and another one waits for it.
-    batches: Vec<DeviceBatch>,
+    rows: SharedRows,
+    /// How many have not come yet.
+    missing: usize,
 }
 
 impl fmt::Debug for KeptRows {
@@ -35,28 +36,30 @@ impl KeptRows {
         drop(kept);
     }
 
-    fn take(&self, task: &Arc<TaskContext>) -> Option<Kept> {
-        self.0.lock().take_if(|kept| std::ptr::eq(kept.task.as_ptr(), Arc::as_ptr(task)))
+    /// The rows of `input`, that another reader keeps or computes. The first one computes them, by a run of their own: it goes on
+    /// when the reader's has ended.
+    pub(super) fn read(&self, sharing: &Sharing, input: &Arc<Stage>, task: &Arc<TaskContext>) -> SharedRows {
+        let mut place = self.0.lock();
+        let before = place.take();
+        let (mut kept, stale) = match before {
+            Some(kept) if std::ptr::eq(kept.task.as_ptr(), Arc::as_ptr(task)) => (kept, None),
+            stale => {
+                let rows = compute(Arc::clone(input), Arc::clone(task));
+                (Kept { task: Arc::downgrade(task), rows, missing: sharing.readers }, stale)
+            }
+        };
+        kept.missing = kept.missing.saturating_sub(1);
+        let rows = kept.rows.clone();
+        if !sharing.last && kept.missing > 0 {
+            *place = Some(kept);
+        }
+        drop(place);
+        drop(stale);
+        rows
     }
 }
 
-/// Passes rows on when all of them are there, and keeps them.
-pub(super) fn keep(kept: &Arc<KeptRows>, rows: DeviceBatchStream, run: &Arc<Run>) -> DeviceBatchStream {
-    let (kept, task) = (Arc::clone(kept), Arc::downgrade(&run.task));
-    stream::once(async move {
-        let batches = rows.try_collect::<Vec<_>>().await?;
-        let before = kept.0.lock().replace(Kept { task, batches: batches.clone() });
-        drop(before);
-        Ok::<_, DataFusionError>(stream::iter(batches.into_iter().map(Ok)))
-    })
-    .try_flatten()
-    .boxed()
-}
-
-/// The rows that another run kept; where it did not come to that, they are computed.
-pub(super) fn take(kept: &KeptRows, input: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
-    match kept.take(&run.task) {
-        Some(Kept { batches, .. }) => Ok(stream::iter(batches.into_iter().map(Ok)).boxed()),
-        None => merge(input, run),
-    }
+fn compute(input: Arc<Stage>, task: Arc<TaskContext>) -> SharedRows {
+    let rows = async move { execute_device(&input, 0, &task)?.try_collect().await.map(Arc::new) };
+    rows.map(|rows| rows.map_err(Arc::new)).boxed().shared()
 }

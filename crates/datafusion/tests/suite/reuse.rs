@@ -6,9 +6,11 @@ use std::sync::Arc;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::sum;
 use arrow::datatypes::Int64Type;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use devicefusion::DeviceRuntime;
-use futures::StreamExt;
+use devicefusion::exec::DeviceUploadExec;
+use futures::{FutureExt, StreamExt};
 
 use crate::harness::{
     self, answer, answer_of, assert_returned, block_on, check, metric, plain, set, shared_runtime, strict, strict_on,
@@ -183,5 +185,67 @@ fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
         assert!(lines_of(&plan, task).await.is_empty());
         drop(plan);
         assert_returned(&context, before);
+    });
+}
+
+/// Rows that came to the device.
+fn rows_up(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    let mut rows = 0;
+    plan.apply(|node| {
+        let metrics = node.metrics().filter(|_| node.is::<DeviceUploadExec>());
+        rows += metrics.and_then(|metrics| metrics.output_rows()).unwrap_or(0);
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .unwrap();
+    rows
+}
+
+#[test]
+fn subqueries_and_partitions_read_what_one_subquery_computes() {
+    block_on(async {
+        let ctx = strict(2);
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let host = plain(2);
+        host.sql(TABLE).await.unwrap().collect().await.unwrap();
+        for (query, constant_rows) in [
+            ("SELECT (SELECT max(n) FROM c), (SELECT min(n) FROM c), (SELECT sum(k) FROM c WHERE n > 5)", 1),
+            ("SELECT k FROM c WHERE n > (SELECT avg(n) FROM c) UNION ALL SELECT -k FROM c WHERE n < (SELECT avg(n) FROM c)", 0),
+            ("SELECT k FROM c WHERE n = (SELECT min(n) FROM c) UNION ALL SELECT (SELECT max(n) FROM c)", 1),
+        ] {
+            let sql = format!("WITH c AS (SELECT k, sum(i) AS n FROM t GROUP BY k) {query}");
+            let frame = ctx.sql(&sql).await.unwrap();
+            let task = Arc::new(frame.task_ctx());
+            let plan = frame.create_physical_plan().await.unwrap();
+            let lines = answer_of(Arc::clone(&plan), task).await.unwrap().lines();
+            assert_eq!(lines, answer(&host, &sql).await.unwrap().lines(), "{sql}");
+            assert_eq!(rows_up(&plan), 50_000 + constant_rows, "{sql}");
+        }
+    });
+}
+
+#[test]
+fn a_cancel_while_subqueries_wait_for_each_other_returns_the_memory() {
+    block_on(async {
+        let context = harness::context(harness::device_config());
+        let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let sql = "WITH c AS (SELECT i, k, count(*) AS n FROM t GROUP BY i, k) \
+            SELECT k FROM c WHERE n = (SELECT max(n) FROM c) AND k < (SELECT min(i) - 1 FROM c)";
+        answer(&ctx, sql).await.unwrap();
+        context.synchronize().unwrap();
+        let before = context.pool().in_use();
+        for polls in [0, 1, 2, 5, 30] {
+            let frame = ctx.sql(sql).await.unwrap();
+            let task = Arc::new(frame.task_ctx());
+            let plan = frame.create_physical_plan().await.unwrap();
+            let mut rows = execute_stream(Arc::clone(&plan), task).unwrap();
+            for _ in 0..polls {
+                assert!(rows.next().now_or_never().is_none(), "an answer after {polls} polls");
+            }
+            // DataFusion's operator keeps subqueries that have begun as long as it stands.
+            drop((rows, plan));
+            assert_returned(&context, before);
+        }
+        assert_eq!(answer(&ctx, sql).await.unwrap().num_rows(), 0);
     });
 }
