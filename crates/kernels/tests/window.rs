@@ -14,8 +14,8 @@ use arrow::array::{
     UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{concat, concat_batches, take};
-use arrow::datatypes::{DataType, Decimal128Type, Field, Float64Type, Int64Type};
+use arrow::compute::{cast, concat, concat_batches, take};
+use arrow::datatypes::{DataType, Decimal128Type, Field, Float64Type, Int64Type, Schema};
 use arrow::row::{RowConverter, SortField};
 use columnar::{DeviceBatch, natural_types};
 use device::Queue;
@@ -93,6 +93,9 @@ struct Place {
     own: usize,
     /// Of all rows.
     keys: Rc<[Option<i64>]>,
+    floats: Rc<[Option<f64>]>,
+    /// Whether these are of 32 bits.
+    is_single: bool,
 }
 
 fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Place> {
@@ -101,13 +104,18 @@ fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Plac
     let mut places = vec![];
     let keys = order.first().and_then(|column| batch.column(*column).as_primitive_opt::<Int64Type>());
     let keys: Rc<[_]> = keys.map(|keys| keys.iter().collect()).unwrap_or_default();
+    let floats = order.first().map(|column| batch.column(*column)).filter(|column| column.data_type().is_floating());
+    let is_single = floats.is_some_and(|column| *column.data_type() == DataType::Float32);
+    let floats = floats.map(|column| cast(column, &DataType::Float64).unwrap());
+    let floats: Rc<[_]> = floats.map(|floats| floats.as_primitive::<Float64Type>().iter().collect()).unwrap_or_default();
     for partition in groups(batch, partition) {
         let first = peers.partition_point(|peers| peers.start < partition.start);
         let behind = peers.partition_point(|peers| peers.start < partition.end);
         let inside: Rc<[_]> = peers[first..behind].into();
         for row in partition.clone() {
             let own = inside.partition_point(|peers| peers.end <= row);
-            places.push(Place { partition: partition.clone(), peers: inside.clone(), own, keys: keys.clone() });
+            let (partition, peers) = (partition.clone(), inside.clone());
+            places.push(Place { partition, peers, own, keys: keys.clone(), floats: floats.clone(), is_single });
         }
     }
     places
@@ -117,6 +125,9 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
     let (first, behind) = (place.partition.start as i64, place.partition.end as i64);
     let most = if frame.units == FrameUnits::Range { i64::MAX as u64 } else { 1 << 40 };
     let bound = |bound: FrameBound, is_end: bool| -> i64 {
+        if let (FrameUnits::FloatRange { falls }, FrameBound::Preceding(by) | FrameBound::Following(by)) = (frame.units, bound) {
+            return by_float(place, row, (by, matches!(bound, FrameBound::Preceding(_)) != falls), falls, is_end) as i64;
+        }
         let offset = match bound {
             FrameBound::UnboundedPreceding => return first,
             FrameBound::UnboundedFollowing => return behind,
@@ -177,6 +188,27 @@ fn by_key(place: &Place, row: usize, offset: i64, is_end: bool) -> i64 {
     };
     let found = values.iter().find(|(_, key)| !before(*key));
     found.map_or(values[values.len() - 1].0 + 1, |(row, _)| *row) as i64
+}
+
+/// The same for floats, whose bounds are floats as well. `by`: bits of an offset, and whether it goes off.
+fn by_float(place: &Place, row: usize, by: (u64, bool), falls: bool, is_end: bool) -> usize {
+    let Some(own) = place.floats[row] else {
+        let peers = &place.peers[place.own];
+        return if is_end { peers.end } else { peers.start };
+    };
+    let target = match (place.is_single, by) {
+        (true, (bits, true)) => f64::from(own as f32 - f32::from_bits(bits as u32)),
+        (true, (bits, false)) => f64::from(own as f32 + f32::from_bits(bits as u32)),
+        (false, (bits, true)) => own - f64::from_bits(bits),
+        (false, (bits, false)) => own + f64::from_bits(bits),
+    };
+    let before = |key: &f64| {
+        let order = if falls { target.total_cmp(key) } else { key.total_cmp(&target) };
+        order.is_lt() || is_end && order.is_eq()
+    };
+    let mut rows = place.partition.clone().filter(|row| place.floats[*row].is_some());
+    let last = rows.clone().next_back().unwrap();
+    rows.find(|row| !before(&place.floats[*row].unwrap())).unwrap_or(last + 1)
 }
 
 /// The rows that do not see as many values behind them, where their partition has some: as DataFusion's operator of bounded memory
@@ -572,6 +604,65 @@ fn ranges_by_keys() {
 }
 
 #[test]
+fn ranges_by_floats() {
+    use FrameBound::*;
+    let whole = sorted(1200, 40);
+    let special = [-f64::NAN, f64::NEG_INFINITY, -1e300, -0.0, 0.0, 0.1, 0.3, 9007199254740992.0, 1e300, f64::INFINITY, f64::NAN];
+    let keys = |falls: bool, nulls_first: bool| -> Float64Array {
+        let mut all = vec![];
+        for partition in groups(&whole, &[PARTITION]) {
+            let value = |row: usize| match random(row, 41) % 4 {
+                0 => special[(random(row, 42) % 11) as usize],
+                _ => (random(row, 43) % 40) as f64 / 10.0 - 2.0,
+            };
+            let mut values: Vec<f64> = partition.clone().skip(partition.len() / 8).map(value).collect();
+            values.sort_by(|a, b| if falls { b.total_cmp(a) } else { a.total_cmp(b) });
+            let nulls = vec![None; partition.len() - values.len()];
+            let values = values.into_iter().map(Some);
+            if nulls_first { all.extend(nulls.into_iter().chain(values)) } else { all.extend(values.chain(nulls)) }
+        }
+        all.into()
+    };
+    let ends = |of: &dyn Fn(f64) -> u64| {
+        [
+            (Preceding(of(0.2)), CurrentRow),
+            (Preceding(of(0.0)), Following(of(0.0))),
+            (Preceding(of(1e308)), Following(of(0.1))),
+            (Following(of(0.1)), Following(of(1.0))),
+            (Preceding(of(2.0)), Preceding(of(1.0))),
+            (UnboundedPreceding, Preceding(of(0.3))),
+            (CurrentRow, UnboundedFollowing),
+        ]
+    };
+    let functions = [
+        aggregate_of(Count, None, DataType::Int64),
+        WindowFunction::NthValue(col(NUMBER), 1),
+        aggregate_of(Sum, Some(NUMBER), DataType::Int64),
+    ];
+    for (falls, nulls_first) in [(false, true), (true, false)] {
+        let doubles: ArrayRef = Arc::new(keys(falls, nulls_first));
+        let singles = cast(&doubles, &DataType::Float32).unwrap();
+        let single_bits = |by: f64| u64::from((by.min(1e38) as f32).to_bits());
+        for (column, ends) in [(doubles, ends(&f64::to_bits)), (singles, ends(&single_bits))] {
+            let mut fields: Vec<Field> = whole.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
+            fields[ORDER] = Field::new("order", column.data_type().clone(), true);
+            let mut columns = whole.columns().to_vec();
+            columns[ORDER] = column;
+            let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+            let units = FrameUnits::FloatRange { falls };
+            let calls = ends
+                .iter()
+                .enumerate()
+                .map(|(at, (start, end))| call(functions[at % 3].clone(), Frame { units, start: *start, end: *end }));
+            let calls: Vec<_> = calls.collect();
+            for options in profiles() {
+                check(&batch, &[500, 700], &[PARTITION], &[ORDER], &calls, &options);
+            }
+        }
+    }
+}
+
+#[test]
 fn every_aggregate() {
     let batch = sorted(1200, 300);
     let filtered = |function| match function {
@@ -816,6 +907,14 @@ fn what_has_no_device_form_is_refused() {
         assert!(matches!(&error, Error::Unsupported(text) if text.contains(reason)), "{error}");
     };
     let values = Frame { units: FrameUnits::Range, start: FrameBound::Preceding(3), end: FrameBound::CurrentRow };
+    let by_key = |column: usize, units| {
+        let count = call(aggregate_of(Count, None, DataType::Int64), Frame { units, ..values });
+        let functions = vec![(count.clone(), field(&count, &whole))];
+        Window::try_new(input(&whole.schema(), None), vec![], vec![col(column)], vec![], functions, options.clone()).is_ok()
+    };
+    let floats = FrameUnits::FloatRange { falls: false };
+    let fits = [(NUMBER, FrameUnits::Range), (FLOAT, FrameUnits::Range), (NUMBER, floats), (FLOAT, floats)];
+    assert_eq!(fits.map(|(column, units)| by_key(column, units)), [true, false, false, true]);
     refused(call(aggregate_of(Count, None, DataType::Int64), values), "several order keys");
     let some = Frame { units: FrameUnits::Groups, ..values };
     refused(call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), some), "DISTINCT");

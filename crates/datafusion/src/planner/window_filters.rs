@@ -13,7 +13,7 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use crate::own::is_own_aggregate;
 use crate::runtime::{DeviceRuntime, options_of};
 
-/// Makes the filter of an aggregate that passes over NULLs part of its argument: `sum(x) FILTER (WHERE p) OVER w` is
+/// Makes the filter of an aggregate that passes over NULLs part of its first argument: `sum(x) FILTER (WHERE p) OVER w` is
 /// `sum(CASE WHEN p THEN x END) OVER w`, under its old name.
 #[derive(Debug)]
 pub struct WindowFilters {
@@ -27,17 +27,29 @@ impl WindowFilters {
     }
 }
 
-/// Aggregates of one argument that do not count rows where it is NULL.
-const PASS_OVER_NULLS: [&str; 14] = [
+/// Aggregates that do not count rows where an argument is NULL.
+const PASS_OVER_NULLS: [&str; 26] = [
     "avg",
     "bit_and",
     "bit_or",
     "bit_xor",
     "bool_and",
     "bool_or",
+    "corr",
     "count",
+    "covar_pop",
+    "covar_samp",
     "max",
     "min",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "regr_sxx",
+    "regr_sxy",
+    "regr_syy",
     "stddev",
     "stddev_pop",
     "sum",
@@ -91,7 +103,7 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
         }
         Expr::WindowFunction(function) if passes_over_nulls(&function) => {
             let mut function = *function;
-            if let (Some(filter), [argument]) = (function.params.filter.take(), function.params.args.as_mut_slice()) {
+            if let (Some(filter), [argument, ..]) = (function.params.filter.take(), function.params.args.as_mut_slice()) {
                 let value = Box::new(std::mem::take(argument));
                 *argument = Expr::Case(Case { expr: None, when_then_expr: vec![(filter, value)], else_expr: None });
             }
@@ -103,6 +115,6 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
 
 fn passes_over_nulls(function: &WindowFunction) -> bool {
     let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return false };
-    let of_one = function.params.filter.is_some() && function.params.args.len() == 1;
-    of_one && is_own_aggregate(aggregate) && PASS_OVER_NULLS.contains(&aggregate.name())
+    let has_both = function.params.filter.is_some() && !function.params.args.is_empty();
+    has_both && is_own_aggregate(aggregate) && PASS_OVER_NULLS.contains(&aggregate.name())
 }

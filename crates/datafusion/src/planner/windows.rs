@@ -82,7 +82,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, schema: &S
         ranking(udf, bounded, schema)?
     };
     let key = match expr.order_by() {
-        [key] => key.expr.data_type(schema).ok(),
+        [key] => key.expr.data_type(schema).ok().map(|data_type| (data_type, key.options.descending)),
         _ => None,
     };
     Ok(WindowCall { function, frame: frame(expr.get_window_frame(), key.as_ref())? })
@@ -161,16 +161,19 @@ fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
     expr.downcast_ref::<Literal>().map(|literal| literal.value().clone()).filter(|value| !value.is_null())
 }
 
-/// A frame over rows in the order of one key of type `key`, or of none or several.
-fn frame(frame: &WindowFrame, key: Option<&DataType>) -> Result<Frame, Reason> {
+/// A frame over rows in the order of one key, with its type and whether it falls, or of none or several.
+fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, Reason> {
     let units = match frame.units {
         WindowFrameUnits::Rows => FrameUnits::Rows,
-        WindowFrameUnits::Range => FrameUnits::Range,
+        WindowFrameUnits::Range => match key {
+            Some((data_type, falls)) if data_type.is_floating() => FrameUnits::FloatRange { falls: *falls },
+            _ => FrameUnits::Range,
+        },
         WindowFrameUnits::Groups => FrameUnits::Groups,
     };
     let offset = |value: &ScalarValue| match value {
         value if frame.units == WindowFrameUnits::Range => key
-            .and_then(|key| range_offset(value, key))
+            .and_then(|(key, _)| range_offset(value, key))
             .ok_or_else(|| format!("RANGE with an offset of type {} has no device form", value.data_type())),
         ScalarValue::UInt64(Some(offset)) => Ok(*offset),
         other => Err(format!("a frame of {other} rows has no device form")),
@@ -193,8 +196,17 @@ fn frame(frame: &WindowFrame, key: Option<&DataType>) -> Result<Frame, Reason> {
     Ok(Frame { units, start: bound(&frame.start_bound, true)?, end: bound(&frame.end_bound, false)? })
 }
 
-/// An offset in units of the order key's integers: days of a `Date32`, hundredths of a `Decimal128(15, 2)`.
+/// An offset in units of the order key's integers: days of a `Date32`, hundredths of a `Decimal128(15, 2)`; the bits of a float.
 fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u64> {
+    match (value, key) {
+        (ScalarValue::Float64(Some(value)), DataType::Float64) => {
+            return (value.is_finite() && value.is_sign_positive()).then(|| value.to_bits());
+        }
+        (ScalarValue::Float32(Some(value)), DataType::Float32) => {
+            return (value.is_finite() && value.is_sign_positive()).then(|| u64::from(value.to_bits()));
+        }
+        _ => {}
+    }
     const DAY_NANOS: i64 = 86_400_000_000_000;
     let units = match (value, key) {
         (ScalarValue::IntervalMonthDayNano(Some(interval)), DataType::Date32) => {

@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 use columnar::{ColumnType, DeviceBatch, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::frame::{Places, range_search};
+use super::frame::{FrameUnits, Places, float_range_search, range_search};
 use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
@@ -20,17 +20,17 @@ const FLAGS: usize = 0;
 const STARTS: usize = 1;
 const KEYS: usize = 2;
 
-/// The kernels, for keys in columns of `types`; `looks_at_keys`: whether frames do.
+/// The kernels, for keys in columns of `types`; `by_key`: the units of frames that look at the order key.
 pub(super) fn kernels(
     types: &[ColumnType],
     partition: &[usize],
     order: &[usize],
-    looks_at_keys: bool,
+    by_key: Option<FrameUnits>,
     options: &Options,
 ) -> Result<Vec<Kernel>> {
     let mut kernels = vec![flags(types, partition, order, options)?, starts(options)];
-    if looks_at_keys {
-        kernels.push(keys(types, order, options)?);
+    if let Some(units) = by_key {
+        kernels.push(keys(types, order, units, options)?);
     }
     Ok(kernels)
 }
@@ -138,12 +138,16 @@ fn starts(options: &Options) -> Kernel {
 }
 
 /// The one order key of each row as a signed number of 64 bits in its order.
-fn keys(types: &[ColumnType], order: &[usize], options: &Options) -> Result<Kernel> {
+fn keys(types: &[ColumnType], order: &[usize], units: FrameUnits, options: &Options) -> Result<Kernel> {
     let [column] = order else {
         return Err(Error::Unsupported("RANGE with an offset over several order keys, or none, has no device form".into()));
     };
     let mut params = Params::new();
     params.need(Section::Base);
+    let floats = matches!(units, FrameUnits::FloatRange { .. });
+    if floats {
+        params.need(Section::Float);
+    }
     let keys = params.named("range_keys", "G i64 *RESTRICT");
     let valid = params.named("range_valid", "G u8 *RESTRICT");
     let n = params.named("n", "u64");
@@ -160,14 +164,19 @@ fn keys(types: &[ColumnType], order: &[usize], options: &Options) -> Result<Kern
         DataType::UInt64 => (i64::MIN, i64::MAX, true),
         _ => (i64::MIN, i64::MAX, false),
     };
+    let mut search = range_search(least, most, unsigned);
     let key = match value.ctype {
         // A narrow carrier of a wide type.
-        ctype if value.data_type == DataType::UInt64 && ctype.is_integer() && !ctype.is_wide() => {
+        ctype if !floats && value.data_type == DataType::UInt64 && ctype.is_integer() && !ctype.is_wide() => {
             format!("(i64)((u64){} ^ (u64)0x8000000000000000UL)", value.code)
         }
-        ctype if ctype.is_integer() && !ctype.is_wide() => format!("(i64){}", value.code),
+        ctype if !floats && ctype.is_integer() && !ctype.is_wide() => format!("(i64){}", value.code),
         // Of 18 digits or fewer.
-        CType::I128 if matches!(value.data_type, DataType::Decimal128(..=18, _)) => format!("(i64){}.lo", value.code),
+        CType::I128 if !floats && matches!(value.data_type, DataType::Decimal128(..=18, _)) => format!("(i64){}.lo", value.code),
+        CType::F64 | CType::F32 if floats => {
+            search = float_range_search(if value.ctype == CType::F64 { 64 } else { 32 });
+            format!("(i64){}_key({})", value.ctype.name(), value.code)
+        }
         _ => {
             return Err(Error::Unsupported(format!("RANGE with an offset over {} has no device form", value.data_type)));
         }
@@ -176,6 +185,6 @@ fn keys(types: &[ColumnType], order: &[usize], options: &Options) -> Result<Kern
     let statements = writer.statements();
     let mut kernel = Kernel::new("window_keys", params, for_rows(options.profile, "row", &n, &statements));
     // For the kernels of the functions, which come behind.
-    kernel.functions = range_search(least, most, unsigned);
+    kernel.functions = search;
     Ok(kernel)
 }

@@ -27,11 +27,17 @@ pub enum FrameUnits {
     /// Values of the order: the current row stands for all of its peers. Offsets count in units of the one order key's integers
     /// (days of a `Date32`, hundredths of a `Decimal128(15, 2)`).
     Range,
+    /// The same where the one order key is a float, which falls or rises. Offsets are the bits of floats of its type that are
+    /// finite and not less than 0; one of 0 is not the current row: -0.0 and 0.0 lie apart, and 0.0 ahead of both is 0.0.
+    FloatRange {
+        /// Whether keys fall.
+        falls: bool,
+    },
     /// Groups of peers.
     Groups,
 }
 
-/// An end of a frame. Offsets of 0 mean the current row.
+/// An end of a frame. Offsets of 0 mean the current row, but for [`FrameUnits::FloatRange`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameBound {
     /// The partition's first row.
@@ -64,8 +70,8 @@ impl Frame {
 
     /// Whether rows are found by their order key.
     pub(super) fn looks_at_keys(&self) -> bool {
-        let offset = |bound| matches!(bound, FrameBound::Preceding(1..) | FrameBound::Following(1..));
-        self.units == FrameUnits::Range && (offset(self.start) || offset(self.end))
+        let Frame { units, start, end } = self;
+        units.by_key(*start) || units.by_key(*end)
     }
 
     /// How many rows a frame of rows has at most, where offsets tell.
@@ -84,6 +90,7 @@ impl Frame {
         let offset = |bound| match bound {
             FrameBound::Preceding(offset) | FrameBound::Following(offset) => match self.units {
                 FrameUnits::Range => Arg::U64(offset.min(i64::MAX as u64)),
+                FrameUnits::FloatRange { .. } => Arg::U64(offset),
                 // More rows than there can be.
                 FrameUnits::Rows | FrameUnits::Groups => Arg::U64(offset.min(1 << 40)),
             },
@@ -101,7 +108,11 @@ impl Frame {
             true => {
                 params.named("range_keys", "const G i64 *RESTRICT");
                 params.named("range_valid", "const G u8 *RESTRICT");
-                VALUES.replace("ROW", i)
+                let falls = match self.units {
+                    FrameUnits::FloatRange { falls } => i32::from(falls).to_string(),
+                    _ => FALLS.to_owned(),
+                };
+                VALUES.replace("FALLS", &falls).replace("ROW", i)
             }
             false => String::new(),
         };
@@ -111,13 +122,26 @@ impl Frame {
     }
 }
 
+impl FrameUnits {
+    /// Whether a bound is found by the order key.
+    fn by_key(self, bound: FrameBound) -> bool {
+        match (self, bound) {
+            (FrameUnits::Range, FrameBound::Preceding(offset) | FrameBound::Following(offset)) => offset > 0,
+            (FrameUnits::FloatRange { .. }, FrameBound::Preceding(_) | FrameBound::Following(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Declares the rows of the partition that have a key, and whether keys fall; which NULL the row itself is, if it is one.
 const VALUES: &str = "u64 values_start = part_start, values_end = part_end;
 if (!range_valid[part_start]) values_start = peer_starts[peers[part_start + 1]];
 if (!range_valid[part_end - 1]) values_end = peer_starts[peers[part_end] - 1];
-i32 has_key = range_valid[ROW], falls = has_key && range_keys[values_end - 1] < range_keys[values_start];
+i32 has_key = range_valid[ROW], falls = FALLS;
 i64 own_key = has_key ? range_keys[ROW] : 0;
 ";
+/// Where all keys are the same it makes no difference.
+const FALLS: &str = "has_key && range_keys[values_end - 1] < range_keys[values_start]";
 
 /// The function that finds rows by their keys.
 ///
@@ -125,16 +149,27 @@ i64 own_key = has_key ? range_keys[ROW] : 0;
 /// of an unsigned type is 0.
 pub(super) fn range_search(least: i64, most: i64, unsigned: bool) -> String {
     let (least, most, unsigned) = (least as u64, most as u64, i32::from(unsigned));
-    RANGE_SEARCH
+    let target = INTEGER_TARGET
         .replace("LEAST", &format!("(i64){least:#x}UL"))
         .replace("MOST", &format!("(i64){most:#x}UL"))
-        .replace("UNSIGNED", &unsigned.to_string())
+        .replace("UNSIGNED", &unsigned.to_string());
+    range_search_to(&target)
 }
 
-const RANGE_SEARCH: &str = "/* The first of the rows from low to high whose key does not come before the one that lies `offset` back from `key`, or ahead
-   of it; nor is that one, where `behind`. */
-FN u64 range_search(const G i64 *keys, u64 low, u64 high, i64 key, u64 offset, i32 back, i32 falls, i32 behind, u64 edge) {
-  const i64 least = LEAST, most = MOST;
+/// The same for floats of `bits` bits, whose keys are numbers in their total order. There is a number beyond each bound: an
+/// infinite one.
+pub(super) fn float_range_search(bits: u32) -> String {
+    let target = "  fWIDTH own = fWIDTH_unkey((iWIDTH)key), by = BITS_FWIDTH((uWIDTH)offset);
+  i64 target = fWIDTH_key(back != falls ? fWIDTH_sub(own, by) : fWIDTH_add(own, by));
+";
+    range_search_to(&target.replace("WIDTH", &bits.to_string()))
+}
+
+fn range_search_to(target: &str) -> String {
+    RANGE_SEARCH.replace("TARGET", target)
+}
+
+const INTEGER_TARGET: &str = "  const i64 least = LEAST, most = MOST;
   i64 by = (i64)offset, target;
   if (back != falls) {
     i32 below = (u64)key - (u64)least < offset;
@@ -144,7 +179,12 @@ FN u64 range_search(const G i64 *keys, u64 low, u64 high, i64 key, u64 offset, i
     if ((u64)most - (u64)key < offset) return edge;
     target = key + by;
   }
-  while (low < high) {
+";
+
+const RANGE_SEARCH: &str = "/* The first of the rows from low to high whose key does not come before the one that lies `offset` back from `key`, or ahead
+   of it; nor is that one, where `behind`. */
+FN u64 range_search(const G i64 *keys, u64 low, u64 high, i64 key, u64 offset, i32 back, i32 falls, i32 behind, u64 edge) {
+TARGET  while (low < high) {
     u64 middle = low + (high - low) / 2;
     i64 other = keys[middle];
     i32 before = falls ? other > target : other < target;
@@ -189,7 +229,7 @@ impl fmt::Display for Position<'_> {
             (FrameBound::Following(1..), FrameUnits::Groups) => {
                 write!(f, "((u64)peers[part_end] - 1 - peer < {offset} ? part_end : peer_starts[peer + {offset}{one}])")
             }
-            (FrameBound::Preceding(1..) | FrameBound::Following(1..), FrameUnits::Range) => {
+            (bound, units) if units.by_key(bound) => {
                 let back = i32::from(matches!(self.bound, FrameBound::Preceding(_)));
                 let (peers, behind) = if *behind { ("peer_end", 1) } else { ("peer_start", 0) };
                 let edge = match (back, behind) {

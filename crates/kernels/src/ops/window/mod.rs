@@ -184,8 +184,12 @@ impl Window {
         let select = Select::try_new(input, columns.list, options.clone())?;
         let concat = Concat::try_new(select.schema().clone(), select.output_types().to_vec(), options.clone())?;
         let types = concat.output_types();
-        let looks_at_keys = functions.iter().any(|(call, _)| call.looks_at_keys());
-        let mut kernels = bounds::kernels(types, &partition, &order, looks_at_keys, &options)?;
+        let mut by_key = functions.iter().filter(|(call, _)| call.looks_at_keys()).map(|(call, _)| call.frame.units);
+        let units = by_key.next();
+        if by_key.any(|other| Some(other) != units) {
+            return Err(Error::Unsupported("frames that read one order key in several ways have no device form".into()));
+        }
+        let mut kernels = bounds::kernels(types, &partition, &order, units, &options)?;
         let mut sorted = Sorted::behind(types.len());
         let aggregates = functions.iter().map(|(call, _)| match &call.function {
             WindowFunction::Aggregate(aggregate) => {
@@ -239,7 +243,7 @@ impl Window {
             schema: Arc::new(Schema::new(fields)),
             types: result,
             passed,
-            looks_at_keys,
+            looks_at_keys: units.is_some(),
             program: Program::try_new("Window", &options, kernels)?,
             primitives: Primitives::try_new(&options)?,
             options,
