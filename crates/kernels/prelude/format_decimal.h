@@ -1,20 +1,9 @@
-/* A decimal as text: at most `precision` digits, the point before the last `scale` of them. */
-COLD_FN u32 format_decimal(G u8 *p, i128 v, u32 precision, i32 scale) {
-  u8 digits[40];
-  u32 n = 0, len = 0;
-  i128 m = i128_abs(v);
-  if (m.hi == 0 && m.lo == 0) digits[n++] = 48;
-  ROLLED while (m.hi != 0) {
-    /* m = high * 10^18 + low */
-    i128 low;
-    m = u128_divmod(m, i128_of_u64((u64)1000000000000000000UL), &low);
-    u64 part = low.lo;
-    ROLLED for (u32 j = 0; j < 18; ++j) { digits[n++] = (u8)(48 + (u32)(part % 10)); part /= 10; }
-  }
-  ROLLED for (u64 part = m.lo; part; part /= 10) digits[n++] = (u8)(48 + (u32)(part % 10));
+/* A number's text from its `n` digits, the last one first: at most `precision` of them, the point before the last `scale`. */
+COLD_FN u32 decimal_text(G u8 *p, const u8 *digits, u32 n, i32 negative, u32 precision, i32 scale) {
+  u32 len = 0;
   while (n > 1 && digits[n - 1] == 48) --n;
   /* digits[n - 1] is the first one. */
-  if (i128_is_neg(v)) p[len++] = 45;
+  if (negative) p[len++] = 45;
   if (scale > 0 && n <= (u32)scale) {
     p[len++] = 48;
     p[len++] = 46;
@@ -30,4 +19,24 @@ COLD_FN u32 format_decimal(G u8 *p, i128 v, u32 precision, i32 scale) {
   }
   ROLLED for (i32 j = scale; j < 0; ++j) p[len++] = 48;
   return len;
+}
+/* Digits of a number, the last one first, behind the `n` before them: `most`, or as many as it has. */
+FN u32 decimal_digits(u8 *digits, u32 n, u64 part, u32 most) {
+  ROLLED for (u32 j = 0; j < most && (part || most == 18); ++j) { digits[n++] = (u8)(48 + (u32)(part % 10)); part /= 10; }
+  return n;
+}
+/* A decimal as text. */
+COLD_FN u32 format_decimal(G u8 *p, i128 v, u32 precision, i32 scale) {
+  u8 digits[40];
+  u32 n = 0;
+  i128 m = i128_abs(v);
+  if (m.hi == 0 && m.lo == 0) digits[n++] = 48;
+  ROLLED while (m.hi != 0) {
+    /* m = high * 10^18 + low */
+    i128 low;
+    m = u128_divmod(m, i128_of_u64((u64)1000000000000000000UL), &low);
+    n = decimal_digits(digits, n, low.lo, 18);
+  }
+  n = decimal_digits(digits, n, m.lo, 20);
+  return decimal_text(p, digits, n, i128_is_neg(v), precision, scale);
 }

@@ -80,6 +80,8 @@ sections! {
     Format = "format" needs [Str];
     /// Decimals as text.
     FormatDecimal = "format_decimal" needs [Format, I128Div];
+    /// Decimals of 256 bits as text.
+    FormatDecimal256 = "format_decimal256" needs [FormatDecimal, I256Div];
     /// Dates, times and durations as text.
     FormatTime = "format_time" needs [Format, Date];
     /// 128 bits of powers of ten.
@@ -90,6 +92,8 @@ sections! {
     Parse = "parse" needs [Str];
     /// Text as decimals.
     ParseDecimal = "parse_decimal" needs [Parse, I128];
+    /// Text as decimals of 256 bits.
+    ParseDecimal256 = "parse_decimal256" needs [ParseDecimal, I256Div];
     /// Text as floats.
     ParseFloat = "parse_float" needs [Parse, Pow10];
     /// Text as dates and times.

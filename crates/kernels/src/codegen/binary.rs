@@ -3,13 +3,14 @@
 
 use arrow::datatypes::DataType;
 
+use super::params::SCRATCH_SLOT;
 use super::row::RowWriter;
 use super::value::{CType, Value};
 
 impl RowWriter<'_> {
     /// An integer's own bytes, least significant first as in Arrow's buffers, in scratch memory.
     pub(super) fn integer_bytes(&mut self, value: Value, to: &DataType) -> Value {
-        let (slot, place) = (self.params.scratch(), self.fresh());
+        let (slot, place) = (self.params.scratch(SCRATCH_SLOT), self.fresh());
         self.push(&format!("G u8 *{place} = {slot};"));
         let width = value.ctype.width();
         self.push(&format!("for (u32 j = 0; j < {width}u; ++j) {place}[j] = (u8)((u64){} >> (8 * j));", value.code));

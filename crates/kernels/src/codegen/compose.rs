@@ -7,6 +7,7 @@
 use arrow::datatypes::DataType;
 
 use super::call::refuse_call;
+use super::params::SCRATCH_SLOT;
 use super::row::RowWriter;
 use super::text::is_text;
 use super::value::{CType, Value};
@@ -130,7 +131,7 @@ impl RowWriter<'_> {
         self.fail_where(&[&format!("(({0} >= 0xd800) & ({0} < 0xe000))", code.code)], &code.valid);
         self.params.need(Section::Text);
         self.costly();
-        let (slot, place) = (self.params.scratch(), self.fresh());
+        let (slot, place) = (self.params.scratch(SCRATCH_SLOT), self.fresh());
         self.push(&format!("G u8 *{place} = {slot};"));
         let len = format!("(u32)text_code({place}, 0, (u32){} & 0x1fffff)", code.code);
         let text = self.local(CType::Str, &format!("str_make({place}, {len})"));

@@ -17,9 +17,6 @@ use crate::prelude::Section;
 impl RowWriter<'_> {
     pub(super) fn math_function(&mut self, function: Function, arguments: &[Value], data_type: &DataType) -> Result<Value> {
         match (function, arguments) {
-            (Function::Floor | Function::Ceil, [value]) if CType::native(data_type) == Some(CType::I256) => {
-                refuse_call(function, std::slice::from_ref(value))
-            }
             (Function::Abs, [value]) if value.data_type == *data_type => self.abs(value),
             (Function::Floor | Function::Ceil, [value]) if data_type.is_decimal() && value.data_type == *data_type => {
                 self.whole_decimal(function == Function::Ceil, value)
@@ -162,6 +159,9 @@ impl RowWriter<'_> {
     /// `floor` and `ceil` of decimals; fail where the result has more digits than the type.
     fn whole_decimal(&mut self, up: bool, value: &Value) -> Result<Value> {
         let (precision, scale) = precision_scale(&value.data_type).unwrap_or_default();
+        if native(&value.data_type)? == CType::I256 && scale > 0 {
+            return self.whole_wide(up, value.clone(), (precision, scale));
+        }
         let Some(factor) = power_of_ten(i32::from(scale))
             .filter(|factor| native(&value.data_type).is_ok_and(|native| within((*factor, *factor), native)))
         else {
@@ -255,14 +255,12 @@ impl RowWriter<'_> {
         let most = match native(data_type)? {
             CType::I32 => 9,
             CType::I64 => 18,
-            _ => 38,
+            CType::I128 => 38,
+            _ => 76,
         };
         let dropped = i64::from(scale).saturating_sub(to);
         let retyped = |value: Value| Value { data_type: data_type.clone(), ..value };
-        if native(data_type)? == CType::I256
-            || native(data_type)? != native(&value.data_type)?
-            || (dropped <= 0 && scale != out_scale)
-        {
+        if native(data_type)? != native(&value.data_type)? || (dropped <= 0 && scale != out_scale) {
             return refuse();
         }
         if dropped <= 0 {
@@ -282,9 +280,14 @@ impl RowWriter<'_> {
         }
         let own = native(data_type)?;
         let rounding = if round { Rounding::HalfUp } else { Rounding::Truncate };
+        let widened = round && out_precision == most && scale == 0 && to < 0;
+        if own == CType::I256 {
+            let value = retyped(self.shifted_wide(value.clone(), (dropped as i32, raised as i32), rounding)?);
+            return if widened { self.limited_wide(value, data_type, out_precision, true) } else { Ok(value) };
+        }
         let value = self.rescale_in(value.clone(), -(dropped as i32), true, rounding, own)?;
         let value = retyped(self.rescale_in(value, raised as i32, true, rounding, own)?);
-        match round && out_precision == most && scale == 0 && to < 0 {
+        match widened {
             true => self.limited(value, data_type, out_precision, true),
             false => Ok(value),
         }

@@ -100,7 +100,8 @@ pub struct Params {
     pub(super) constants: Vec<Constant>,
     heap: Vec<u8>,
     tables: Vec<(Arc<[i64]>, InHeap)>,
-    scratch_slots: usize,
+    /// Of one item.
+    scratch_bytes: usize,
     sections: Sections,
 }
 
@@ -113,7 +114,7 @@ pub const SCRATCH: &str = "scratch";
 /// Bytes that lie within a view.
 const VIEW_BYTES: usize = 12;
 
-/// Bytes that hold any text a row computes.
+/// Bytes that hold a text that a row computes, but for those of decimals.
 pub(super) const SCRATCH_SLOT: usize = 64;
 
 impl Params {
@@ -197,14 +198,15 @@ impl Params {
     /// Texts that a row computes lie there until the item's next row: a sink copies their bytes in
     /// the same row, and keeps no pointer.
     pub fn scratch_bytes(&self, items: usize) -> usize {
-        self.scratch_slots * SCRATCH_SLOT * items
+        self.scratch_bytes * items
     }
 
-    /// C for a pointer to a new slot of scratch memory, the item's own.
-    pub(super) fn scratch(&mut self) -> String {
+    /// C for a pointer to a new place of so many bytes in scratch memory, the item's own.
+    pub(super) fn scratch(&mut self, bytes: usize) -> String {
         let scratch = self.add(Param::Scratch, "G u8 *");
-        self.scratch_slots += 1;
-        format!("{scratch} + ((u64){} * GSZ() + GID()) * {SCRATCH_SLOT}", self.scratch_slots - 1)
+        let before = self.scratch_bytes;
+        self.scratch_bytes += bytes;
+        format!("{scratch} + (u64){before} * GSZ() + GID() * {bytes}")
     }
 
     /// The name of the rules of all time zones.

@@ -46,10 +46,18 @@ impl RowWriter<'_> {
                 Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
             }
             to if to.is_integer() => self.parse_integer(value, to, ctype, checked),
-            to if to.is_decimal() && ctype != CType::I256 => {
+            to if to.is_decimal() => {
                 let (precision, scale) = precision_scale(to).unwrap_or_default();
                 if scale < 0 {
                     return unsupported(format!("CAST from {} to {to} does not exist", value.data_type));
+                }
+                if ctype == CType::I256 {
+                    let (ok, code) = self.parsed(&value, Section::ParseDecimal256, "i256", |text, out| {
+                        format!("parse_decimal256({text}, {scale}u, &{out})")
+                    });
+                    let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
+                    let parsed = Value { data_type: to.clone(), ctype, code, valid, bounds: None };
+                    return self.limited_wide(parsed, to, precision, checked);
                 }
                 let (ok, code) = self.parsed(&value, Section::ParseDecimal, "i128", |text, out| {
                     format!("parse_decimal({text}, {scale}u, &{out})")
@@ -90,7 +98,11 @@ impl RowWriter<'_> {
         self.params.need(section);
         self.costly();
         let name = self.fresh();
-        let zero = if out == "i128" { CType::I128.zero() } else { "0" };
+        let zero = match out {
+            "i128" => CType::I128.zero(),
+            "i256" => CType::I256.zero(),
+            _ => "0",
+        };
         self.push(&format!("{out} {name} = {zero};"));
         let call = call(&value.code, &name);
         let ok = self.flag(&match &value.valid {
@@ -191,20 +203,24 @@ impl RowWriter<'_> {
             return refuse(&value.data_type, to);
         }
         let code = &value.code;
+        let mut bytes = SCRATCH_SLOT;
         let (section, call) = match &value.data_type {
             Boolean => (Section::Format, format!("format_bool(#, {code})")),
             data_type if data_type.is_integer() => match value.ctype.is_signed() {
                 true => (Section::Format, format!("format_i64(#, (i64){code})")),
                 false => (Section::Format, format!("format_u64(#, (u64){code})")),
             },
-            data_type if data_type.is_decimal() && CType::native(data_type) != Some(CType::I256) => {
+            data_type if data_type.is_decimal() => {
                 let (precision, scale) = precision_scale(data_type).unwrap_or_default();
-                // Sign, 39 digits, and zeros for a negative scale.
-                if 40 + i32::from(scale.min(0).unsigned_abs()) > SCRATCH_SLOT as i32 {
-                    return refuse(data_type, to);
-                }
-                self.params.need(Section::I128);
-                (Section::FormatDecimal, format!("format_decimal(#, {}, {precision}u, {scale})", value.to_ctype(CType::I128)))
+                let (wide, section, name) = match CType::native(data_type) {
+                    Some(CType::I256) => (CType::I256, Section::FormatDecimal256, "format_decimal256"),
+                    _ => (CType::I128, Section::FormatDecimal, "format_decimal"),
+                };
+                // Sign, digits, a zero and the point before them, and zeros for a negative scale.
+                let digits = if wide == CType::I256 { 77 } else { 39 };
+                bytes = (digits + 3 + usize::from(scale.min(0).unsigned_abs())).next_multiple_of(SCRATCH_SLOT);
+                self.params.need_type(wide);
+                (section, format!("{name}(#, {}, {precision}u, {scale})", value.to_ctype(wide)))
             }
             Date32 => {
                 let bounds = value.bounds.map(|(first, last)| (first * 86_400, last * 86_400));
@@ -249,7 +265,7 @@ impl RowWriter<'_> {
         };
         self.params.need(section);
         self.costly();
-        let slot = self.params.scratch();
+        let slot = self.params.scratch(bytes);
         let (place, len) = (self.fresh(), self.fresh());
         self.push(&format!("G u8 *{place} = {slot};"));
         self.push(&format!("u32 {len} = 0;"));

@@ -107,6 +107,33 @@ impl RowWriter<'_> {
         self.fail_or_null(value.valid.clone(), &outside, checked)
     }
 
+    /// `floor` and `ceil` of a decimal with such digits and scale, at least 1; fail where the result has more digits.
+    pub(super) fn whole_wide(&mut self, up: bool, value: Value, (precision, scale): (u8, i8)) -> Result<Value> {
+        let Some(factor) = wide_power_of_ten(i32::from(scale)) else {
+            return unsupported(format!("10^{scale} has no place in 256 bits"));
+        };
+        self.params.need(Section::I256Div);
+        self.costly();
+        let value = self.wide(value);
+        let (code, zero) = (&value.code, CType::I256.zero());
+        let rest = self.local(CType::I256, &format!("i256_rem({code}, {})", wide_literal(factor)));
+        let (steps, step) = match up {
+            true => (format!("i256_lt({zero}, {rest})"), factor),
+            false => (format!("i256_is_neg({rest})"), factor.wrapping_neg()),
+        };
+        let step = format!("i256_sel({steps}, {}, {zero})", wide_literal(step));
+        let code = self.local(CType::I256, &format!("i256_add(i256_sub({code}, {rest}), {step})"));
+        let to = value.data_type.clone();
+        self.limited_wide(Value { code, ..value }, &to, precision, true)
+    }
+
+    /// A value without its last digits, with as many zeros behind.
+    pub(super) fn shifted_wide(&mut self, value: Value, (dropped, raised): (i32, i32), rounding: Rounding) -> Result<Value> {
+        let value = self.wide(value);
+        let value = self.rescale_wide(value, -dropped, true, true, rounding)?;
+        self.rescale_wide(value, raised, true, true, rounding)
+    }
+
     /// A value of 256 bits times 10^up, `limited` to 256 bits, or divided by 10^-up.
     fn rescale_wide(&mut self, value: Value, up: i32, limited: bool, checked: bool, rounding: Rounding) -> Result<Value> {
         if up == 0 {

@@ -38,6 +38,11 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
     match (function, wide) {
         (Function::Abs, Some(value)) => return Some(array(data::number(value.wrapping_abs()))),
         (Function::IsZero, Some(value)) => return Some(array(LiteralValue::Bool(value == i256::ZERO))),
+        (Function::Floor | Function::Ceil | Function::Round | Function::Trunc, Some(value)) => {
+            let to = if row.len() > 1 { number(1) as i64 } else { 0 };
+            return wide_rounded(function, value, to, arguments[0].data_type(), data_type)
+                .map(|value| array(data::number(value)));
+        }
         (Function::IsNan, Some(_)) => return Some(array(LiteralValue::Bool(false))),
         _ => {}
     }
@@ -515,6 +520,33 @@ fn date_part(part: DatePart, moment: &ArrayRef) -> ArrayRef {
                 other => panic!("{other} is no moment"),
             };
             data::array(&DataType::Float64, &[LiteralValue::Float(value)])
+        }
+    }
+}
+
+/// Decimals of 256 bits with fewer digits behind the point.
+fn wide_rounded(function: Function, value: i256, to: i64, data_type: &DataType, out: &DataType) -> Option<i256> {
+    let ((precision, scale), (out_precision, out_scale)) = (data::precision_scale(data_type), data::precision_scale(out));
+    let ten = |power: i64| i256::from_i128(10).checked_pow(u32::try_from(power).ok()?);
+    let valid = |value: i256, precision: u8| Some(value).filter(|value| value.wrapping_abs() < ten(precision.into()).unwrap());
+    let floor = |value: i256, unit: i256| {
+        let below = if value % unit < i256::ZERO { i256::ONE } else { i256::ZERO };
+        (value / unit).wrapping_sub(below).wrapping_mul(unit)
+    };
+    let dropped = i64::from(scale) - to;
+    match function {
+        Function::Floor | Function::Ceil if scale <= 0 => Some(value),
+        Function::Floor => valid(floor(value, ten(scale.into())?), precision),
+        Function::Ceil => valid(floor(value.wrapping_neg(), ten(scale.into())?).wrapping_neg(), precision),
+        _ if dropped <= 0 => Some(value),
+        Function::Trunc => Some(if dropped >= 76 { i256::ZERO } else { value / ten(dropped)? * ten(dropped)? }),
+        _ if to < 0 && -to > i64::from(precision) - i64::from(scale) => Some(i256::ZERO),
+        _ => {
+            let unit = ten(dropped)?;
+            let (half, rest) = (unit / i256::from_i128(2), value % unit);
+            let away = i256::from_i128(i128::from(rest >= half) - i128::from(rest <= half.wrapping_neg()));
+            let rounded = (value / unit).checked_add(away)?.checked_mul(ten(i64::from(out_scale) - to)?)?;
+            if out_precision == 76 && scale == 0 && to < 0 { valid(rounded, 76) } else { Some(rounded) }
         }
     }
 }
