@@ -54,17 +54,15 @@ impl Lookup {
 "
                 )
             });
-            text.push_str(&fetched);
             text.push_str(&format!(
-                "    {{ u32 many = left; left = 0;
+                "{fetched}    {{ u32 many = left; left = 0;
     for (u32 i = 0; i < many; ++i) {{
       u32 at = {at};
       u64 row = base + at;
-{}      list[left] = (u16)at;
+{statements}      list[left] = (u16)at;
       left += (u32)kept;
     }} }}
-",
-                statements
+"
             ));
         }
         Ok(text)
