@@ -281,6 +281,50 @@ fn several_joins_with_filters_between_them() {
     }
 }
 
+/// On CPUs rows go through joins in blocks, on GPUs one by one.
+#[test]
+fn blocks_give_what_rows_give_one_by_one() {
+    let (one, two) = (side(300, 60, 21), side(50, 1, 22));
+    let queue = queue();
+    let profiles: Vec<_> = profiles().collect();
+    // A GPU has no blocks.
+    let [cpu, gpu] = &profiles[..] else { return };
+    for rows in [1, 255, 256, 257, 513] {
+        let probe = side(rows, 350, 23);
+        let found = |options: &Options| {
+            let filter = Expr::And(vec![
+                compare(CompareOp::Gt, col(2), int(-250, DataType::Int32)),
+                compare(CompareOp::NotEq, col(WIDTH + 2), int(7, DataType::Int32)),
+                Expr::Or(vec![compare(CompareOp::Lt, col(0), col(2 * WIDTH)), Expr::IsNull(Box::new(col(2 * WIDTH + 4)))]),
+            ]);
+            let residual = compare(CompareOp::NotEq, col(4), col(WIDTH + 4));
+            let joins = vec![
+                join(JoinKind::Inner, &one, 1, Some(residual)),
+                join(JoinKind::Right, &two, WIDTH + 1, None),
+                join(JoinKind::RightAnti, &two, 0, None),
+            ];
+            let mut outputs = outputs(Some(2 * WIDTH), &two);
+            outputs[1].0 = col(2);
+            let query = query(&probe, joins, &[&one, &two, &two], outputs, Some(filter), options.clone());
+            futures::executor::block_on(async {
+                let (input, outputs) = (query.input.clone(), query.outputs.clone());
+                let chain = JoinChain::try_new(input, &query.joins, Some(&query.tables), outputs, options.clone()).unwrap();
+                let (mut state, mut batches) = (chain.start(), Vec::new());
+                chain.push(&mut state, &up(&queue, &probe, &query.input.types));
+                while let Some(batch) = chain.next(&queue, &mut state).await.unwrap() {
+                    batches.push(batch);
+                }
+                sorted(&queue, batches).await
+            })
+        };
+        let expected = found(gpu);
+        assert!(rows < 255 || !expected.is_empty(), "{rows} rows give none");
+        for tile_rows in [32, 288, cpu.tile_rows] {
+            assert_eq!(found(&Options { tile_rows, ..cpu.clone() }), expected, "{rows} rows in tiles of {tile_rows}");
+        }
+    }
+}
+
 #[test]
 fn a_join_that_multiplies_before_them() {
     let (probe, many, one) = (side(500, 40, 8), side(90, 40, 9), side(45, 1, 10));

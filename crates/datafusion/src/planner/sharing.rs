@@ -111,6 +111,9 @@ fn uppermost_of_several(inputs: &[Plan]) -> Option<(Plan, usize)> {
 fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
     let mut kept = Vec::new();
     find_shared(plan, true, &mut kept);
+    // They may stand at several places.
+    kept.sort_by_key(|(number, _)| *number);
+    kept.dedup_by_key(|(number, _)| *number);
     kept.iter().map(|(_, input)| usize::from(stands_in(input, subplan))).sum::<usize>() + usize::from(stands_in(plan, subplan))
 }
 

@@ -17,25 +17,20 @@ use crate::{Error, Result};
 /// The body of the mask kernel; `condition` is a C expression after `statements` for `row`. Declares
 /// its parameters, among them the number of rows `n`.
 pub(super) fn mask_body(params: &mut Params, options: &Options, statements: &str, condition: &str) -> String {
-    tallied_mask_body(params, options, statements, condition, 0)
+    match options.profile {
+        Profile::Cpu => mask_words(params, options, statements, condition),
+        Profile::Gpu => mask_tile(params, options, statements, condition, 0),
+    }
 }
 
-/// The same, where `statements` count things in `tally0` and so on, which are added to the parameter `tallies`.
-pub(super) fn tallied_mask_body(
-    params: &mut Params,
-    options: &Options,
-    statements: &str,
-    condition: &str,
-    tallies: usize,
-) -> String {
-    let declared = declare_tallies(tallies);
+/// The cpu form: a word of 32 rows at a time.
+fn mask_words(params: &mut Params, options: &Options, statements: &str, condition: &str) -> String {
     let n = params.named("n", "u64");
     let mask = params.named("mask", "G u32 *RESTRICT");
     let counts = params.named("counts", "G u64 *RESTRICT");
     let tile = options.tile_rows;
-    match options.profile {
-        Profile::Cpu => format!(
-            "{declared}  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
+    format!(
+        "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
   for (u64 first = begin; first < end; first += 32) {{
     u32 word = 0, width = end - first < 32 ? (u32)(end - first) : 32;
     for (u32 bit = 0; bit < width; ++bit) {{
@@ -46,14 +41,21 @@ pub(super) fn tallied_mask_body(
     total += POPC32(word);
   }}
   {counts}[GRP()] = total;
-{}",
-            add_tallies(params, tallies)
-        ),
-        Profile::Gpu => {
-            let (words, group) = (tile / 32, options.group_size);
-            let Shared { declared: shared, cleared, gathered, added } = Shared::new(params, tallies);
-            format!(
-                "  SHARED(u32, words, {words});
+"
+    )
+}
+
+/// The gpu form, where `statements` count things in `tally0` and so on, which are added to the parameter `tallies`.
+pub(super) fn mask_tile(params: &mut Params, options: &Options, statements: &str, condition: &str, tallies: usize) -> String {
+    let declared = declare_tallies(tallies);
+    let n = params.named("n", "u64");
+    let mask = params.named("mask", "G u32 *RESTRICT");
+    let counts = params.named("counts", "G u64 *RESTRICT");
+    let (words, group) = (options.tile_rows / 32, options.group_size);
+    let tile = options.tile_rows;
+    let Shared { declared: shared, cleared, gathered, added } = Shared::new(params, tallies);
+    format!(
+        "  SHARED(u32, words, {words});
   SHARED(u32, total, 1);
 {shared}{declared}  u32 l = LID();
   u64 base = (u64)GRP() * {tile};
@@ -76,9 +78,7 @@ pub(super) fn tallied_mask_body(
   SYNC();
   if (l == 0) {counts}[GRP()] = total[0];
 {added}"
-            )
-        }
-    }
+    )
 }
 
 /// A body of loops whose statements count things in `tally0` and so on, which are added to the parameter `tallies`.

@@ -45,6 +45,37 @@ fn columns_without_nulls_have_no_validity() {
     }
 }
 
+/// Views lie within themselves up to 12 bytes, and have their first four outside of the heap.
+#[test]
+fn views_are_compared_with_literals() {
+    let text = "abcdefghijklmnopqrstuvwxyz".repeat(8);
+    let mut texts: Vec<Option<String>> = vec![None];
+    for len in [0, 1, 3, 4, 5, 7, 8, 9, 11, 12, 13, 16, 17, 200] {
+        texts.push(Some(text[..len].into()));
+        for at in [0, 3, 4, 7, 8, 11, 12, len.wrapping_sub(1)].into_iter().filter(|at| *at < len) {
+            texts.push(Some(format!("{}#{}", &text[..at], &text[at + 1..len])));
+        }
+    }
+    let views: ArrayRef = Arc::new(texts.iter().map(Option::as_deref).collect::<arrow::array::StringViewArray>());
+    for data_type in [DataType::Utf8View, DataType::BinaryView] {
+        let rows = batch(vec![cast(&views, &data_type).unwrap()]);
+        let word = |len: usize| data::literal(&data_type, LiteralValue::Bytes(text[..len].into()));
+        for chunk in [[0, 1, 4, 7], [8, 11, 12, 13], [16, 17, 200, 26]] {
+            let mut exprs = Vec::new();
+            for len in chunk {
+                let literal = || Box::new(Expr::Literal(word(len)));
+                exprs.push(Expr::Compare { op: CompareOp::Eq, left: column(0), right: literal() });
+                exprs.push(Expr::Compare { op: CompareOp::NotEq, left: literal(), right: column(0) });
+            }
+            let null = data::literal(&data_type, LiteralValue::Null);
+            let lists = [chunk.map(word).to_vec(), vec![word(chunk[1])], vec![word(chunk[0]), null]];
+            exprs.extend(lists.iter().map(|list| Expr::InList { expr: column(0), list: list.clone(), negated: false }));
+            exprs.extend(lists.map(|list| Expr::InList { expr: column(0), list, negated: true }));
+            check(&rows, &exprs);
+        }
+    }
+}
+
 #[test]
 fn slices_load() {
     for data_type in [

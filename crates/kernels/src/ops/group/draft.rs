@@ -8,7 +8,6 @@ use super::table::{
     glance_wide, number_inline, probe_inline, probe_wide, slot_inline,
 };
 use super::{Feed, Mode};
-use crate::Result;
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
@@ -19,6 +18,7 @@ use crate::ops::program::{Kernel, for_rows, run_of_rows};
 use crate::ops::project::Rows;
 use crate::ops::source::Source;
 use crate::prelude::Section;
+use crate::{Error, Result};
 
 /// How many rows ahead of an update the cpu profile fetches its states.
 const AHEAD: usize = 32;
@@ -304,21 +304,20 @@ impl Draft {
             })
         };
         let lookup = planned.source.lookup().filter(|_| profile == Profile::Cpu);
-        match self.mode {
-            Mode::Dense { .. } if lookup.is_some() => {
-                if let Some(lookup) = lookup {
-                    lookup.locate(&mut writer, lookup.joins());
-                }
+        match (&self.mode, lookup) {
+            (Mode::Dense { .. }, Some(lookup)) => {
+                lookup.locate(&mut writer, lookup.joins());
                 let values = self.evaluate(&mut writer, planned)?;
                 self.dense_number(&mut writer, &values);
                 group(&mut writer)?;
             }
-            Mode::Dense { .. } => self.filtered(&planned.source, &mut writer, |writer| {
+            (_, Some(_)) => return Err(Error::Internal("joins below groups that a table numbers".into())),
+            (Mode::Dense { .. }, None) => self.filtered(&planned.source, &mut writer, |writer| {
                 let values = self.evaluate(writer, planned)?;
                 self.dense_number(writer, &values);
                 group(writer)
             })?,
-            _ => {
+            (_, None) => {
                 // The look-up has applied the filter.
                 let ids = writer.params().named("ids", "const G u32 *RESTRICT");
                 let slots = writer.params().named("slots", "const G u64 *RESTRICT");

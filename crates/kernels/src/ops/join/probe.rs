@@ -19,7 +19,7 @@ use super::table::JoinTable;
 use super::{Join, JoinKind, joined_schema, joined_types};
 use crate::codegen::{Params, Place, Profile, RowWriter, Value};
 use crate::expr::Expr;
-use crate::ops::compact::{Survivors, mask_body, tallied_body, tallied_mask_body, write_body};
+use crate::ops::compact::{Survivors, mask_body, mask_tile, tallied_body, write_body};
 use crate::ops::primitives::{LoadedPrimitives, Primitives};
 use crate::ops::program::{Kernel, Loaded, Program, check_row, described_by_its_fields, for_rows, spread, word};
 use crate::ops::project::{Projection, Rows};
@@ -411,7 +411,7 @@ impl Probe {
         let mut writer = self.searching_writer(&mut params);
         self.search(&mut writer)?;
         let statements = writer.statements();
-        let body = tallied_mask_body(&mut params, &self.options, &statements, "kept", self.lookup.tallies());
+        let body = mask_tile(&mut params, &self.options, &statements, "kept", self.lookup.tallies());
         Ok(Kernel::new("probe_mask", params, body))
     }
 
