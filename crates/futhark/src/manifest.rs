@@ -361,7 +361,7 @@ impl Manifest {
             }
         }
         let mut known = BTreeMap::new();
-        self.types.keys().try_for_each(|name| self.depth(name, &mut Vec::new(), &mut known).map(|_| ()))?;
+        self.types.keys().try_for_each(|name| self.extent(name, &mut Vec::new(), &mut known).map(|_| ()))?;
         for (name, entry) in &self.entry_points {
             let inputs = entry.inputs.iter().map(|input| &input.type_name);
             let outputs = entry.outputs.iter().map(|output| &output.type_name);
@@ -370,26 +370,36 @@ impl Manifest {
         Ok(())
     }
 
-    /// How deep a type holds others. None holds itself.
-    fn depth<'a>(&'a self, name: &'a str, above: &mut Vec<&'a str>, known: &mut BTreeMap<&'a str, usize>) -> Result<usize> {
-        let Some(of) = self.types.get(name) else { return Ok(0) };
-        if let Some(depth) = known.get(name) {
-            return Ok(*depth);
+    /// How far a type goes. None holds itself.
+    fn extent<'a>(&'a self, name: &'a str, above: &mut Vec<&'a str>, known: &mut BTreeMap<&'a str, Extent>) -> Result<Extent> {
+        let mut extent = Extent { depth: 0, parts: 1 };
+        let Some(of) = self.types.get(name) else { return Ok(extent) };
+        if let Some(extent) = known.get(name) {
+            return Ok(*extent);
         }
-        let mut depth = 0;
+        let too_deep = |name: &str| Error::Manifest(format!("the type {name} holds others more than {DEPTH} deep"));
+        // Before the next call: the stack is not endless.
+        if above.len() > DEPTH {
+            return Err(too_deep(above[0]));
+        }
         above.push(name);
         for part in of.parts() {
             if above.contains(&part.as_str()) {
                 return Err(Error::Manifest(format!("the type {part} holds itself")));
             }
-            depth = depth.max(1 + self.depth(part, above, known)?);
+            let Extent { depth, parts } = self.extent(part, above, known)?;
+            extent.depth = extent.depth.max(1 + depth);
+            extent.parts += parts;
+            if extent.parts > PARTS {
+                return Err(Error::Manifest(format!("the type {name} has more than {PARTS} parts, with those of its parts")));
+            }
         }
         above.pop();
-        if depth > DEPTH {
-            return Err(Error::Manifest(format!("the type {name} holds others more than {DEPTH} deep")));
+        if extent.depth > DEPTH {
+            return Err(too_deep(name));
         }
-        known.insert(name, depth);
-        Ok(depth)
+        known.insert(name, extent);
+        Ok(extent)
     }
 
     fn check_types<'a>(&self, of: &str, names: impl Iterator<Item = &'a String>) -> Result<()> {
@@ -417,8 +427,20 @@ impl RawEntryPoint {
     }
 }
 
+/// How far a type goes.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// How deep it holds others.
+    depth: usize,
+    /// How many types are written in it, itself among them, with each as often as it is held.
+    parts: usize,
+}
+
 /// How deep records and sums may hold one another.
 const DEPTH: usize = 32;
+
+/// How many types may be written in one: a few records that hold the next one twice are many when written out.
+const PARTS: usize = 4096;
 
 impl Type {
     /// The types of fields and payloads.

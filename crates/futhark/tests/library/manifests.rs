@@ -104,3 +104,37 @@ fn damaged_manifests_are_refused_with_the_reason() {
         assert!(Manifest::parse(&V22[..cut]).is_err(), "cut at {cut}");
     }
 }
+
+/// A manifest of records, each of which holds the next one in `fields` fields. The last holds integers.
+fn chain(records: usize, fields: usize) -> String {
+    let record = |index: usize| {
+        let of = if index + 1 < records { format!("r{:04}", index + 1) } else { "i32".to_owned() };
+        let field = |field: usize| format!(r#"{{"name": "f{field}", "type": "{of}", "project": "p"}}"#);
+        let fields = (0..fields).map(field).collect::<Vec<_>>().join(", ");
+        format!(
+            r#""r{index:04}": {{"kind": "opaque", "ctype": "struct r *", "ops": {{"free": "f"}},
+                "record": {{"new": "n", "fields": [{fields}]}}}}"#
+        )
+    };
+    let types = (0..records).map(record).collect::<Vec<_>>().join(", ");
+    format!(r#"{{"backend": "c", "version": "0.27.0", "entry_points": {{}}, "types": {{{types}}}}}"#)
+}
+
+#[test]
+fn types_that_go_too_deep_are_refused() {
+    assert_eq!(Manifest::parse(&chain(32, 1)).unwrap().types.len(), 32);
+    for records in [33, 3000] {
+        let error = Manifest::parse(&chain(records, 1)).unwrap_err().to_string();
+        assert_eq!(error, "manifest: the type r0000 holds others more than 32 deep");
+    }
+}
+
+#[test]
+fn types_that_hold_too_many_others_are_refused() {
+    // 2^12 - 1 parts.
+    assert_eq!(Manifest::parse(&chain(11, 2)).unwrap().types.len(), 11);
+    for (records, at) in [(12, "r0000"), (27, "r0015")] {
+        let error = Manifest::parse(&chain(records, 2)).unwrap_err().to_string();
+        assert_eq!(error, format!("manifest: the type {at} has more than 4096 parts, with those of its parts"));
+    }
+}
