@@ -442,6 +442,9 @@ const DEPTH: usize = 32;
 /// How many types may be written in one: a few records that hold the next one twice are many when written out.
 const PARTS: usize = 4096;
 
+/// How many dimensions an array may have.
+const RANK: usize = 32;
+
 impl Type {
     /// The types of fields and payloads.
     fn parts(&self) -> Vec<&String> {
@@ -461,6 +464,7 @@ impl Type {
                 if array.rank == 0 {
                     return Err(Error::Manifest(format!("{of} is an array of rank 0")));
                 }
+                check_rank(&of, array.rank)?;
                 let says = format!("{}{}", "[]".repeat(array.rank), array.elemtype.name());
                 if name.starts_with('[') && name != says {
                     return Err(Error::Manifest(format!("{of} is listed as {says}")));
@@ -471,6 +475,7 @@ impl Type {
                 if opaque.record.is_some() && opaque.sum.is_some() {
                     return Err(Error::Manifest(format!("{of} is both a record and a sum type")));
                 }
+                check_rank(&of, opaque.record.as_ref().map_or(0, |record| record.rank))?;
                 (&opaque.ctype, opaque.symbols())
             }
         };
@@ -510,6 +515,13 @@ fn check_version(version: &str) -> Result<()> {
         Some(0) => Ok(()),
         Some(_) => Err(Error::Manifest(format!("version {version} of the compiler is not known; must be 0.x"))),
         None => Err(Error::Manifest(format!("the version is {version}; must be 0.x"))),
+    }
+}
+
+fn check_rank(of: &str, rank: usize) -> Result<()> {
+    match rank <= RANK {
+        true => Ok(()),
+        false => Err(Error::Manifest(format!("{of} has {rank} dimensions, more than {RANK}"))),
     }
 }
 

@@ -56,6 +56,7 @@ fn damaged_manifests_are_refused_with_the_reason() {
         (V21, "\"rank\": 1", "\"rank\": -1", "invalid value: integer `-1`, expected usize"),
         (V21, "\"rank\": 1", "\"rank\": 0", "the type []f32 is an array of rank 0"),
         (V21, "\"rank\": 1", "\"rank\": 2", "the type []f32 is listed as [][]f32"),
+        (V21, "\"rank\": 1", "\"rank\": 4000000000", "the type []f32 has 4000000000 dimensions, more than 32"),
         (V21, "\"elemtype\": \"f32\"", "\"elemtype\": \"f64\"", "the type []f32 is listed as []f64"),
         (V21, "\"elemtype\": \"f32\"", "\"elemtype\": \"f128\"", "unknown variant `f128`"),
         (V21, "\"kind\": \"array\"", "\"kind\": \"list\"", "unknown variant `list`"),
@@ -87,6 +88,7 @@ fn damaged_manifests_are_refused_with_the_reason() {
         (V25, "\"[]token\": {", "\"u8\": {", "the type u8 is primitive, and listed as another"),
         (V25, "\"payload\": [\"i64\"", "\"payload\": [\"token\"", "the type token holds itself"),
         (V27, "2, \"elemtype\": \"(", "0, \"elemtype\": \"(", "an array of records has the rank 0"),
+        (V27, "2, \"elemtype\": \"(", "33, \"elemtype\": \"(", "the type [][](i32, i32) has 33 dimensions, more than 32"),
         (V27, "\"type\": \"[][]i32\"", "\"type\": \"i32\"", "the type [][](i32, i32) is an array, and its field 0 is i32"),
         (
             V27,
