@@ -434,7 +434,7 @@ fn column_form(manifest: &Manifest, name: &str, type_name: &str) -> Option<Param
         Kind::Opaque(OpaqueType { record: Some(record), .. }) if !record.fields.is_empty() => {
             let field = |field: &futhark::manifest::Field| column_form(manifest, &field_name(&field.name), &field.type_name);
             let fields = record.fields.iter().map(field).collect::<Option<Vec<_>>>()?;
-            let structs = struct_type(&fields);
+            let structs = struct_type(&format!("the type {type_name}"), &fields).ok()?;
             (Of::Records(type_name.to_owned(), fields), structs)
         }
         Kind::Scalar(_) | Kind::Opaque(_) => return None,
@@ -456,7 +456,7 @@ pub(super) fn value_form(manifest: &Manifest, name: &str, type_name: &str) -> st
             let field = |field: &futhark::manifest::Field| value_form(manifest, &field_name(&field.name), &field.type_name);
             let fields = record.fields.iter().map(field).collect::<std::result::Result<Vec<_>, _>>();
             let fields = fields.map_err(|reason| format!("{name}: its field {reason}"))?;
-            let structs = struct_type(&fields);
+            let structs = struct_type(&format!("the type {type_name}"), &fields).map_err(|reason| format!("{name}: {reason}"))?;
             (Of::Records(type_name.to_owned(), fields), structs)
         }
         Some(Kind::Opaque(OpaqueType { sum: Some(sum), .. })) => {
@@ -470,8 +470,18 @@ pub(super) fn value_form(manifest: &Manifest, name: &str, type_name: &str) -> st
     Ok(Parameter { name: name.to_owned(), of, is_array: false, data_type })
 }
 
-fn struct_type(fields: &[Parameter]) -> DataType {
-    DataType::Struct(fields.iter().map(|field| Field::new(&field.name, field.data_type.clone(), true)).collect())
+/// The struct that something with these fields is, if each has its own name.
+fn struct_type(what: &str, fields: &[Parameter]) -> std::result::Result<DataType, Reason> {
+    if let Some(name) = twice(fields) {
+        return Err(format!("{what} would be a struct with two fields {name}"));
+    }
+    Ok(DataType::Struct(fields.iter().map(|field| Field::new(&field.name, field.data_type.clone(), true)).collect()))
+}
+
+/// A name that two fields have.
+fn twice(fields: &[Parameter]) -> Option<&str> {
+    let is_twice = |(index, field): &(usize, &Parameter)| fields[..*index].iter().any(|other| other.name == field.name);
+    fields.iter().enumerate().find(is_twice).map(|(_, field)| field.name.as_str())
 }
 
 /// Whether values of an opaque type can be bytes.
@@ -513,7 +523,7 @@ fn returns_struct_of(manifest: &Manifest, entry: &EntryPoint, parameters: &[Para
     let fields = || names.iter().zip(outputs(manifest, entry));
     let columns: Option<Vec<Parameter>> = fields().map(|(name, of)| column_form(manifest, name, of)).collect();
     if let Some(columns) = columns.filter(|columns| for_all && !columns.is_empty()) {
-        let data_type = struct_type(&columns);
+        let data_type = struct_type("its result", &columns)?;
         return Ok(Returns::Struct(columns, data_type));
     }
     let values = fields().map(|(name, of)| value_form(manifest, name, of)).collect::<std::result::Result<Vec<_>, _>>();
@@ -521,7 +531,7 @@ fn returns_struct_of(manifest: &Manifest, entry: &EntryPoint, parameters: &[Para
     if values.is_empty() {
         return Err("it gives nothing".to_owned());
     }
-    let data_type = struct_type(&values);
+    let data_type = struct_type("its result", &values)?;
     let one = One { of: Of::Records(String::new(), values), data_type };
     Ok(if for_all { Returns::Aggregate(one) } else { Returns::Value(one) })
 }
@@ -610,6 +620,9 @@ fn columns_of(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Ve
     for (index, of) in types.into_iter().enumerate() {
         let column = parameter_of(manifest, &name(index), of);
         columns.push(column.map_err(|_| format!("it gives a value of type {of}, which is no column"))?);
+    }
+    if let Some(name) = twice(&columns) {
+        return Err(format!("it gives a table with two columns {name}"));
     }
     let arrays = columns.iter().filter(|column| column.is_array).count();
     match arrays == 0 || arrays == columns.len() {

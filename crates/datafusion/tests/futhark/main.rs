@@ -680,6 +680,31 @@ async fn sums_are_structs_that_name_the_variant() {
 }
 
 #[tokio::test]
+async fn fields_of_one_name_are_refused() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let mut manifest = fixture::manifest(Form::Outputs);
+    for of in ["rect", "table"] {
+        let fields = &mut manifest["types"][of]["record"]["fields"];
+        fields[1]["name"] = fields[0]["name"].clone();
+    }
+    fixture.write_manifest(&manifest);
+    for (entry, problem) in [
+        ("area", "its parameter r: the type rect would be a struct with two fields height"),
+        ("between", "its field inner: the type rect would be a struct with two fields height"),
+        ("weigh", "the type table would be a struct with two fields even"),
+        ("listing", "it gives a table with two columns even"),
+        ("corner?returns=struct", "its result would be a struct with two fields height"),
+    ] {
+        let create = format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#{entry}'", fixture.manifest().display());
+        check_fails(&ctx, &create, problem).await;
+    }
+    // The others are there.
+    create(&ctx, &fixture, &["scale"]).await;
+    check(&ctx, "SELECT scale(1.5, 2)", &["3.0"]).await;
+    clean(ctx, &fixture).await;
+}
+
+#[tokio::test]
 async fn records_and_sums_hold_one_another() {
     for form in [Form::Outputs, Form::Output] {
         let (ctx, fixture) = (session(), Fixture::new(form));
