@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, ListArray, StructArray, make_array,
-    new_null_array,
+    Array, ArrayData, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, ListArray, StructArray, UInt64Array,
+    make_array, new_null_array,
 };
-use arrow::buffer::{MutableBuffer, OffsetBuffer};
-use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::buffer::{MutableBuffer, NullBuffer, OffsetBuffer};
+use arrow::compute::{CastOptions, cast, cast_with_options, nullif, take};
 use arrow::datatypes::{DataType, Field};
+use arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err, internal_err};
 use futhark::{Primitive, Scalar, Value};
 
@@ -33,26 +34,55 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
         return sum.cast(function, array);
     }
     if let (Of::Lists(column), DataType::List(to)) = (&parameter.of, &parameter.data_type) {
-        let item = match array.data_type() {
-            DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => item.data_type().clone(),
-            other => return exec_err!("the argument {} of {} is {other}, no list", parameter.name, function.name()),
-        };
-        let lists = cast(array, &DataType::new_list(item, true)).map_err(failed)?;
-        let lists = lists.as_list::<i32>();
+        let lists = held(array).map_err(failed)?;
         let values = cast_argument(function, column, lists.values())?;
         return Ok(Arc::new(ListArray::try_new(Arc::clone(to), lists.offsets().clone(), values, lists.nulls().cloned())?));
     }
     if let (Of::Records(_, fields), Some(structs)) = (&parameter.of, array.as_struct_opt()) {
         let field = |field: &Parameter| match structs.column_by_name(&field.name) {
-            Some(column) => cast_argument(function, field, column),
+            Some(column) => cast_argument(function, field, &present(column, structs.nulls())?),
             None => exec_err!("the argument {} of {} has no field {}", parameter.name, function.name(), field.name),
         };
         let columns = fields.iter().map(field).collect::<Result<Vec<_>>>()?;
         let DataType::Struct(types) = &parameter.data_type else { return internal_err!("records of {}", parameter.data_type) };
         return Ok(Arc::new(StructArray::try_new_with_length(types.clone(), columns, structs.nulls().cloned(), structs.len())?));
     }
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, &parameter.data_type, &options).map_err(failed)
+    cast_values(array, &parameter.data_type).map_err(failed)
+}
+
+/// Values, or lists of any depth of them, as another type.
+///
+/// # Errors
+/// If one that a row holds does not fit. Others need not: arrays keep what is cut off, and what lies under NULLs.
+fn cast_values(array: &ArrayRef, to: &DataType) -> std::result::Result<ArrayRef, ArrowError> {
+    match (array.data_type(), to) {
+        (DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..), DataType::List(item)) => {
+            let lists = held(array)?;
+            let values = cast_values(lists.values(), item.data_type())?;
+            let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
+            Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?))
+        }
+        (DataType::Dictionary(_, values), to) => cast_values(&cast(array, values)?, to),
+        _ => cast_with_options(array, to, &CastOptions { safe: false, ..CastOptions::default() }),
+    }
+}
+
+/// Lists with no values but those of their rows.
+fn held(array: &ArrayRef) -> std::result::Result<ListArray, ArrowError> {
+    let (DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) = array.data_type() else {
+        return Err(ArrowError::CastError(format!("{} is no list", array.data_type())));
+    };
+    let lists = cast(array, &DataType::new_list(item.data_type().clone(), true))?;
+    let rows = UInt64Array::new((0..lists.len() as u64).collect(), lists.nulls().cloned());
+    Ok(take(&lists, &rows, None)?.as_list::<i32>().clone())
+}
+
+/// A column with NULL in all other rows.
+pub(crate) fn present(column: &ArrayRef, rows: Option<&NullBuffer>) -> Result<ArrayRef> {
+    match rows {
+        Some(rows) => Ok(nullif(column, &BooleanArray::new(!rows.inner(), None))?),
+        None => Ok(Arc::clone(column)),
+    }
 }
 
 /// A column in the library's memory. Lists are more dimensions: those of a column must be equally long.
@@ -266,5 +296,42 @@ fn element_of(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::List(item) => element_of(item.data_type()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{DictionaryArray, Int32Array};
+    use arrow::datatypes::{Int32Type, UInt8Type};
+
+    use super::*;
+
+    #[test]
+    fn only_values_of_rows_are_cast() {
+        let numbers = || -> ArrayRef { Arc::new(Int32Array::from(vec![1, 2, -1, 3, 4])) };
+        // The second list, under a NULL, has the value that does not fit.
+        let item = Arc::new(Field::new_list_field(DataType::Int32, true));
+        let offsets = OffsetBuffer::from_lengths([2, 1, 2]);
+        let lists =
+            |nulls| -> ArrayRef { Arc::new(ListArray::try_new(Arc::clone(&item), offsets.clone(), numbers(), nulls).unwrap()) };
+        let nulls = || Some(NullBuffer::from(vec![true, false, true]));
+        let to = DataType::new_list(DataType::UInt8, true);
+        assert!(cast_values(&lists(None), &to).unwrap_err().to_string().contains("-1"));
+        let of = |array: &ArrayRef| array.as_list::<i32>().value(0).as_primitive::<UInt8Type>().values().to_vec();
+        assert_eq!(of(&cast_values(&lists(None).slice(2, 1), &to).unwrap()), [3, 4]);
+        let rows = cast_values(&lists(nulls()), &to).unwrap();
+        assert_eq!((of(&rows), of(&rows.slice(2, 1)), rows.null_count()), (vec![1, 2], vec![3, 4], 1));
+        // Lists of lists.
+        let nested = |of: ArrayRef| -> ArrayRef {
+            let (item, lengths) = (Arc::new(Field::new_list_field(of.data_type().clone(), true)), [of.len() - 1, 1]);
+            Arc::new(ListArray::try_new(item, OffsetBuffer::from_lengths(lengths), of, None).unwrap())
+        };
+        let rows = cast_values(&nested(lists(None)).slice(1, 1), &DataType::new_list(to.clone(), true)).unwrap();
+        assert_eq!(of(&rows.as_list::<i32>().value(0)), [3, 4]);
+        // A dictionary with a value that no row has.
+        let keys = Int32Array::from(vec![0, 3]);
+        let words: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::try_new(keys, numbers()).unwrap());
+        let cast = cast_values(&words, &DataType::UInt8).unwrap();
+        assert_eq!(cast.as_primitive::<UInt8Type>().values(), &[1, 3]);
     }
 }

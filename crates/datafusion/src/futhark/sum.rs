@@ -14,7 +14,7 @@ use futhark::manifest::{Manifest, Sum};
 use futhark::{Opaque, Value};
 
 use crate::expr::Reason;
-use crate::futhark::convert::{cast_argument, row_of, value_at};
+use crate::futhark::convert::{cast_argument, present, row_of, value_at};
 use crate::futhark::function::{Function, Parameter, takes, value_form};
 use crate::futhark::scalar::nulls_in;
 
@@ -94,15 +94,25 @@ impl SumType {
     /// If a value does not fit.
     pub fn cast(&self, function: &Function, array: &ArrayRef) -> Result<ArrayRef> {
         let Some(given) = array.as_struct_opt() else { return Ok(new_null_array(&self.data_type(), array.len())) };
-        let mut columns = vec![match given.column_by_name(VARIANT) {
+        let names = match given.column_by_name(VARIANT) {
             Some(names) => cast(names, &DataType::Utf8)?,
             None => new_null_array(&DataType::Utf8, given.len()),
-        }];
-        for value in self.values() {
-            columns.push(match given.column_by_name(&value.name) {
-                Some(column) => cast_argument(function, value, column)?,
-                None => new_null_array(&value.data_type, given.len()),
-            });
+        };
+        let has = |variant: &Variant| {
+            let names = names.as_string::<i32>();
+            let has = |row| given.is_valid(row) && names.is_valid(row) && names.value(row) == variant.name;
+            NullBuffer::from_iter((0..given.len()).map(has))
+        };
+        let mut columns = vec![Arc::clone(&names)];
+        for variant in &self.variants {
+            // Values of other variants need not fit.
+            let rows = has(variant);
+            for (_, value) in &variant.payload {
+                columns.push(match given.column_by_name(&value.name) {
+                    Some(column) => cast_argument(function, value, &present(column, Some(&rows))?)?,
+                    None => new_null_array(&value.data_type, given.len()),
+                });
+            }
         }
         Ok(Arc::new(StructArray::try_new_with_length(self.fields.clone(), columns, given.nulls().cloned(), given.len())?))
     }

@@ -12,9 +12,10 @@ mod page;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float16Array, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, Float16Array, Int64Array, ListArray, NullArray, RecordBatch, StructArray, UInt64Array};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field, Fields};
 use arrow::util::pretty::pretty_format_batches;
 use async_trait::async_trait;
 use datafusion::common::{DataFusionError, Result};
@@ -677,6 +678,37 @@ async fn sums_are_structs_that_name_the_variant() {
         check_fails(&ctx, &create, problem).await;
         clean(ctx, &fixture).await;
     }
+}
+
+#[tokio::test]
+async fn values_that_no_row_has_need_not_fit() {
+    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    create(&ctx, &fixture, &["describe", "balance"]).await;
+    let big = "CREATE TABLE big AS SELECT column1 AS i, column2 AS u, arrow_cast([column2], 'List(UInt64)') AS us \
+        FROM (VALUES (1, arrow_cast(7, 'UInt64')), (2, arrow_cast('18446744073709551615', 'UInt64')))";
+    run(&ctx, big).await.unwrap();
+    let some = "{variant: 'some', some_0: u, some_1: us}";
+    check_fails(&ctx, &format!("SELECT describe({some}) FROM big"), "18446744073709551615").await;
+    // Cut off, of another variant, of none.
+    check(&ctx, &format!("SELECT describe({some}) FROM (SELECT * FROM big ORDER BY i LIMIT 1)"), &["701"]).await;
+    for (otherwise, gives) in [("'none'", "-1"), ("NULL", "")] {
+        let variant = format!("CASE WHEN i = 1 THEN 'some' ELSE {otherwise} END");
+        let sql = format!("SELECT describe({{variant: {variant}, some_0: u, some_1: us}}) FROM big ORDER BY i");
+        check(&ctx, &sql, &["701", gives]).await;
+    }
+    // Under a NULL.
+    let numbers: ArrayRef = Arc::new(UInt64Array::from(vec![7, u64::MAX]));
+    let nulls = || Some(NullBuffer::from(vec![true, false]));
+    let item = Arc::new(Field::new_list_field(DataType::UInt64, true));
+    let lists = ListArray::try_new(item, OffsetBuffer::from_lengths([1, 1]), Arc::clone(&numbers), nulls()).unwrap();
+    let fields = Fields::from(vec![Field::new("number", DataType::UInt64, true), Field::new("marks", DataType::Null, true)]);
+    let marks: ArrayRef = Arc::new(NullArray::new(2));
+    let files = StructArray::try_new(fields, vec![numbers, marks], nulls()).unwrap();
+    let columns: [(&str, ArrayRef); 2] = [("us", Arc::new(lists)), ("file", Arc::new(files))];
+    ctx.register_batch("hidden", RecordBatch::try_from_iter(columns).unwrap()).unwrap();
+    check(&ctx, "SELECT describe({variant: 'some', some_0: 1, some_1: us}) FROM hidden", &["101", ""]).await;
+    check(&ctx, "SELECT balance(file) FROM hidden", &["", ""]).await;
+    clean(ctx, &fixture).await;
 }
 
 #[tokio::test]
