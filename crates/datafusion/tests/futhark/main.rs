@@ -179,6 +179,7 @@ async fn tables_have_the_columns_of_records() {
         check(&ctx, "SELECT sum(key) FROM listing(100) WHERE even", &["2450"]).await;
         check(&ctx, "SELECT * FROM listing(0)", &[]).await;
         check(&ctx, "SELECT sum(column1) FROM count_to(10)", &["55"]).await;
+        check(&ctx, "SELECT count(*) FROM count_to(-5)", &["0"]).await;
         check(&ctx, "SELECT * FROM divmod([7, 9, -3], 4)", &["1,3", "2,1", "0,-3"]).await;
         check(&ctx, "SELECT * FROM divmod(arrow_cast([], 'List(Int64)'), 4)", &[]).await;
         check(&ctx, "SELECT highest - lowest FROM span([4, -2, 9])", &["11"]).await;
