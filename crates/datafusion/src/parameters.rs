@@ -7,8 +7,8 @@ use datafusion::logical_expr::LogicalPlan;
 
 /// A plan with values for its parameters, each cast to the type that the plan has found for it where that loses nothing.
 ///
-/// `LogicalPlan::with_param_values` leaves values as they are. Where the plan counts on another type, such as that of the
-/// column that a parameter is inserted into, the rows would not be what their schema says.
+/// `LogicalPlan::with_param_values` leaves values as they are, and the plan gets casts where it counts on another type. What
+/// is inserted is cast to the type of its column in any case, or refused: 1.5 becomes the BIGINT 1, and 'x' is an error.
 ///
 /// # Errors
 /// If a parameter has no value.

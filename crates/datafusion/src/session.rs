@@ -11,7 +11,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
 use crate::futhark::{FutharkFactory, TableFunctionsListed};
 use crate::options::DeviceOptions;
-use crate::planner::{DevicePlanner, HostReasons, ProjectionKeeper, WindowFilters};
+use crate::planner::{DevicePlanner, HostReasons, InsertTypes, ProjectionKeeper, WindowFilters};
 use crate::runtime::DeviceRuntime;
 use crate::table;
 
@@ -89,6 +89,7 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         let factory = FutharkFactory::new(self.function_factory().take());
         self.with_function_factory(Some(Arc::new(factory)))
             .with_config(config.with_extension(Arc::clone(&runtime)))
+            .with_analyzer_rule(Arc::new(InsertTypes))
             .with_optimizer_rule(Arc::new(WindowFilters::new(Arc::clone(&runtime))))
             .with_optimizer_rule(Arc::new(TableFunctionsListed))
             .with_physical_optimizer_rules(installed(rules, &runtime))

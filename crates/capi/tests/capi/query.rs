@@ -100,6 +100,24 @@ fn parameters_without_a_value_and_values_without_a_parameter_are_errors() {
 }
 
 #[test]
+fn what_is_inserted_takes_the_type_of_its_column() {
+    let context = with_prices();
+    for table in ["host", "device.resident"] {
+        context.execute(&format!("CREATE TABLE {table} AS SELECT 1::BIGINT AS a WHERE false"));
+        let query = context.query(&format!("INSERT INTO {table} VALUES ($1)"));
+        // SAFETY: NULL for the number.
+        let run = || unsafe { devicefusion_query_run(query.raw, std::ptr::null_mut()) };
+        context.ok(devicefusion_query_bind_double(query.raw, 1, 2.5));
+        context.ok(run());
+        // SAFETY: a C string.
+        context.ok(unsafe { devicefusion_query_bind_string(query.raw, 1, c"xyz".as_ptr()) });
+        assert_ne!(run(), 0);
+        assert!(context.error().unwrap().contains("xyz"));
+        assert_eq!(context.rows(&format!("SELECT a FROM {table}")), ["2"]);
+    }
+}
+
+#[test]
 fn the_schema_is_known_before_the_query_runs() {
     let context = with_prices();
     let query = context.query("SELECT city, items * 2 AS twice FROM t");

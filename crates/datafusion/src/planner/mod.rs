@@ -2,6 +2,7 @@
 //! Planning: which operators move to the device, and why the others stay.
 
 mod dynamic_filters;
+mod insert_types;
 mod joins;
 mod lift;
 mod ordered;
@@ -15,6 +16,7 @@ mod top_k;
 mod window_filters;
 mod windows;
 
+pub(crate) use insert_types::InsertTypes;
 pub use lift::ProjectionKeeper;
 pub use placement::{HostOperator, Placement, PlacementKind, placement};
 pub use reasons::HostReasons;

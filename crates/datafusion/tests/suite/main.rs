@@ -12,6 +12,7 @@ mod exchange;
 mod explain;
 mod faults;
 mod harness;
+mod inserts;
 mod observe;
 mod reductions;
 mod reuse;

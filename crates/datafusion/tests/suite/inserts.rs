@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows of other types than the table's columns, which DataFusion's tables of memory take without a cast.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int32Array, RecordBatch};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::dataframe::DataFrameWriteOptions;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::prelude::SessionContext;
+
+use crate::harness::{answer, block_on, strict};
+
+const TABLES: [&str; 2] = ["t", "device.t"];
+
+async fn run(ctx: &SessionContext, sql: &str) -> Result<()> {
+    ctx.sql(sql).await?.collect().await.map(drop)
+}
+
+async fn insert(ctx: &SessionContext, sql: &str, value: ScalarValue) -> Result<()> {
+    let plan = ctx.state().create_logical_plan(sql).await?;
+    let plan = devicefusion::with_parameters(plan, vec![value])?;
+    ctx.execute_logical_plan(plan).await?.collect().await.map(drop)
+}
+
+async fn append(ctx: &SessionContext, table: &str, columns: Vec<(&str, ArrayRef)>) -> Result<()> {
+    let rows = ctx.read_batch(RecordBatch::try_from_iter(columns)?)?;
+    rows.write_table(table, DataFrameWriteOptions::new().with_insert_operation(InsertOp::Append)).await.map(drop)
+}
+
+#[test]
+fn parameters_of_another_type_are_cast_to_that_of_the_column() {
+    block_on(async {
+        for table in TABLES {
+            let ctx = strict(1);
+            run(&ctx, &format!("CREATE TABLE {table} AS SELECT 1::BIGINT AS a WHERE false")).await.unwrap();
+            let values = format!("INSERT INTO {table} VALUES ($1)");
+            for value in [ScalarValue::from(2.5), ScalarValue::from(true), ScalarValue::from("7"), ScalarValue::from(9_i32)] {
+                insert(&ctx, &values, value).await.unwrap();
+            }
+            insert(&ctx, &format!("INSERT INTO {table} SELECT $1"), ScalarValue::from(3.5)).await.unwrap();
+            run(&ctx, &format!("PREPARE p(DOUBLE) AS INSERT INTO {table} VALUES ($1)")).await.unwrap();
+            run(&ctx, "EXECUTE p(4.5)").await.unwrap();
+            let error = insert(&ctx, &values, ScalarValue::from("xyz")).await.unwrap_err();
+            assert!(error.to_string().contains("xyz"), "{error}");
+            let rows = answer(&ctx, &format!("SELECT a FROM {table} ORDER BY a")).await.unwrap();
+            assert_eq!(rows.lines(), ["1", "2", "3", "4", "7", "9"].map(|a| format!("| {a} |")), "{table}");
+        }
+    });
+}
+
+#[test]
+fn rows_of_no_sql_are_cast_too_or_refused_by_number() {
+    block_on(async {
+        for table in TABLES {
+            let ctx = strict(1);
+            run(&ctx, &format!("CREATE TABLE {table} AS SELECT 1::BIGINT AS a WHERE false")).await.unwrap();
+            append(&ctx, table, vec![("a", Arc::new(Int32Array::from(vec![7, 8])))]).await.unwrap();
+            append(&ctx, table, vec![("a", Arc::new(Float64Array::from(vec![1.5])))]).await.unwrap();
+            let two = Arc::new(BooleanArray::from(vec![true]));
+            let error = append(&ctx, table, vec![("a", Arc::clone(&two) as ArrayRef), ("b", two)]).await.unwrap_err();
+            assert!(error.to_string().contains("has 1 columns, and the rows to insert have 2"), "{error}");
+            let rows = answer(&ctx, &format!("SELECT a FROM {table} ORDER BY a")).await.unwrap();
+            assert_eq!(rows.lines(), ["1", "7", "8"].map(|a| format!("| {a} |")), "{table}");
+        }
+    });
+}
