@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow_device::ImportedArray;
 use async_trait::async_trait;
 use columnar::{Resident, exchange};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Constraints, Result, Statistics, not_impl_err, plan_datafusion_err};
+use datafusion::common::{Constraints, Result, SchemaExt, Statistics, not_impl_err, plan_datafusion_err, plan_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::dml::InsertOp;
@@ -177,6 +177,12 @@ impl DeviceTable {
     }
 }
 
+/// The columns in words.
+fn columns(schema: &Schema) -> String {
+    let columns: Vec<String> = schema.fields().iter().map(|field| format!("{} of {}", field.name(), field.data_type())).collect();
+    columns.join(", ")
+}
+
 fn device_of(ctx: &SessionContext) -> Result<(Arc<DeviceRuntime>, Context)> {
     let state = ctx.state();
     let runtime = DeviceRuntime::of(state.config()).ok_or_else(|| {
@@ -236,6 +242,12 @@ impl TableProvider for DeviceTable {
             InsertOp::Overwrite => true,
             InsertOp::Replace => return not_impl_err!("REPLACE INTO a resident table; use INSERT INTO or INSERT OVERWRITE"),
         };
+        let given = input.schema();
+        self.schema.logically_equivalent_names_and_types(&given)?;
+        // Casts are the planner's: a plan of one's own may lack them.
+        if !self.schema.equivalent_names_and_types(&given) {
+            return plan_err!("rows of {} for a resident table of {}: cast them", columns(&given), columns(&self.schema));
+        }
         let sink = TableSink::new(Arc::clone(&self.schema), Arc::clone(&self.state), overwrite);
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }

@@ -65,3 +65,31 @@ fn rows_of_no_sql_are_cast_too_or_refused_by_number() {
         }
     });
 }
+
+#[test]
+fn columns_of_other_names_are_refused() {
+    block_on(async {
+        for table in TABLES {
+            let ctx = strict(1);
+            run(&ctx, &format!("CREATE TABLE {table} AS SELECT 1 AS a, 2 AS b")).await.unwrap();
+            let column = |value| Arc::new(Int32Array::from(vec![value])) as ArrayRef;
+            let error = append(&ctx, table, vec![("b", column(4)), ("a", column(3))]).await.unwrap_err();
+            assert!(error.to_string().contains("Expected table field 'a'"), "{error}");
+            let rows = answer(&ctx, &format!("SELECT a, b FROM {table}")).await.unwrap();
+            assert_eq!(rows.lines(), ["| 1 | 2 |"], "{table}");
+        }
+    });
+}
+
+/// Plans made by hand have no rule to cast their rows.
+#[test]
+fn a_resident_table_takes_no_plan_of_another_type() {
+    block_on(async {
+        let ctx = strict(1);
+        run(&ctx, "CREATE TABLE device.t AS SELECT 1::BIGINT AS a").await.unwrap();
+        let table = ctx.table_provider("device.t").await.unwrap();
+        let rows = ctx.sql("SELECT 1.5::DOUBLE AS a").await.unwrap().create_physical_plan().await.unwrap();
+        let error = table.insert_into(&ctx.state(), rows, InsertOp::Append).await.unwrap_err();
+        assert!(error.to_string().contains("a of Float64 for a resident table of a of Int64"), "{error}");
+    });
+}
