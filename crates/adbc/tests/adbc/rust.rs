@@ -155,6 +155,32 @@ fn rows_are_ingested_into_the_host_and_into_the_device() -> Result<()> {
 }
 
 #[test]
+fn rows_of_other_types_are_ingested_by_a_cast_and_others_refused() -> Result<()> {
+    let mut connection = connection();
+    for schema in ["public", "device"] {
+        query(&mut connection, &format!("CREATE TABLE {schema}.t AS SELECT 1::BIGINT AS a"))?;
+        let mut append = |columns: Vec<(&str, ArrayRef)>| {
+            let mut statement = connection.new_statement()?;
+            statement.set_option(OptionStatement::TargetTable, "t".into())?;
+            statement.set_option(OptionStatement::TargetDbSchema, schema.into())?;
+            statement.set_option(OptionStatement::IngestMode, IngestMode::Append.into())?;
+            statement.bind(RecordBatch::try_from_iter(columns)?)?;
+            statement.execute_update()
+        };
+        let small = || Arc::new(Int32Array::from(vec![7, 8])) as ArrayRef;
+        assert_eq!(append(vec![("a", small())])?, Some(2));
+        assert_eq!(append(vec![("a", Arc::new(Float64Array::from(vec![2.5])))])?, Some(1));
+        assert!(append(vec![("b", small())]).is_err());
+        let text = append(vec![("a", Arc::new(StringArray::from(vec!["xyz"])))]).unwrap_err();
+        assert!(text.message.contains("xyz"), "{text}");
+        let two = append(vec![("a", small()), ("b", small())]).unwrap_err();
+        assert!(two.message.contains("has 1 columns, and the rows to insert have 2"), "{two}");
+        assert_eq!(numbers(&query(&mut connection, &format!("SELECT a FROM {schema}.t ORDER BY a"))?), [1, 2, 7, 8]);
+    }
+    Ok(())
+}
+
+#[test]
 fn updates_say_how_many_rows_they_took() -> Result<()> {
     let mut connection = connection();
     let mut run = |sql: &str| {
