@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use adbc_core::error::{Error, Result};
+use adbc_core::error::{Error, Result, Status};
 use arrow::array::{RecordBatch, RecordBatchReader};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -13,7 +13,7 @@ use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 
 use crate::cancel::Cancelled;
-use crate::error::of_datafusion;
+use crate::error::{error, of_datafusion};
 use crate::threads::Threads;
 
 /// The batches of one plan after another, all of one schema. A plan begins when the one before it has ended; each call of `next`
@@ -22,6 +22,8 @@ pub(crate) struct Reader {
     threads: Arc<Threads>,
     session: SessionContext,
     schema: SchemaRef,
+    /// Whether the batches come from more than one plan.
+    several: bool,
     plans: std::vec::IntoIter<LogicalPlan>,
     stream: Option<SendableRecordBatchStream>,
     cancelled: Cancelled,
@@ -39,35 +41,64 @@ impl Reader {
         plans: Vec<LogicalPlan>,
         cancelled: Cancelled,
     ) -> Result<Reader> {
-        let (schema, plans) = (Arc::new(schema.clone()), plans.into_iter());
-        let mut reader = Reader { threads, session, schema, plans, stream: None, cancelled };
-        reader.begin_next()?;
-        if let Some(stream) = &reader.stream {
-            reader.schema = stream.schema();
+        let (schema, several, plans) = (Arc::new(schema.clone()), plans.len() > 1, plans.into_iter());
+        let mut reader = Reader { threads, session, schema, several, plans, stream: None, cancelled };
+        if let Some(first) = reader.begin_next()? {
+            // A NULL may be among the values of another plan's parameters.
+            reader.schema = if several { Arc::new(nullable(&first)) } else { first };
         }
         Ok(reader)
     }
 
-    fn begin_next(&mut self) -> Result<()> {
-        let Some(plan) = self.plans.next() else { return Ok(()) };
+    /// The schema of the plan that has begun; `None` after the last one.
+    fn begin_next(&mut self) -> Result<Option<SchemaRef>> {
+        let Some(plan) = self.plans.next() else { return Ok(None) };
         let begun = async { self.session.execute_logical_plan(plan).await?.execute_stream().await };
-        self.stream = Some(self.threads.wait(&mut self.cancelled, begun)?.map_err(of_datafusion)?);
-        Ok(())
+        let stream = self.threads.wait(&mut self.cancelled, begun)?.map_err(of_datafusion)?;
+        let schema = stream.schema();
+        self.stream = Some(stream);
+        Ok(Some(schema))
+    }
+
+    /// Refuses a plan whose rows are of other types than the stream's.
+    fn check(&self, schema: &Schema) -> Result<()> {
+        let (first, now) = (self.schema.fields(), schema.fields());
+        if first.len() == now.len() && first.iter().zip(now).all(|(a, b)| a.data_type().equals_datatype(b.data_type())) {
+            return Ok(());
+        }
+        let types =
+            |schema: &Schema| schema.fields().iter().map(|field| field.data_type().to_string()).collect::<Vec<_>>().join(", ");
+        let (first, now) = (types(&self.schema), types(schema));
+        let words = format!(
+            "a row of parameters gives columns of ({now}), and the first row gave ({first}): bind them in runs of their own"
+        );
+        Err(error(Status::InvalidData, words))
     }
 
     /// The next batch; `None` after the last one.
     pub fn advance(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(stream) = &mut self.stream {
             match self.threads.wait(&mut self.cancelled, stream.next())? {
-                Some(batch) => return batch.map(Some).map_err(of_datafusion),
+                Some(batch) => {
+                    let batch = batch.map_err(of_datafusion)?;
+                    return Ok(Some(if self.several { batch.with_schema(Arc::clone(&self.schema))? } else { batch }));
+                }
                 None => {
                     self.stream = None;
-                    self.begin_next()?;
+                    if let Some(schema) = self.begin_next()? {
+                        self.check(&schema)?;
+                    }
                 }
             }
         }
         Ok(None)
     }
+}
+
+/// Columns that may all hold NULL.
+fn nullable(schema: &Schema) -> Schema {
+    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
 }
 
 impl Iterator for Reader {

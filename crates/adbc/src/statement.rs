@@ -88,8 +88,7 @@ impl DeviceFusionStatement {
             None => vec![plan.clone()],
             Some(_) => {
                 self.bound.clear();
-                let with = |values| devicefusion::with_parameters(plan.clone(), values).map_err(of_datafusion);
-                parameters.into_iter().map(with).collect::<Result<_>>()?
+                devicefusion::with_rows_of_parameters(&plan, parameters).map_err(of_datafusion)?
             }
         };
         Reader::begin(Arc::clone(&self.threads), self.session.clone(), plan.schema().as_arrow(), plans, cancelled)

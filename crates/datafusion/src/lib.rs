@@ -38,7 +38,7 @@ mod texts;
 pub use self::futhark::{FutharkFunctions, register_futhark};
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
 pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc};
-pub use parameters::with_parameters;
+pub use parameters::{with_parameters, with_rows_of_parameters};
 pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, WindowFilters, placement,
 };

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values for the parameters of plans.
 
+use std::collections::HashMap;
+
+use arrow::datatypes::DataType;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, Result};
 use datafusion::logical_expr::LogicalPlan;
@@ -29,15 +32,45 @@ use datafusion::logical_expr::LogicalPlan;
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub fn with_parameters(plan: LogicalPlan, values: impl Into<ParamValues>) -> Result<LogicalPlan> {
-    let types = plan.get_parameter_types()?;
-    let cast = |name: &str, given: ScalarAndMetadata| {
-        let Some(Some(data_type)) = types.get(&format!("${name}")) else { return given };
-        match given.cast_storage_to(data_type) {
-            Ok(cast) if cast.value().cast_to(&given.value().data_type()).is_ok_and(|back| back == *given.value()) => cast,
-            _ => given,
-        }
+    let values = values.into();
+    let types = types_that_hold(&plan, std::slice::from_ref(&values))?;
+    plan.with_param_values(cast(values, &types))
+}
+
+/// The plan once for each row of values, as [`with_parameters`] makes them. A parameter is cast in all rows or in none, so that
+/// the plans give columns of the same types where its values are of one type.
+///
+/// # Errors
+/// If a parameter has no value.
+pub fn with_rows_of_parameters(plan: &LogicalPlan, rows: Vec<ParamValues>) -> Result<Vec<LogicalPlan>> {
+    let types = types_that_hold(plan, &rows)?;
+    rows.into_iter().map(|values| plan.clone().with_param_values(cast(values, &types))).collect()
+}
+
+/// The types that the plan has found for its parameters, those with a dollar, of which each row's value loses nothing by the cast.
+fn types_that_hold(plan: &LogicalPlan, rows: &[ParamValues]) -> Result<HashMap<String, DataType>> {
+    let types = plan.get_parameter_types()?.into_iter();
+    let types = types.filter_map(|(name, data_type)| Some((name, data_type?)));
+    let holds = |name: &str, data_type: &DataType| {
+        // A value that is missing is told of later.
+        let values = rows.iter().filter_map(|row| row.get_placeholders_with_values(name).ok());
+        values.into_iter().all(|value| loses_nothing(&value, data_type))
     };
-    let values = match values.into() {
+    Ok(types.filter(|(name, data_type)| holds(name, data_type)).collect())
+}
+
+fn loses_nothing(given: &ScalarAndMetadata, data_type: &DataType) -> bool {
+    let given = given.value();
+    let back = given.cast_to(data_type).and_then(|cast| cast.cast_to(&given.data_type()));
+    back.is_ok_and(|back| back == *given)
+}
+
+fn cast(values: ParamValues, types: &HashMap<String, DataType>) -> ParamValues {
+    let cast = |name: &str, given: ScalarAndMetadata| match types.get(&format!("${name}")) {
+        Some(data_type) => given.clone().cast_storage_to(data_type).unwrap_or(given),
+        None => given,
+    };
+    match values {
         ParamValues::List(values) => {
             let values = values.into_iter().enumerate();
             ParamValues::List(values.map(|(index, value)| cast(&(index + 1).to_string(), value)).collect())
@@ -49,6 +82,5 @@ pub fn with_parameters(plan: LogicalPlan, values: impl Into<ParamValues>) -> Res
             };
             ParamValues::Map(values.into_iter().map(cast).collect())
         }
-    };
-    plan.with_param_values(values)
+    }
 }

@@ -9,7 +9,7 @@ use adbc_core::error::{Result, Status};
 use adbc_core::options::{InfoCode, IngestMode, ObjectDepth, OptionConnection, OptionDatabase, OptionStatement, OptionValue};
 use adbc_core::{Connection, Database, Driver, Optionable, Statement};
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use devicefusion_adbc::{DeviceFusionConnection, DeviceFusionDatabase, DeviceFusionDriver};
 
 /// A database on the tests' device, where what cannot run there fails.
@@ -212,6 +212,44 @@ fn parameters_take_the_types_that_the_query_asks_for_where_nothing_is_lost() -> 
     statement.bind(RecordBatch::try_from_iter([("x", Arc::new(Float64Array::from(vec![2.5])) as ArrayRef)])?)?;
     let batches = statement.execute()?.collect::<std::result::Result<Vec<_>, _>>()?;
     assert_eq!(numbers(&batches), [5]);
+    Ok(())
+}
+
+/// The second row alone would fit the type that the query asks for.
+#[test]
+fn rows_of_parameters_are_cast_all_or_none() -> Result<()> {
+    let mut connection = connection();
+    let mut run = |values: Vec<Option<f64>>| {
+        let mut statement = connection.new_statement()?;
+        statement.set_sql_query("SELECT $1 + 1::BIGINT AS y")?;
+        statement.bind(RecordBatch::try_from_iter([("x", Arc::new(Float64Array::from(values)) as ArrayRef)])?)?;
+        let rows = statement.execute()?;
+        let schema = rows.schema();
+        let batches = rows.collect::<std::result::Result<Vec<_>, _>>()?;
+        assert!(batches.iter().all(|batch| batch.schema() == schema));
+        Ok::<_, adbc_core::error::Error>(batches)
+    };
+    let sums: Vec<_> = run(vec![Some(1.5), Some(2.0), None])?
+        .iter()
+        .flat_map(|batch| batch.column(0).as_primitive::<Float64Type>().iter().collect::<Vec<_>>())
+        .collect();
+    assert_eq!(sums, [Some(2.5), Some(3.0), None]);
+    assert_eq!(numbers(&run(vec![Some(1.0), Some(2.0)])?), [2, 3]);
+    Ok(())
+}
+
+/// The scale of what `round` gives hangs on the value of its argument.
+#[test]
+fn rows_of_parameters_that_give_other_types_are_refused() -> Result<()> {
+    let mut connection = connection();
+    let mut statement = connection.new_statement()?;
+    statement.set_sql_query("SELECT round(x, $1) FROM (SELECT 1.25::DECIMAL(10, 2) AS x)")?;
+    statement.bind(ints(&[1, 0]))?;
+    let mut rows = statement.execute()?;
+    assert_eq!(rows.next().unwrap()?.num_rows(), 1);
+    let error = rows.next().unwrap().unwrap_err().to_string();
+    assert!(error.contains("a row of parameters gives columns of (Decimal128("), "{error}");
+    assert!(rows.next().is_none());
     Ok(())
 }
 

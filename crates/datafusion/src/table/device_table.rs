@@ -245,7 +245,8 @@ impl TableProvider for DeviceTable {
         let given = input.schema();
         self.schema.logically_equivalent_names_and_types(&given)?;
         // Casts are the planner's: a plan of one's own may lack them.
-        if !self.schema.equivalent_names_and_types(&given) {
+        let mut pairs = self.schema.fields().iter().zip(given.fields());
+        if !pairs.all(|(column, row)| column.data_type().equals_datatype(row.data_type())) {
             return plan_err!("rows of {} for a resident table of {}: cast them", columns(&given), columns(&self.schema));
         }
         let sink = TableSink::new(Arc::clone(&self.schema), Arc::clone(&self.state), overwrite);

@@ -86,10 +86,13 @@ fn columns_of_other_names_are_refused() {
 fn a_resident_table_takes_no_plan_of_another_type() {
     block_on(async {
         let ctx = strict(1);
-        run(&ctx, "CREATE TABLE device.t AS SELECT 1::BIGINT AS a").await.unwrap();
+        run(&ctx, "CREATE TABLE device.t AS SELECT 1::DECIMAL(10, 2) AS a").await.unwrap();
         let table = ctx.table_provider("device.t").await.unwrap();
-        let rows = ctx.sql("SELECT 1.5::DOUBLE AS a").await.unwrap().create_physical_plan().await.unwrap();
-        let error = table.insert_into(&ctx.state(), rows, InsertOp::Append).await.unwrap_err();
-        assert!(error.to_string().contains("a of Float64 for a resident table of a of Int64"), "{error}");
+        for (rows, given) in [("SELECT 1.5::DOUBLE AS a", "Float64"), ("SELECT 1::DECIMAL(10, 1) AS a", "Decimal128(10, 1)")] {
+            let rows = ctx.sql(rows).await.unwrap().create_physical_plan().await.unwrap();
+            let error = table.insert_into(&ctx.state(), rows, InsertOp::Append).await.unwrap_err();
+            let words = format!("a of {given} for a resident table of a of Decimal128(10, 2)");
+            assert!(error.to_string().contains(&words), "{error}");
+        }
     });
 }
