@@ -42,6 +42,22 @@ pub fn with_parameters(plan: LogicalPlan, values: impl Into<ParamValues>) -> Res
 ///
 /// # Errors
 /// If a parameter has no value.
+///
+/// # Examples
+/// ```
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// use datafusion::common::{ParamValues, ScalarValue};
+///
+/// let ctx = devicefusion::session()?;
+/// let plan = ctx.state().create_logical_plan("SELECT $1 + 1::BIGINT").await?;
+/// // 1.5 is no BIGINT, so that 2.0 does not become one either.
+/// let rows = [1.5, 2.0].map(|value| ParamValues::from(vec![ScalarValue::from(value)]));
+/// let plans = devicefusion::with_rows_of_parameters(&plan, rows.into())?;
+/// assert_eq!(plans[0].schema().field(0).data_type(), plans[1].schema().field(0).data_type());
+/// # datafusion::common::Result::<()>::Ok(())
+/// # })?;
+/// # datafusion::common::Result::<()>::Ok(())
+/// ```
 pub fn with_rows_of_parameters(plan: &LogicalPlan, rows: Vec<ParamValues>) -> Result<Vec<LogicalPlan>> {
     let types = types_that_hold(plan, &rows)?;
     rows.into_iter().map(|values| plan.clone().with_param_values(cast(values, &types))).collect()

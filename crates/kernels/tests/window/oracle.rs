@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Window functions in plain Rust, which looks at every frame anew.
+
+use std::collections::{HashSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, ListArray, RecordBatch, StringArray, UInt32Array,
+    UInt64Array, new_null_array,
+};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::{cast, concat, take};
+use arrow::datatypes::{DataType, Decimal128Type, Field, Float64Type, Int64Type};
+use arrow::row::{RowConverter, SortField};
+use kernels::expr::AggregateFunction::*;
+use kernels::expr::{Expr, LiteralValue};
+use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, WindowCall, WindowFunction};
+
+/// Ranges of rows that agree in some columns.
+pub fn groups(batch: &RecordBatch, columns: &[usize]) -> Vec<std::ops::Range<usize>> {
+    let n = batch.num_rows();
+    if columns.is_empty() {
+        return std::iter::once(0..n).collect();
+    }
+    let fields = columns.iter().map(|column| SortField::new(batch.column(*column).data_type().clone())).collect();
+    let columns: Vec<ArrayRef> = columns.iter().map(|column| batch.column(*column).clone()).collect();
+    let rows = RowConverter::new(fields).unwrap().convert_columns(&columns).unwrap();
+    let starts: Vec<usize> = (0..n).filter(|i| *i == 0 || rows.row(*i) != rows.row(*i - 1)).chain([n]).collect();
+    starts.windows(2).map(|ends| ends[0]..ends[1]).collect()
+}
+
+/// A row's partition, and the groups of peers in it with the row's own number among them.
+struct Place {
+    partition: std::ops::Range<usize>,
+    peers: Rc<[std::ops::Range<usize>]>,
+    own: usize,
+    /// Of all rows.
+    keys: Rc<[Option<i64>]>,
+    floats: Rc<[Option<f64>]>,
+    /// Whether these are of 32 bits.
+    is_single: bool,
+}
+
+fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Place> {
+    let all: Vec<usize> = partition.iter().chain(order).copied().collect();
+    let peers = groups(batch, &all);
+    let mut places = vec![];
+    let keys = order.first().and_then(|column| batch.column(*column).as_primitive_opt::<Int64Type>());
+    let keys: Rc<[_]> = keys.map(|keys| keys.iter().collect()).unwrap_or_default();
+    let floats = order.first().map(|column| batch.column(*column)).filter(|column| column.data_type().is_floating());
+    let is_single = floats.is_some_and(|column| *column.data_type() == DataType::Float32);
+    let floats = floats.map(|column| cast(column, &DataType::Float64).unwrap());
+    let floats: Rc<[_]> = floats.map(|floats| floats.as_primitive::<Float64Type>().iter().collect()).unwrap_or_default();
+    for partition in groups(batch, partition) {
+        let first = peers.partition_point(|peers| peers.start < partition.start);
+        let behind = peers.partition_point(|peers| peers.start < partition.end);
+        let inside: Rc<[_]> = peers[first..behind].into();
+        for row in partition.clone() {
+            let own = inside.partition_point(|peers| peers.end <= row);
+            let (partition, peers) = (partition.clone(), inside.clone());
+            places.push(Place { partition, peers, own, keys: keys.clone(), floats: floats.clone(), is_single });
+        }
+    }
+    places
+}
+
+fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> {
+    let (first, behind) = (place.partition.start as i64, place.partition.end as i64);
+    let most = if frame.units == FrameUnits::Range { i64::MAX as u64 } else { 1 << 40 };
+    let bound = |bound: FrameBound, is_end: bool| -> i64 {
+        if let (FrameUnits::FloatRange { falls }, FrameBound::Preceding(by) | FrameBound::Following(by)) = (frame.units, bound) {
+            return by_float(place, row, (by, matches!(bound, FrameBound::Preceding(_)) != falls), falls, is_end) as i64;
+        }
+        let offset = match bound {
+            FrameBound::UnboundedPreceding => return first,
+            FrameBound::UnboundedFollowing => return behind,
+            FrameBound::CurrentRow => 0,
+            FrameBound::Preceding(k) => -(k.min(most) as i64),
+            FrameBound::Following(k) => k.min(most) as i64,
+        };
+        if frame.units == FrameUnits::Rows {
+            return (row as i64 + offset + i64::from(is_end)).clamp(first, behind);
+        }
+        if frame.units == FrameUnits::Range && offset != 0 {
+            return by_key(place, row, offset, is_end);
+        }
+        let group = (place.own as i64).saturating_add(offset);
+        match place.peers.get(group as usize) {
+            _ if group < 0 => first,
+            None => behind,
+            Some(peers) if is_end => peers.end as i64,
+            Some(peers) => peers.start as i64,
+        }
+    };
+    let (start, end) = (bound(frame.start, false), bound(frame.end, true));
+    start as usize..end.max(start) as usize
+}
+
+/// The first row of the partition whose key is not before this row's and an offset, or not before or the same.
+fn by_key(place: &Place, row: usize, offset: i64, is_end: bool) -> i64 {
+    let Some(key) = place.keys[row] else {
+        let peers = &place.peers[place.own];
+        return (if is_end { peers.end } else { peers.start }) as i64;
+    };
+    let values: Vec<(usize, i64)> = place.partition.clone().filter_map(|row| Some((row, place.keys[row]?))).collect();
+    let falls = values[values.len() - 1].1 < values[0].1;
+    let target = i128::from(key) + if falls { -i128::from(offset) } else { i128::from(offset) };
+    // Beyond the key's type there is no bound, and NULLs are in the frame.
+    if i64::try_from(target).is_err() {
+        return match (offset < 0, is_end) {
+            (true, false) => place.partition.start as i64,
+            (true, true) => values[0].0 as i64,
+            (false, _) => place.partition.end as i64,
+        };
+    }
+    let before = |key: i64| match is_end {
+        true => {
+            if falls {
+                i128::from(key) >= target
+            } else {
+                i128::from(key) <= target
+            }
+        }
+        false => {
+            if falls {
+                i128::from(key) > target
+            } else {
+                i128::from(key) < target
+            }
+        }
+    };
+    let found = values.iter().find(|(_, key)| !before(*key));
+    found.map_or(values[values.len() - 1].0 + 1, |(row, _)| *row) as i64
+}
+
+/// The same for floats, whose bounds are floats as well. `by`: bits of an offset, and whether it goes off.
+fn by_float(place: &Place, row: usize, by: (u64, bool), falls: bool, is_end: bool) -> usize {
+    let Some(own) = place.floats[row] else {
+        let peers = &place.peers[place.own];
+        return if is_end { peers.end } else { peers.start };
+    };
+    let target = match (place.is_single, by) {
+        (true, (bits, true)) => f64::from(own as f32 - f32::from_bits(bits as u32)),
+        (true, (bits, false)) => f64::from(own as f32 + f32::from_bits(bits as u32)),
+        (false, (bits, true)) => own - f64::from_bits(bits),
+        (false, (bits, false)) => own + f64::from_bits(bits),
+    };
+    let before = |key: &f64| {
+        let order = if falls { target.total_cmp(key) } else { key.total_cmp(&target) };
+        order.is_lt() || is_end && order.is_eq()
+    };
+    let mut rows = place.partition.clone().filter(|row| place.floats[*row].is_some());
+    let last = rows.clone().next_back().unwrap();
+    rows.find(|row| !before(&place.floats[*row].unwrap())).unwrap_or(last + 1)
+}
+
+/// The rows that do not see as many values behind them, where their partition has some: as DataFusion's operator of bounded memory
+/// goes from row to row, with the distances from value to value.
+fn out_of_sight(values: &ArrayRef, places: &[Place], ahead: usize) -> HashSet<usize> {
+    let mut hidden = HashSet::new();
+    let mut sight: VecDeque<usize> = VecDeque::new();
+    for (row, Place { partition, .. }) in places.iter().enumerate() {
+        if row == partition.start {
+            sight.clear();
+        }
+        if sight.is_empty() {
+            let behind: Vec<usize> =
+                (row + 1..partition.end).filter(|row| values.is_valid(*row)).take(ahead.saturating_add(1)).collect();
+            sight = behind.iter().scan(row, |last, row| Some(row - std::mem::replace(last, *row))).collect();
+        } else if sight.len() == ahead {
+            let next = row + sight.iter().sum::<usize>() + 1;
+            if next < partition.end && values.is_valid(next) {
+                sight.push_back(1);
+            }
+        }
+        if sight.len() < ahead {
+            hidden.insert(row);
+        }
+        if let Some(first) = sight.front_mut() {
+            *first -= 1;
+            if *first == 0 {
+                sight.pop_front();
+            }
+        }
+    }
+    hidden
+}
+
+/// A function's values, each frame looked at anew.
+pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: &[usize]) -> ArrayRef {
+    let places = places(batch, partition, order);
+    let n = batch.num_rows();
+    let numbers = |of: &dyn Fn(usize, &Place) -> u64| -> ArrayRef {
+        Arc::new(UInt64Array::from_iter_values((0..n).map(|row| of(row, &places[row]))))
+    };
+    let floats = |of: &dyn Fn(usize, &Place) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values((0..n).map(|row| of(row, &places[row]))))
+    };
+    // The row whose value is taken; behind the last one, the default.
+    let taken = |value: &Expr, default: Option<ArrayRef>, of: &dyn Fn(usize, &Place) -> Option<usize>| -> ArrayRef {
+        let Expr::Column(column) = value else { panic!("no column") };
+        let column = batch.column(*column);
+        let default = default.unwrap_or_else(|| new_null_array(column.data_type(), 1));
+        let all = concat(&[column, &default]).unwrap();
+        let rows: UInt32Array = (0..n).map(|row| Some(of(row, &places[row]).unwrap_or(n) as u32)).collect();
+        take(&all, &rows, None).unwrap()
+    };
+    match &call.function {
+        WindowFunction::RowNumber => numbers(&|row, place| (row - place.partition.start + 1) as u64),
+        WindowFunction::Rank => numbers(&|_, place| (place.peers[place.own].start - place.partition.start + 1) as u64),
+        WindowFunction::DenseRank => numbers(&|_, place| place.own as u64 + 1),
+        WindowFunction::PercentRank => floats(&|_, place| {
+            let before = place.peers[place.own].start - place.partition.start;
+            before as f64 / (place.partition.len() as f64 - 1.0).max(1.0)
+        }),
+        WindowFunction::CumeDist => {
+            floats(&|_, place| (place.peers[place.own].end - place.partition.start) as f64 / place.partition.len() as f64)
+        }
+        WindowFunction::Ntile(buckets) => numbers(&|row, place| {
+            let (len, i) = (place.partition.len() as u64, (row - place.partition.start) as u64);
+            let sizes = (0..*buckets).map(|bucket| len / buckets + u64::from(bucket < len % buckets));
+            let ends = sizes.scan(0, |end, size| {
+                *end += size;
+                Some(*end)
+            });
+            ends.take_while(|end| *end <= i).count() as u64 + 1
+        }),
+        WindowFunction::Lag { value, offset, default, counted } => {
+            let default = default.as_ref().map(|default| match &default.value {
+                LiteralValue::Int(value) => Arc::new(Int64Array::from(vec![*value as i64])) as ArrayRef,
+                LiteralValue::Bytes(text) => Arc::new(StringArray::from(vec![std::str::from_utf8(text).unwrap()])),
+                other => panic!("{other:?}"),
+            });
+            let Expr::Column(column) = value else { panic!("{value:?}") };
+            let hidden = match *offset {
+                ..=-2 => out_of_sight(batch.column(*column), &places, offset.unsigned_abs() as usize),
+                _ => HashSet::new(),
+            };
+            taken(value, default, &|row, place| {
+                let has_value = |row: &usize| batch.column(*column).is_valid(*row);
+                let nth = offset.unsigned_abs().saturating_sub(1) as usize;
+                match (*counted, *offset) {
+                    (Counted::All, _) => {}
+                    (_, 1..) => return (place.partition.start..row).rev().filter(has_value).nth(nth),
+                    (_, 0) => return Some(row).filter(has_value),
+                    (Counted::InSight, _) if hidden.contains(&row) => return None,
+                    _ => return (row + 1..place.partition.end).filter(has_value).nth(nth),
+                }
+                let to = (row as i128) - i128::from(*offset);
+                (to >= place.partition.start as i128 && to < place.partition.end as i128).then_some(to as usize)
+            })
+        }
+        WindowFunction::NthValue(value, number) | WindowFunction::NthKnown(value, number) => taken(value, None, &|row, place| {
+            let Expr::Column(column) = value else { panic!("{value:?}") };
+            let passes_over = matches!(call.function, WindowFunction::NthKnown(..));
+            let frame = frame_of(place, row, &call.frame);
+            let frame: Vec<usize> = frame.filter(|row| !passes_over || batch.column(*column).is_valid(*row)).collect();
+            match *number {
+                0 => None,
+                1.. => frame.into_iter().nth(*number as usize - 1),
+                _ => frame.into_iter().rev().nth(number.unsigned_abs() as usize - 1),
+            }
+        }),
+        WindowFunction::Values(value) => {
+            let Expr::Column(column) = value else { panic!("{value:?}") };
+            let frames: Vec<_> = (0..n).map(|row| frame_of(&places[row], row, &call.frame)).collect();
+            let rows: UInt32Array = frames.iter().cloned().flatten().map(|row| Some(row as u32)).collect();
+            let values = take(batch.column(*column), &rows, None).unwrap();
+            let item = Arc::new(Field::new("item", values.data_type().clone(), true));
+            let offsets = OffsetBuffer::from_lengths(frames.iter().map(|frame| frame.len()));
+            let some = frames.iter().map(|frame| !frame.is_empty()).collect::<NullBuffer>();
+            Arc::new(ListArray::new(item, offsets, values, Some(some)))
+        }
+        WindowFunction::Aggregate(aggregate) => {
+            let keep = |row: &usize| match &aggregate.filter {
+                Some(Expr::Column(column)) => batch.column(*column).as_boolean().value(*row),
+                _ => true,
+            };
+            let rows = |row: usize| frame_of(&places[row], row, &call.frame).filter(keep).collect::<Vec<usize>>();
+            let [Expr::Column(column)] = aggregate.arguments.as_slice() else {
+                return Arc::new(Int64Array::from_iter_values((0..n).map(|row| rows(row).len() as i64)));
+            };
+            let column = batch.column(*column);
+            let key = SortField::new(column.data_type().clone());
+            let values = RowConverter::new(vec![key]).unwrap().convert_columns(std::slice::from_ref(column)).unwrap();
+            let rows = |row: usize| {
+                let mut seen = HashSet::new();
+                let first = |row: &usize| !aggregate.distinct || seen.insert(values.row(*row));
+                rows(row).into_iter().filter(|row| column.is_valid(*row)).filter(first).collect::<Vec<_>>().into_iter()
+            };
+            match (aggregate.function, column.data_type()) {
+                (Count, _) => Arc::new(Int64Array::from_iter_values((0..n).map(|row| rows(row).count() as i64))),
+                (Min | Max, DataType::Utf8) => {
+                    let texts = column.as_string::<i32>();
+                    let texts = |row: usize| rows(row).map(|row| texts.value(row));
+                    let best = |row| if aggregate.function == Min { texts(row).min() } else { texts(row).max() };
+                    Arc::new((0..n).map(best).collect::<StringArray>())
+                }
+                (Sum | Min | Max, DataType::Int64) => {
+                    let values = column.as_primitive::<Int64Type>();
+                    let values = |row: usize| rows(row).map(|row| values.value(row));
+                    Arc::new(
+                        (0..n)
+                            .map(|row| match aggregate.function {
+                                Sum => values(row).reduce(i64::wrapping_add),
+                                Min => values(row).min(),
+                                _ => values(row).max(),
+                            })
+                            .collect::<Int64Array>(),
+                    )
+                }
+                (_, DataType::Float64) => {
+                    // Sums of eighths are exact.
+                    let values = column.as_primitive::<Float64Type>();
+                    let values = |row: usize| rows(row).map(|row| values.value(row));
+                    Arc::new(
+                        (0..n)
+                            .map(|row| match aggregate.function {
+                                Sum => values(row).reduce(|a, b| a + b),
+                                Avg => values(row).reduce(|a, b| a + b).map(|sum| sum / values(row).count() as f64),
+                                Min => values(row).reduce(f64::min),
+                                _ => values(row).reduce(f64::max),
+                            })
+                            .collect::<Float64Array>(),
+                    )
+                }
+                (function, DataType::Decimal128(_, scale)) => {
+                    let values = column.as_primitive::<Decimal128Type>();
+                    let values = |row: usize| rows(row).map(|row| values.value(row));
+                    let result = (0..n).map(|row| match function {
+                        Sum => values(row).reduce(|a, b| a + b),
+                        Avg => values(row).reduce(|a, b| a + b).map(|sum| sum * 10_000 / values(row).count() as i128),
+                        Min => values(row).min(),
+                        _ => values(row).max(),
+                    });
+                    let DataType::Decimal128(precision, result_scale) = aggregate.data_type else { panic!("{scale}") };
+                    Arc::new(result.collect::<Decimal128Array>().with_precision_and_scale(precision, result_scale).unwrap())
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
