@@ -19,6 +19,7 @@ use datafusion_cli::exec;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
 use devicefusion::{DevicePlanner, DeviceRuntime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Args;
 use crate::session::Session;
@@ -40,6 +41,10 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
     if let Some(folder) = &args.data_path {
         std::env::set_current_dir(folder)?;
     }
+    let interactive = args.file.is_empty() && args.command.is_empty() && std::io::stdin().is_terminal();
+    // The compiler of an OpenCL driver takes the signal of Ctrl-C, and hands it on to whoever had it before. If that was nobody,
+    // it ends the process.
+    let interrupts = interactive.then(|| signal(SignalKind::interrupt())).transpose()?;
     let (session, registry) = Session::open(&args).await?;
     *device = DeviceRuntime::of(session.task_ctx().session_config());
     if !args.quiet {
@@ -69,7 +74,7 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
         for path in args.rc.unwrap_or_else(startup_files) {
             statements.run_file(&path).await?;
         }
-        if std::io::stdin().is_terminal() {
+        if interrupts.is_some() {
             statements.run_terminal().await?;
         } else {
             statements.run_lines(std::io::stdin().lock()).await?;

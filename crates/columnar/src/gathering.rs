@@ -13,7 +13,7 @@ use arrow::datatypes::SchemaRef;
 use device::{Buffer, Queue};
 
 use crate::narrow::is_integer;
-use crate::upload::{PieceNulls, Pieces, Uploader};
+use crate::upload::{PieceNulls, Pieces, Uploader, fixed_bytes};
 use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result, upload};
 
 /// Gathers small host batches and uploads them as a large device batch.
@@ -160,7 +160,8 @@ impl Gathering {
 
     fn add(&mut self, batch: &RecordBatch) -> Result<()> {
         let uploader = Uploader::new(&self.queue, batch.num_rows());
-        let enough = if self.queue.context().info().unified_memory { 1 } else { TRANSFER };
+        let unified = self.queue.context().info().unified_memory;
+        let enough = if unified { 1 } else { TRANSFER };
         self.rows += batch.num_rows();
         for (index, (gathered, ty)) in self.columns.iter_mut().zip(&self.types).enumerate() {
             let name = self.schema.field(index).name();
@@ -172,11 +173,17 @@ impl Gathering {
             match gathered {
                 Gathered::Arrays(arrays) => arrays.push(Arc::clone(array)),
                 Gathered::Numbers(numbers) => {
+                    numbers.nulls.push((array.len(), array.nulls().cloned()));
+                    let rows = self.rows.max(self.expected);
+                    if unified && numbers.natural == numbers.carrier {
+                        let values = fixed_bytes(array, numbers.carrier.width());
+                        numbers.write(&self.queue, &values, rows, self.capacity)?;
+                        continue;
+                    }
                     let pieces = Pieces { queue: &self.queue, name, ty, arrays: &[array], rows: array.len() };
                     pieces.convert(numbers.natural, numbers.carrier, &mut numbers.waiting)?;
-                    numbers.nulls.push((array.len(), array.nulls().cloned()));
                     if numbers.waiting.len() >= enough {
-                        numbers.send(&self.queue, self.rows.max(self.expected), self.capacity)?;
+                        numbers.send(&self.queue, rows, self.capacity)?;
                     }
                 }
             }
@@ -206,8 +213,17 @@ impl Gathering {
 }
 
 impl Numbers {
-    /// Writes what waits to the buffer, which gets room for `rows`, or for more where it has to grow, `most` at most.
+    /// Writes what waits to the buffer.
     fn send(&mut self, queue: &Queue, rows: usize, most: usize) -> Result<()> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        self.write(queue, &waiting, rows, most)?;
+        waiting.clear();
+        self.waiting = waiting;
+        Ok(())
+    }
+
+    /// Writes to the buffer, which gets room for `rows`, or for more where it has to grow, `most` at most.
+    fn write(&mut self, queue: &Queue, bytes: &[u8], rows: usize, most: usize) -> Result<()> {
         let width = self.carrier.width();
         let room = self.buffer.as_ref().map_or(0, |buffer| buffer.len() / width);
         let buffer = match self.buffer.take() {
@@ -221,9 +237,8 @@ impl Numbers {
                 grown
             }
         };
-        queue.write(&buffer, self.written, &self.waiting)?;
-        self.written += self.waiting.len();
-        self.waiting.clear();
+        queue.write(&buffer, self.written, bytes)?;
+        self.written += bytes.len();
         self.buffer = Some(buffer);
         Ok(())
     }

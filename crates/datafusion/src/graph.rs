@@ -118,11 +118,10 @@ pub(crate) struct ListOutput {
 }
 
 impl Stage {
-    /// Whether host batches go up below, or may.
-    pub fn uploads(&self) -> bool {
+    /// The stages whose batches it takes.
+    fn inputs(&self) -> Vec<&Arc<Stage>> {
         match &self.kind {
-            StageKind::Upload { .. } | StageKind::Stream { .. } => true,
-            StageKind::Scan { .. } => false,
+            StageKind::Upload { .. } | StageKind::Stream { .. } | StageKind::Scan { .. } => vec![],
             StageKind::Columns { input, .. }
             | StageKind::Expand { input, .. }
             | StageKind::Futhark { input, .. }
@@ -133,11 +132,27 @@ impl Stage {
             | StageKind::Aggregate { input, .. }
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
-            | StageKind::Unnest { input, .. } => input.uploads(),
-            StageKind::Union { inputs } => inputs.iter().any(|(input, _)| input.uploads()),
-            StageKind::Join(join) => join.probe.uploads() || join.builds().any(|build| build.stage.uploads()),
-            StageKind::Mark(mark) => mark.probe.uploads() || mark.build.stage.uploads(),
+            | StageKind::Unnest { input, .. } => vec![input],
+            StageKind::Union { inputs } => inputs.iter().map(|(input, _)| input).collect(),
+            StageKind::Join(join) => join.builds().map(|build| &build.stage).chain([&join.probe]).collect(),
+            StageKind::Mark(mark) => vec![&mark.build.stage, &mark.probe],
         }
+    }
+
+    /// Whether host batches go up below, or may.
+    pub fn uploads(&self) -> bool {
+        self.reads_others() || self.inputs().into_iter().any(|input| input.uploads())
+    }
+
+    /// Whether one of its dynamic filters, or of those below, asks for the table of such a join.
+    pub fn asks_for_table(&self, of_join: &dyn Fn(usize) -> bool) -> bool {
+        let own = match &self.kind {
+            StageKind::Join(joins) => {
+                joins.sides.iter().any(|side| matches!(side, Side::Filter { number, .. } if of_join(*number)))
+            }
+            _ => false,
+        };
+        own || self.inputs().into_iter().any(|input| input.asks_for_table(of_join))
     }
 
     /// Whether its batches come from outside of the device's own memory.

@@ -24,7 +24,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use device::{DeviceKind, Event, Queue};
-use futures::future::{BoxFuture, Shared};
+use futures::future::{BoxFuture, Shared, try_join_all};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use kernels::expr::value_type;
 use kernels::ops::{Decode, JoinTable};
@@ -59,6 +59,8 @@ struct Run {
     /// Rows that several stages read, each with how many of these have not come yet.
     /// `None` once the run has ended.
     shared: parking_lot::Mutex<Option<HashMap<usize, (SharedRows, usize)>>>,
+    /// What is read for metrics alone, which nobody waits for before the end.
+    at_end: parking_lot::Mutex<Vec<BoxFuture<'static, Result<()>>>>,
 }
 
 /// What a task hears that goes on after its run.
@@ -86,9 +88,9 @@ impl Run {
         let apart = stage.uploads() && !context.info().unified_memory;
         let uploads = if apart { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
-        let (meters, tables) = Default::default();
+        let (meters, tables, at_end) = Default::default();
         let shared = parking_lot::Mutex::new(Some(HashMap::new()));
-        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters, tables, shared }))
+        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters, tables, shared, at_end }))
     }
 
     /// A handle of a queue that charges what it does to an operator.
@@ -111,11 +113,18 @@ impl Run {
         Ok(())
     }
 
+    /// Has something done when the run ends.
+    fn at_end(&self, what: impl Future<Output = Result<()>> + Send + 'static) {
+        self.at_end.lock().push(what.boxed());
+    }
+
     /// Waits for the queues, then writes what the meters counted into the operators' metrics.
     async fn finish(&self) -> Result<()> {
-        let (uploaded, computed) = futures::join!(self.uploads.finish(), self.queue.finish());
+        let at_end = try_join_all(std::mem::take(&mut *self.at_end.lock()));
+        let (uploaded, computed, ended) = futures::join!(self.uploads.finish(), self.queue.finish(), at_end);
         self.meters.lock().clear();
-        uploaded.and(computed).map_err(|error| device_error(ISLAND, error))
+        uploaded.and(computed).map_err(|error| device_error(ISLAND, error))?;
+        ended.map(drop)
     }
 }
 

@@ -240,6 +240,26 @@ fn strings_that_differ_late_or_in_zeros() {
     }
 }
 
+/// Rounds follow from how many strings there are, not from how long these are.
+#[test]
+fn long_strings_take_few_rounds() {
+    let beginning = "ab".repeat(1_500_000);
+    let ends = ["7", "", "3", "1", "7", "2", "30", "x"];
+    let words: Vec<String> = ends.iter().map(|end| format!("{beginning}{end}")).chain(["ab".into(), "b".into()]).collect();
+    let numbers = Int64Array::from_iter_values(0..words.len() as i64);
+    let texts: [ArrayRef; 2] =
+        [Arc::new(StringArray::from_iter_values(&words)), Arc::new(StringViewArray::from_iter_values(&words))];
+    for (text, options) in texts.iter().flat_map(|text| profiles().map(move |options| (text, options))) {
+        let whole = batch(vec![("row", Arc::new(numbers.clone()) as ArrayRef, false), ("text", Arc::clone(text), false)]);
+        let queue = queue();
+        let before = queue.context().counters().launches;
+        check(&whole, &[4, 6], &[(1, true, false)], None, &options);
+        let launches = queue.context().counters().launches - before;
+        // Other tests may launch kernels too; a round for every seven bytes would be 400,000.
+        assert!(launches < 100_000, "{launches} launches");
+    }
+}
+
 #[test]
 fn dictionaries_sort_by_value() {
     let queue = queue();

@@ -108,7 +108,7 @@ pub(crate) struct Marks {
 }
 
 impl Joins {
-    pub(super) fn builds(&self) -> impl Iterator<Item = &BuildSide> {
+    pub(crate) fn builds(&self) -> impl Iterator<Item = &BuildSide> {
         self.sides.iter().filter_map(Side::build)
     }
 }

@@ -11,6 +11,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
 use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
+use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
 use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark};
@@ -35,17 +36,16 @@ pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
 fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tables: &Arc<Tables>) -> Result<DeviceBatchStream> {
     let (chain, operator) = (tables.chain(stage, joins)?, stage.operator.clone());
     let probing = Probing::new(chain.is_empty(), chain, stage, tables, &joins.probe, run)?;
-    let (gathering, removed) = (queue.clone(), tables.removed.clone());
-    let state = (Some(probing), removed, queue);
-    let batches = stream::try_unfold(state, |(probing, removed, queue)| async move {
+    let gathering = queue.clone();
+    let state = (Some(probing), Arc::clone(run), queue);
+    let batches = stream::try_unfold(state, |(probing, run, queue)| async move {
         let Some(mut probing) = probing else { return Ok::<_, DataFusionError>(None) };
         if let Some(batch) = probing.next(&queue).await? {
-            return Ok(Some((stream::iter(vec![Ok(batch)]), (Some(probing), removed, queue))));
+            return Ok(Some((stream::iter(vec![Ok(batch)]), (Some(probing), run, queue))));
         }
-        let (rest, counted) = probing.finish(&queue).await?;
-        count(&removed, counted);
+        let rest = probing.finish(&queue, &run).await?;
         let rest = rest.into_iter().map(Ok::<_, DataFusionError>).collect::<Vec<_>>();
-        Ok(Some((stream::iter(rest), (None, removed, queue))))
+        Ok(Some((stream::iter(rest), (None, run, queue))))
     });
     let batches = batches.try_flatten().boxed();
     Ok(match joins.gathers.clone() {
@@ -90,11 +90,14 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
                         }
                     }
                 }
-                let (_, mut counted) = probing.finish(&of_joins).await?;
-                let rows = $op.joined_rows(&queue, &state).await.map_err(failed)?;
-                joined_rows.add(rows.kept as usize);
-                counted.extend(rows.removed);
-                count(&tables.removed, counted);
+                let (before, within) = (probing.removed(&of_joins), $op.joined_rows(&queue, &state));
+                let (removed, operator) = (tables.removed.clone(), stage.operator.clone());
+                run.at_end(async move {
+                    let (before, within) = futures::try_join!(before, within).map_err(|error| op_error(&operator, error))?;
+                    joined_rows.add(within.kept as usize);
+                    count(&removed, before.into_iter().chain(within.removed));
+                    Ok(())
+                });
                 $op.finish(&queue, state).await.map_err(failed)?
             }};
         }
@@ -110,7 +113,7 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
 }
 
 /// Adds to each dynamic filter's counter.
-fn count(counters: &[Count], removed: Vec<u64>) {
+fn count(counters: &[Count], removed: impl IntoIterator<Item = u64>) {
     counters.iter().zip(removed).for_each(|(counter, rows)| counter.add(rows as usize));
 }
 
@@ -171,11 +174,20 @@ impl Probing {
         }
     }
 
-    /// What remains of the build sides once every row was probed, and the rows that each dynamic filter has removed.
-    async fn finish(self, queue: &Queue) -> Result<(Vec<DeviceBatch>, Vec<u64>)> {
-        let failed = |error| op_error(&self.pushed.stage.operator, error);
-        let removed = self.chain.removed(queue, &self.state).await.map_err(failed)?;
-        Ok((self.chain.finish(queue, self.state).await.map_err(failed)?, removed))
+    /// Rows that each dynamic filter has removed.
+    fn removed(&self, queue: &Queue) -> impl Future<Output = kernels::Result<Vec<u64>>> + Send + use<> {
+        self.chain.removed(queue, &self.state)
+    }
+
+    /// What remains of the build sides once every row was probed.
+    async fn finish(self, queue: &Queue, run: &Run) -> Result<Vec<DeviceBatch>> {
+        let (removed, counters) = (self.removed(queue), self.pushed.tables.removed.clone());
+        let operator = self.pushed.stage.operator.clone();
+        run.at_end(async move {
+            count(&counters, removed.await.map_err(|error| op_error(&operator, error))?);
+            Ok(())
+        });
+        self.chain.finish(queue, self.state).await.map_err(|error| op_error(&self.pushed.stage.operator, error))
     }
 }
 
@@ -191,11 +203,25 @@ pub(super) struct Tables {
 
 impl Tables {
     async fn build(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<Tables> {
+        // Those that ask for no table of the others are built at the same time.
+        let of_these = |number| joins.builds().any(|side| side.number == Some(number));
+        let first = joins.sides.iter().map(|side| async move {
+            match side {
+                Side::Build(side) if !side.stage.asks_for_table(&of_these) => {
+                    build(side, &stage.operator, run, queue).await.map(Some)
+                }
+                _ => Ok(None),
+            }
+        });
+        let mut first = try_join_all(first).await?;
         let (mut used, mut tables, mut numbers, mut removed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         // The last join first: its table filters what the tables of those before it are built of.
         for (number, (join, side)) in joins.joins.iter().zip(&joins.sides).enumerate().rev() {
             match side {
-                Side::Build(side) => tables.push(build(side, &stage.operator, run, queue).await?),
+                Side::Build(side) => tables.push(match first[number].take() {
+                    Some(table) => table,
+                    None => build(side, &stage.operator, run, queue).await?,
+                }),
                 Side::Filter { number, metrics, .. } => {
                     let table = run.tables.lock().get(number).and_then(Weak::upgrade);
                     let Some(table) = table.filter(|table| join.can_filter_by(table)) else { continue };
@@ -304,7 +330,8 @@ pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
     stream::once(async move {
         let StageKind::Mark(marks) = &stage.kind else { return internal_err!("a mark stage") };
         let table = build(&marks.build, &stage.operator, &run, &queue).await?;
-        let empty = table.num_rows() == 0;
+        // As DataFusion, which reads the rows of joins without keys all the same.
+        let empty = table.num_rows() == 0 && !marks.join.keys.is_empty();
         let op = Mark::try_new(marks.input.clone(), &marks.join, Some(Arc::clone(&table)), marks.options.clone())
             .map_err(|error| op_error(&stage.operator, error))?;
         let mut state = op.start();

@@ -180,12 +180,12 @@ impl Reduce {
     ///
     /// # Errors
     /// Those of the device.
-    pub async fn joined_rows(&self, queue: &Queue, state: &ReduceState) -> Result<JoinedRows> {
+    pub fn joined_rows(&self, queue: &Queue, state: &ReduceState) -> impl Future<Output = Result<JoinedRows>> + Send + use<> {
         match (&self.form, &state.form) {
             (Form::Registers(registers), StateForm::Registers(state)) => {
-                JoinedRows::read(queue, registers.source.tallies(), state.tallies.as_ref()).await
+                JoinedRows::read(queue, registers.source.tallies(), state.tallies.as_ref())
             }
-            _ => Ok(JoinedRows::default()),
+            _ => JoinedRows::read(queue, 0, None),
         }
     }
 

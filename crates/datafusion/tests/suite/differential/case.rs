@@ -147,11 +147,11 @@ impl Case {
     }
 
     /// The smallest case found that still differs, within so many attempts.
-    pub async fn shrunk(&self, sides: &Sides, mut attempts: usize) -> (Case, String) {
+    pub async fn shrunk(&self, sides: &Sides, first: &str, mut attempts: usize) -> (Case, String) {
         let mut best = self.clone();
         let mut reason = match best.run(sides).await {
             Outcome::Differs(reason) => reason,
-            _ => return (best, "it differed once and does not do so again".to_string()),
+            _ => return (best, format!("differed once and does not do so again: {first}")),
         };
         loop {
             let mut improved = false;

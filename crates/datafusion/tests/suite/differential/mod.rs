@@ -158,6 +158,10 @@ async fn run_shape(sides: &Sides, seed: u64, number: usize, cases: usize) -> Tal
             case.settings.strict = false;
             outcome = case.run(sides).await;
         }
+        let text = |case: &Case, reason: &str| {
+            let (of, case) = (index + 1, case.reproducer());
+            format!("-- DEVICEFUSION_SEED={seed} DEVICEFUSION_SHAPE={number} DEVICEFUSION_CASES_PER_SHAPE={of}: {reason}\n{case}")
+        };
         match outcome {
             Outcome::Same { rows, batches, placement, launches } => {
                 counts.same += 1;
@@ -174,18 +178,13 @@ async fn run_shape(sides: &Sides, seed: u64, number: usize, cases: usize) -> Tal
                 }
                 return Tally { invalid: 1, ..Tally::default() };
             }
-            outcome @ (Outcome::Differs(_) | Outcome::Refused(_)) => {
-                let (case, reason) = match outcome {
-                    Outcome::Refused(reason) => (case.clone(), reason),
-                    _ => case.shrunk(sides, SHRINK_ATTEMPTS).await,
-                };
-                let text = format!(
-                    "-- DEVICEFUSION_SEED={seed} DEVICEFUSION_SHAPE={number} DEVICEFUSION_CASES_PER_SHAPE={}: {reason}\n{}",
-                    index + 1,
-                    case.reproducer()
-                );
-                println!("{text}");
-                tally.differing.push(text);
+            Outcome::Refused(reason) => {
+                tally.differs(text(&case, &reason));
+                break;
+            }
+            Outcome::Differs(first) => {
+                let (case, reason) = case.shrunk(sides, &first, SHRINK_ATTEMPTS).await;
+                tally.differs(text(&case, &reason));
                 break;
             }
         }

@@ -66,6 +66,12 @@ impl Tally {
         }
     }
 
+    /// Tells of a case that differs.
+    pub fn differs(&mut self, case: String) {
+        println!("{case}");
+        self.differing.push(case);
+    }
+
     pub fn add(&mut self, other: Tally) {
         self.all.add(other.all);
         self.no_answer += other.no_answer;

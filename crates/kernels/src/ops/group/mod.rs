@@ -204,8 +204,8 @@ impl GroupBy {
     ///
     /// # Errors
     /// Those of the device.
-    pub async fn joined_rows(&self, queue: &Queue, state: &GroupByState) -> Result<JoinedRows> {
-        JoinedRows::read(queue, self.feeds[0].source.tallies(), state.tallies.as_ref()).await
+    pub fn joined_rows(&self, queue: &Queue, state: &GroupByState) -> impl Future<Output = Result<JoinedRows>> + Send + use<> {
+        JoinedRows::read(queue, self.feeds[0].source.tallies(), state.tallies.as_ref())
     }
 
     /// The groups, in no particular order. No batch where there are no groups; one row, if there are no

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
 use device::Queue;
+use futures::future::try_join_all;
 
 use super::joined::Joined;
 use super::lookup::{conjuncts, position};
@@ -254,12 +255,9 @@ impl JoinChain {
     }
 
     /// Rows that each dynamic filter has removed so far, in the order of the joins.
-    pub async fn removed(&self, queue: &Queue, state: &ChainState) -> Result<Vec<u64>> {
-        let mut removed = Vec::new();
-        for (step, state) in self.steps.iter().zip(&state.steps) {
-            removed.extend(step.removed(queue, state).await?);
-        }
-        Ok(removed)
+    pub fn removed(&self, queue: &Queue, state: &ChainState) -> impl Future<Output = Result<Vec<u64>>> + Send + use<> {
+        let of_steps: Vec<_> = self.steps.iter().zip(&state.steps).map(|(step, state)| step.removed(queue, state)).collect();
+        async move { Ok(try_join_all(of_steps).await?.concat()) }
     }
 
     /// What remains once every batch was probed and all that it gave was taken.

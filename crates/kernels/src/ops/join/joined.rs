@@ -95,12 +95,20 @@ impl Joined {
 }
 
 impl JoinedRows {
-    pub(in crate::ops) async fn read(queue: &Queue, tallies: usize, counted: Option<&Buffer>) -> Result<JoinedRows> {
+    pub(in crate::ops) fn read(
+        queue: &Queue,
+        tallies: usize,
+        counted: Option<&Buffer>,
+    ) -> impl Future<Output = Result<JoinedRows>> + Send + use<> {
         // As `Source::kept` counts: the filters, then the rows that stay.
-        let Some(filters) = tallies.checked_sub(1) else { return Ok(JoinedRows::default()) };
-        let Some(counted) = counted else { return Ok(JoinedRows { removed: vec![0; filters], kept: 0 }) };
-        let counted = queue.read(counted, 0..tallies * 8).await?;
-        let removed = (0..filters).map(|index| word(&counted, index)).collect::<Result<_>>()?;
-        Ok(JoinedRows { removed, kept: word(&counted, filters)? })
+        let filters = tallies.checked_sub(1);
+        let counted = filters.and(counted).map(|counted| queue.read(counted, 0..tallies * 8));
+        async move {
+            let Some(filters) = filters else { return Ok(JoinedRows::default()) };
+            let Some(counted) = counted else { return Ok(JoinedRows { removed: vec![0; filters], kept: 0 }) };
+            let counted = counted.await?;
+            let removed = (0..filters).map(|index| word(&counted, index)).collect::<Result<_>>()?;
+            Ok(JoinedRows { removed, kept: word(&counted, filters)? })
+        }
     }
 }

@@ -35,6 +35,15 @@ impl KeyForm {
         }
     }
 
+    /// The range of the one digit of an integer whose own range is proven.
+    pub fn proven_range(self, value: &Value) -> Option<(u64, u64)> {
+        let (least, greatest) = value.bounds.filter(|_| self == KeyForm::Word && value.ctype.is_integer())?;
+        let digit = |value: i128, signed| if signed { value as u64 ^ 1 << 63 } else { value as u64 };
+        let (lowest, highest) = if value.ctype.is_signed() { (i64::MIN.into(), i64::MAX.into()) } else { (0, u64::MAX.into()) };
+        let fits = lowest <= least && least <= greatest && greatest <= highest;
+        fits.then(|| (digit(least, value.ctype.is_signed()), digit(greatest, value.ctype.is_signed())))
+    }
+
     /// C of the digits: equal where the values are, in the values' order but for floats.
     pub fn digits_of(self, writer: &mut RowWriter<'_>, value: &Value) -> Vec<String> {
         let code = &value.code;

@@ -72,10 +72,13 @@ impl Lookup {
         &self.places
     }
 
-    /// Whether no row can stay: an inner join's table has none.
+    /// Whether no row can stay, and none needs to be read: an inner join's table has none. DataFusion reads the rows of joins
+    /// without keys all the same, and what fails there fails the query.
     pub fn is_empty(&self) -> bool {
-        let needs = |kind| matches!(kind, JoinKind::Inner | JoinKind::Left | JoinKind::RightSemi);
-        self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search.kind) && table.num_rows() == 0)
+        let needs = |search: &Search| {
+            matches!(search.kind, JoinKind::Inner | JoinKind::Left | JoinKind::RightSemi) && !search.meets_all()
+        };
+        self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search) && table.num_rows() == 0)
     }
 
     /// The most rows that one row is compared with, of joins without keys; 0 where there are none.

@@ -125,13 +125,13 @@ impl Mark {
     async fn push_piece(&self, queue: &Queue, state: &mut MarkState, batch: &DeviceBatch) -> Result<()> {
         let table = self.table()?;
         let n = batch.num_rows();
-        if n == 0 || table.num_rows() == 0 {
+        if n == 0 || table.num_rows() == 0 && !self.search.meets_all() {
             return Ok(());
         }
         let loaded = self.program.load(queue).await?;
         let (marks, seen) = match state.marks.take() {
             Some(marks) => marks,
-            None => (queue.zeroed(table.num_rows())?, queue.zeroed(4)?),
+            None => (queue.zeroed(table.num_rows().max(1))?, queue.zeroed(4)?),
         };
         let columns: Vec<_> = batch.columns().iter().chain(table.batch().columns()).cloned().collect();
         let fails = self.program.can_fail(MARK);

@@ -198,10 +198,14 @@ impl Probe {
     }
 
     /// Rows that each dynamic filter has removed so far, in their order.
-    pub async fn removed(&self, queue: &Queue, state: &ProbeState) -> Result<Vec<u64>> {
-        let Some(tallies) = &state.tallies else { return Ok(vec![0; self.lookup.tallies()]) };
-        let counted = queue.read(tallies, 0..self.lookup.tallies() * 8).await?;
-        (0..self.lookup.tallies()).map(|index| word(&counted, index)).collect()
+    pub fn removed(&self, queue: &Queue, state: &ProbeState) -> impl Future<Output = Result<Vec<u64>>> + Send + use<> {
+        let filters = self.lookup.tallies();
+        let counted = state.tallies.as_ref().map(|tallies| queue.read(tallies, 0..filters * 8));
+        async move {
+            let Some(counted) = counted else { return Ok(vec![0; filters]) };
+            let counted = counted.await?;
+            (0..filters).map(|index| word(&counted, index)).collect()
+        }
     }
 
     /// What remains once every batch was probed: rows of the build side that nothing matched, of left and full joins.

@@ -65,6 +65,8 @@ pub(super) struct Form {
 pub struct JoinBuild {
     source: Source,
     forms: Vec<KeyForm>,
+    /// Least and greatest value of each digit, where all are proven.
+    proven: Option<Vec<(u64, u64)>>,
     null_equals_null: bool,
     options: Options,
     primitives: Primitives,
@@ -87,7 +89,7 @@ pub struct JoinTable {
     /// Where a slot's rows begin.
     starts: Buffer,
     digits: Vec<Digit>,
-    /// Rows whose keys can match, of a table of numbers.
+    /// The most rows whose keys can match, of a table of numbers.
     known: u64,
 }
 
@@ -110,15 +112,16 @@ impl JoinBuild {
         let source = Source::try_new(input)?;
         let probe = joined_types(probe, before);
         let profile = options.profile;
-        let ctype = |expr: &Expr, types: &[ColumnType]| {
+        let value = |expr: &Expr, types: &[ColumnType]| {
             let mut params = Params::new();
-            RowWriter::new(types, profile, &mut params).eval(expr).map(|value| value.ctype)
+            RowWriter::new(types, profile, &mut params).eval(expr)
         };
-        let forms = join
-            .keys
-            .iter()
-            .map(|(left, right)| Ok(KeyForm::of(ctype(left, &probe)?, ctype(right, &join.types)?)))
-            .collect::<Result<Vec<_>>>()?;
+        let keys = join.keys.iter().map(|(left, right)| {
+            let (left, right) = (value(left, &probe)?, value(right, &join.types)?);
+            let form = KeyForm::of(left.ctype, right.ctype);
+            Ok((form, form.proven_range(&right)))
+        });
+        let (forms, proven): (Vec<_>, Vec<_>) = keys.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let exprs: Vec<Expr> = join.keys.iter().map(|(_, build)| build.clone()).collect();
         let draft = Draft { source: &source, forms: &forms, keys: &exprs, nulls: join.null_equals_null, options: &options };
         let numbered = !exprs.is_empty() && forms.iter().all(|form| *form != KeyForm::Text);
@@ -132,7 +135,8 @@ impl JoinBuild {
         };
         let lists = Program::try_new("JoinBuild", &options, vec![count_kernel(&options), fill_kernel(&options)])?;
         let primitives = Primitives::try_new(&options)?;
-        Ok(JoinBuild { source, forms, null_equals_null: join.null_equals_null, options, primitives, number, wide, lists })
+        let proven = proven.into_iter().collect();
+        Ok(JoinBuild { source, forms, proven, null_equals_null: join.null_equals_null, options, primitives, number, wide, lists })
     }
 
     /// Names and texts of the kernels that most builds run.
@@ -212,6 +216,14 @@ impl JoinBuild {
         if n == 0 {
             return Ok(Some(0));
         }
+        // What is proven of the keys saves a pass over them and a wait, if an array of that many numbers is small enough.
+        if let Some(proven) = &self.proven
+            && let Some(numbers) = table.set_digits(&self.forms, proven, self.null_equals_null)
+            && numbers <= dense_unique_numbers(n as u128)
+        {
+            table.known = n as u64;
+            return Ok(Some(numbers));
+        }
         let loaded = program.load(queue).await?;
         let mut words = vec![u64::MAX, 0];
         words.extend(table.digits.iter().flat_map(|_| [u64::MAX, 0]));
@@ -224,21 +236,9 @@ impl JoinBuild {
         let answer = queue.read(&stats, 0..bytes.len()).await?;
         check_row(word(&answer, 0)?)?;
         table.known = word(&answer, 1)?;
-        let mut total = 1u128;
-        let mut first_digits = self.forms.iter().flat_map(|form| (0..form.digits()).map(|place| place == 0)).collect::<Vec<_>>();
-        for (index, digit) in table.digits.iter_mut().enumerate().rev() {
-            let (least, most) = (word(&answer, 2 + 2 * index)?, word(&answer, 3 + 2 * index)?);
-            // No row has a value.
-            let (least, most) = if least > most { (0, 0) } else { (least, most - least) };
-            let null = u128::from(self.null_equals_null && first_digits.pop().unwrap_or(false));
-            let Ok(stride) = u64::try_from(total) else { return Ok(None) };
-            *digit = Digit { least, most, stride };
-            total = match total.checked_mul(u128::from(most) + 1 + null) {
-                Some(total) if total <= u128::from(u64::MAX) => total,
-                _ => return Ok(None),
-            };
-        }
-        Ok(Some(total))
+        let range = |digit| Ok((word(&answer, 2 + 2 * digit)?, word(&answer, 3 + 2 * digit)?));
+        let ranges = (0..table.digits.len()).map(range).collect::<Result<Vec<_>>>()?;
+        Ok(table.set_digits(&self.forms, &ranges, self.null_equals_null))
     }
 
     /// Gives rows their slots, by a kernel of `program`; finds out whether a slot has several.
@@ -473,6 +473,20 @@ impl JoinTable {
     /// Number of rows of the side.
     pub fn num_rows(&self) -> usize {
         self.rows_in_all
+    }
+
+    /// Sets the digits to their ranges: how many numbers they make, `None` where these would not fit 64 bits.
+    fn set_digits(&mut self, forms: &[KeyForm], ranges: &[(u64, u64)], null_equals_null: bool) -> Option<u128> {
+        let mut total = 1u128;
+        let mut first_digits = forms.iter().flat_map(|form| (0..form.digits()).map(|place| place == 0)).collect::<Vec<_>>();
+        for (digit, (least, greatest)) in self.digits.iter_mut().zip(ranges).rev() {
+            // Where the least is above the greatest no row has a value.
+            let (least, most) = greatest.checked_sub(*least).map_or((0, 0), |most| (*least, most));
+            let null = u128::from(null_equals_null && first_digits.pop().unwrap_or(false));
+            *digit = Digit { least, most, stride: u64::try_from(total).ok()? };
+            total = total.checked_mul(u128::from(most) + 1 + null).filter(|total| *total <= u128::from(u64::MAX))?;
+        }
+        Some(total)
     }
 
     /// Makes room for so many numbers, as an array or hashed.

@@ -3,7 +3,8 @@
 //!
 //! All strings are sorted by their first bytes as one word; then only those that tie and go on, by their next bytes, within
 //! the segment of those that they tie with, until none is left (forward radix sort). The words of a round order
-//! [`CHUNK`] bytes and, below them, how many of these the string has, so that no byte value needs to be set apart.
+//! [`CHUNK`] bytes and, below them, how many of these the string has, so that no byte value needs to be set apart. Bytes that
+//! a segment's strings have in common are passed over, so that each round tells some of them apart, however long they are.
 
 use std::sync::Arc;
 
@@ -27,9 +28,13 @@ const SEGMENTS: usize = 1;
 const SETTLE: usize = 2;
 const CARRY: usize = 3;
 const RANKS: usize = 4;
+const COMMON: usize = 5;
 
 /// Bytes of a string that one word holds; the word's last byte says how many there are, one more where the string goes on.
 const CHUNK: usize = 7;
+
+/// The most bytes that a round passes over: launches are bounded.
+const MOST_COMMON: u32 = 1 << 20;
 
 /// Ranks the strings of a column of one type.
 #[derive(Debug, Clone)]
@@ -47,6 +52,10 @@ struct Unsettled {
     places: Buffer,
     /// Number of the segment, 64 bits each, behind one word that the scan needs.
     segments: Buffer,
+    /// Bytes that they are sorted by, 32 bits each, the same in a segment.
+    depths: Buffer,
+    /// How many more a segment's strings have in common, by its number, 32 bits each.
+    common: Buffer,
 }
 
 impl Ranker {
@@ -68,6 +77,7 @@ impl Ranker {
                 options,
                 "    ranks[places[row]] = (u32)(heads[row + 1] - 1);\n",
             ),
+            common(ty, options)?,
         ];
         Ok(Ranker { program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
     }
@@ -99,8 +109,15 @@ impl Ranker {
         let order = queue.alloc(n * size_of::<u32>())?;
         let heads = queue.zeroed((n + 1) * size_of::<i64>())?;
         let number = |n: usize| forms.number(queue, Carrier::U32, n);
-        let mut left = Unsettled { n, rows: number(n)?, places: number(n)?, segments: queue.zeroed((n + 1) * size_of::<i64>())? };
-        let mut depth = 0;
+        let mut left = Unsettled {
+            n,
+            rows: number(n)?,
+            places: number(n)?,
+            segments: queue.zeroed((n + 1) * size_of::<i64>())?,
+            depths: queue.zeroed(n * size_of::<u32>())?,
+            common: queue.zeroed(size_of::<u32>())?,
+        };
+        let mut first = true;
         while left.n > 0 {
             let m = left.n;
             let grid = spread(queue, &self.options, m);
@@ -108,7 +125,9 @@ impl Ranker {
             let named = vec![
                 ("rows", Arg::Buffer(&left.rows)),
                 ("words", Arg::Buffer(&chunks)),
-                ("depth", Arg::U32(depth)),
+                ("segments", Arg::Buffer(&left.segments)),
+                ("depths", Arg::Buffer(&left.depths)),
+                ("common", Arg::Buffer(&left.common)),
                 ("n", Arg::U64(m as u64)),
             ];
             loaded.launch_on(queue, CHUNKS, grid, &batch, None, named)?;
@@ -117,7 +136,7 @@ impl Ranker {
             queue.copy(&chunks, 0, &words, 0, m * size_of::<u64>())?;
             let pairs = Pairs { words, rows: number(m)? };
             let mut ids = radix.sort(queue, primitives, pairs, m).await?.rows;
-            if depth > 0 {
+            if !std::mem::take(&mut first) {
                 let words = queue.alloc(m * size_of::<u64>())?;
                 let named = vec![
                     ("segments", Arg::Buffer(&left.segments)),
@@ -149,6 +168,8 @@ impl Ranker {
                 rows: queue.alloc(ties.count * size_of::<u32>())?,
                 places: queue.alloc(ties.count * size_of::<u32>())?,
                 segments: queue.alloc((ties.count + 1) * size_of::<i64>())?,
+                depths: queue.alloc(ties.count * size_of::<u32>())?,
+                common: queue.filled((ties.count + 1) * size_of::<u32>(), 0xff)?,
             };
             let mut named = ties.args();
             named.extend(known);
@@ -156,12 +177,21 @@ impl Ranker {
                 ("next_rows", Arg::Buffer(&next.rows)),
                 ("next_places", Arg::Buffer(&next.places)),
                 ("next_segments", Arg::Buffer(&next.segments)),
+                ("depths", Arg::Buffer(&left.depths)),
+                ("next_depths", Arg::Buffer(&next.depths)),
             ]);
             loaded.launch(queue, CARRY, ties.grid(), named)?;
             let control = queue.alloc(size_of::<u64>())?;
             primitives.offsets(queue, &next.segments, 0, next.n, 0, &control, 0)?;
+            let named = vec![
+                ("rows", Arg::Buffer(&next.rows)),
+                ("segments", Arg::Buffer(&next.segments)),
+                ("depths", Arg::Buffer(&next.depths)),
+                ("common", Arg::Buffer(&next.common)),
+                ("n", Arg::U64(next.n as u64)),
+            ];
+            loaded.launch_on(queue, COMMON, spread(queue, &self.options, next.n), &batch, None, named)?;
             left = next;
-            depth = u32::try_from(CHUNK).ok().and_then(|chunk| depth.checked_add(chunk)).ok_or_else(too_long)?;
         }
         let (control, ranks) = (queue.alloc(size_of::<u64>())?, queue.alloc(n * size_of::<u32>())?);
         if n > 0 {
@@ -178,25 +208,57 @@ impl Ranker {
     }
 }
 
-fn too_long() -> Error {
-    Error::Internal("a string of 2^32 bytes".into())
-}
-
 fn chunks(ty: &ColumnType, options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Str);
     let rows = params.named("rows", "const G u32 *RESTRICT");
     let words = params.named("words", "G u64 *RESTRICT");
-    let depth = params.named("depth", "u32");
+    let segments = params.named("segments", "const G i64 *RESTRICT");
+    let depths = params.named("depths", "G u32 *RESTRICT");
+    let common = params.named("common", "const G u32 *RESTRICT");
     let n = params.named("n", "u64");
     let types = [ty.clone()];
     let mut writer = RowWriter::new(&types, options.profile, &mut params).with_names(&format!("{rows}[row]"), "x");
     let value = writer.eval(&Expr::Column(0))?;
     let (code, valid) = (&value.code, value.valid_code());
-    writer.push(&format!("{words}[row] = {valid} ? str_chunk({code}.p, {code}.len, {depth}) : 0;"));
+    writer.push(&format!(
+        "u32 depth = {depths}[row] + {common}[{segments}[row + 1]];
+{depths}[row] = depth + {CHUNK};
+{words}[row] = {valid} ? str_chunk({code}.p, {code}.len, depth) : 0;"
+    ));
     let statements = writer.statements();
     let mut kernel = Kernel::new("sort_chunks", params, for_rows(options.profile, "row", &n, &statements));
     kernel.functions = str_chunk();
+    Ok(kernel)
+}
+
+/// Finds how many bytes each string has in common with the one before it in its segment, and of these the fewest.
+fn common(ty: &ColumnType, options: &Options) -> Result<Kernel> {
+    let mut params = Params::new();
+    params.need(Section::Str);
+    let rows = params.named("rows", "const G u32 *RESTRICT");
+    let segments = params.named("segments", "const G i64 *RESTRICT");
+    let depths = params.named("depths", "const G u32 *RESTRICT");
+    let common = params.named("common", "volatile G u32 *");
+    let n = params.named("n", "u64");
+    let types = [ty.clone()];
+    let mut string = |row: &str, prefix: &str| {
+        let mut writer = RowWriter::new(&types, options.profile, &mut params).with_names(&format!("{rows}[{row}]"), prefix);
+        let value = writer.eval(&Expr::Column(0))?;
+        let text = (value.code.clone(), value.valid_code().to_string());
+        Ok::<_, Error>((writer.statements(), text))
+    };
+    let (own_statements, (own, own_valid)) = string("row", "x")?;
+    let (other_statements, (other, other_valid)) = string("row - 1", "y")?;
+    let statements = format!(
+        "    if (row > 0 && {segments}[row] == {segments}[row + 1]) {{
+{other_statements}{own_statements}      u32 own_len = {own_valid} ? {own}.len : 0, other_len = {other_valid} ? {other}.len : 0;
+      A_MIN32(&{common}[{segments}[row + 1]], str_common({own}.p, own_len, {other}.p, other_len, {depths}[row]));
+    }}
+"
+    );
+    let mut kernel = Kernel::new("sort_common", params, for_rows(options.profile, "row", &n, &statements));
+    kernel.functions = STR_COMMON.replace("MOST", &MOST_COMMON.to_string());
     Ok(kernel)
 }
 
@@ -250,9 +312,13 @@ fn settle(options: &Options) -> Kernel {
 /// Writes those that still tie.
 fn carry(options: &Options) -> Kernel {
     let mut params = declare(&KNOWN);
-    for (name, c_type) in
-        [("next_rows", "G u32 *RESTRICT"), ("next_places", "G u32 *RESTRICT"), ("next_segments", "G i64 *RESTRICT")]
-    {
+    for (name, c_type) in [
+        ("next_rows", "G u32 *RESTRICT"),
+        ("next_places", "G u32 *RESTRICT"),
+        ("next_segments", "G i64 *RESTRICT"),
+        ("depths", "const G u32 *RESTRICT"),
+        ("next_depths", "G u32 *RESTRICT"),
+    ] {
         params.named(name, c_type);
     }
     let statements = "    u32 id = ids[row];
@@ -260,6 +326,7 @@ fn carry(options: &Options) -> Kernel {
     next_rows[o] = rows[id];
     next_places[o] = places[row];
     next_segments[o + 1] = !before;
+    next_depths[o] = depths[id];
 ";
     let body = write_body(&mut params, options, statements);
     Kernel::new("sort_carry", params, body)
@@ -278,5 +345,18 @@ const STR_CHUNK: &str = "FN u64 str_chunk(const G u8 *p, u32 len, u32 depth) {
   }
   for (u32 i = 0; i < rest; ++i) word |= (u64)p[depth + i] << (56 - 8 * i);
   return word | rest;
+}
+";
+
+/// Bytes from `depth` on that are equal.
+const STR_COMMON: &str = "FN u32 str_common(const G u8 *p, u32 p_len, const G u8 *q, u32 q_len, u32 depth) {
+  u32 len = p_len < q_len ? p_len : q_len, i = 0;
+  if (len <= depth) return 0;
+  len = len - depth < MOST ? len - depth : MOST;
+  p += depth;
+  q += depth;
+  while (i + 8 <= len && LOAD64(p + i) == LOAD64(q + i)) i += 8;
+  while (i < len && p[i] == q[i]) ++i;
+  return i;
 }
 ";

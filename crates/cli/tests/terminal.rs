@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The shell at a terminal, which `script` of util-linux makes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A shell at a terminal, and what it has written so far.
+struct Terminal {
+    child: Child,
+    keys: ChildStdin,
+    screen: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    fn open() -> Terminal {
+        let selector = device::testing::config().unwrap().selector.to_string();
+        let mut child = Command::new("script")
+            .args(["--quiet", "--return", "--command", env!("CARGO_BIN_EXE_devicefusion"), "/dev/null"])
+            .env("DATAFUSION_DEVICE_SELECTOR", selector)
+            .env("HOME", env!("CARGO_TARGET_TMPDIR"))
+            .current_dir(env!("CARGO_TARGET_TMPDIR"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (keys, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let screen = Arc::new(Mutex::new(String::new()));
+        let writes = Arc::clone(&screen);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = output.read(&mut bytes) {
+                writes.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
+        });
+        Terminal { child, keys, screen }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    fn shows(&self, text: &str, times: usize) -> bool {
+        self.screen.lock().unwrap().matches(text).count() >= times
+    }
+
+    /// Waits until `text` stands there so many times, and presses `keys` every two seconds until then.
+    fn wait_for(&mut self, text: &str, times: usize, keys: &str) {
+        let start = Instant::now();
+        while !self.shows(text, times) {
+            assert!(start.elapsed() < Duration::from_secs(120), "no {text:?} in:\n{}", self.screen.lock().unwrap());
+            std::thread::sleep(Duration::from_secs(2));
+            if !self.shows(text, times) && !keys.is_empty() {
+                self.press(keys);
+            }
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_query_and_not_the_shell() {
+    let mut terminal = Terminal::open();
+    terminal.wait_for("to quit", 1, "");
+    terminal.press("CREATE TABLE t AS SELECT value AS x FROM generate_series(1, 300000);\n");
+    terminal.wait_for("Elapsed", 1, "");
+    terminal.press("SELECT count(*) FROM t a JOIN t b ON a.x % 3 < b.x % 5 JOIN t c ON c.x < a.x + b.x;\n");
+    terminal.wait_for("^C", 1, "\x03");
+    terminal.press("SELECT 40 + 2 AS answer;\n");
+    terminal.wait_for("| 42     |", 1, "");
+    terminal.press("\\q\n");
+    assert!(terminal.child.wait().unwrap().success());
+}
