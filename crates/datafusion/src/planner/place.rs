@@ -13,7 +13,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
-use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateOutputMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
@@ -86,7 +86,7 @@ impl<'a> Placer<'a> {
         match if ordered { in_order_of(&plan, Arc::clone(&placed))? } else { None } {
             Some(sorted) => island(sorted),
             None if ordered => restore(&plan, island(placed)?, "the result", None),
-            None => island(placed),
+            None => island(unsorted(placed)),
         }
     }
 
@@ -195,8 +195,15 @@ impl<'a> Placer<'a> {
     /// The device form of a sort.
     fn sort(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(sort) = plan.downcast_ref::<SortExec>().filter(|_| device_form(plan).is_ok()) else { return Ok(None) };
-        let input = self.place_subtree(&without_exchanges(sort.input()))?;
-        let Some(input) = self.device_input(input)? else { return Ok(None) };
+        let input = without_exchanges(sort.input());
+        // Groups that the host aggregates in two steps have no reason to leave it between them.
+        if input
+            .downcast_ref::<AggregateExec>()
+            .is_some_and(|partial| partial.mode().output_mode() == AggregateOutputMode::Partial)
+        {
+            return Ok(None);
+        }
+        let Some(input) = self.device_input(self.place_subtree(&input)?)? else { return Ok(None) };
         let host = SortExec::new(sort.expr().clone(), input).with_fetch(sort.fetch());
         Ok(Some(Arc::new(DeviceSortExec::try_new(Arc::new(host))?)))
     }

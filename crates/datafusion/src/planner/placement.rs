@@ -117,7 +117,7 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
     if let Some(reason) = raw_input(node).and_then(|input| is_tiny(input, options)) {
         return Some(reason);
     }
-    Some("its input stays on the host".to_string())
+    Some(device_form(node).err().unwrap_or_else(|| "its input stays on the host".to_string()))
 }
 
 /// What an upload says of the rows' origin.

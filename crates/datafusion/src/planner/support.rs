@@ -13,12 +13,10 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -285,6 +283,7 @@ pub(crate) fn raw_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn Execut
     aggregate.map(AggregateExec::input).or_else(|| plan.children().first().copied())
 }
 
+/// The partial aggregate of a final one, below what brings its groups to the right partition, in an order that no answer depends on.
 fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     let mut plan = aggregate.input();
     loop {
@@ -299,7 +298,11 @@ fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
                 mode => return Err(format!("its input is an aggregate in mode {mode:?}")),
             }
         }
-        let moves = plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.name() == "CooperativeExec";
+        let moves = match plan.name() {
+            "RepartitionExec" | "CooperativeExec" => true,
+            "CoalescePartitionsExec" | "SortExec" | "SortPreservingMergeExec" => plan.fetch().is_none(),
+            _ => false,
+        };
         match plan.children().as_slice() {
             [child] if moves => plan = child,
             _ => return Err(format!("its partial aggregate lies below {}", plan.name())),
