@@ -163,7 +163,7 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
             for piece in &pieces {
                 results.extend(pushed(&chain, &queue, &mut state, piece).await);
             }
-            results.extend(chain.finish(&queue, state).await.unwrap());
+            results.extend(chain.finish(&queue, &state).await.unwrap());
             for batch in &results {
                 for (column, ty) in batch.columns().iter().zip(chain.output_types()) {
                     assert_eq!((&column.ty().layout, column.ty().nullable), (&ty.layout, ty.nullable));
@@ -553,7 +553,7 @@ fn more_pairs_than_are_written_at_once() {
                 let mut state = chain.start();
                 let mut batches = pushed(&chain, &queue, &mut state, &up(&queue, &side, &types)).await;
                 assert!(batches.len() > 1, "{} pairs at once", batches[0].num_rows());
-                batches.extend(chain.finish(&queue, state).await.unwrap());
+                batches.extend(chain.finish(&queue, &state).await.unwrap());
                 let (mut count, mut sum, mut alone) = (0, 0, 0);
                 for batch in &batches {
                     let batch = columnar::download(&queue, batch).await.unwrap();

@@ -3,12 +3,13 @@
 //!
 //! A kernel that goes through joins tells that a row failed, not of which pair, nor at which join. So the batch is halved until one
 //! row of it is left that fails. What this row meets is then written join by join, as plain columns, and the host evaluates
-//! what the joins compute of it.
+//! what the joins compute of it. A row of the build side that nothing matched is known by its number.
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::filter_record_batch;
+use arrow::datatypes::{FieldRef, Schema};
 use columnar::DeviceBatch;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::{DataFusionError, Result};
@@ -16,14 +17,14 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use device::Queue;
 use kernels::expr::Expr;
-use kernels::ops::{Input, Join, JoinChain, JoinKind, JoinTable, Options};
+use kernels::ops::{ChainState, Input, Join, JoinChain, JoinKind, JoinTable, Options};
 
 use super::joins::Tables;
 use super::{columnar_error, op_error};
 use crate::graph::{Joins, Marks, Stage};
 
-/// Rows that the failing row may meet at a join. Of more, the host looks at none.
-const MOST_ROWS: usize = 1 << 20;
+/// Rows that the host looks at together, of those that the failing row meets.
+const ROWS_AT_ONCE: usize = 1 << 16;
 
 /// Why a batch of the probe side failed on its way through joins.
 pub(super) async fn failed_chain(
@@ -35,24 +36,36 @@ pub(super) async fn failed_chain(
 ) -> DataFusionError {
     let looked_at = async {
         let row = failing_row(&tables.chain(stage, joins)?, &stage.operator, queue, batch).await?;
-        let way = Way {
-            operator: &stage.operator,
-            input: &joins.input,
-            joins: &tables.joins,
-            tables: &tables.tables,
-            predicates: &joins.predicates,
-            options: &joins.options,
-            queue,
-            row: &row,
-        };
+        let way = Way::through(stage, joins, tables, queue);
         for (at, number) in tables.numbers.iter().enumerate() {
             let side = joins.sides.get(*number);
-            way.evaluate(at, side.map(|side| side.probe_checks()).unwrap_or_default()).await?;
+            way.evaluate(&row, at, side.map(|side| side.probe_checks()).unwrap_or_default()).await?;
             if let Some(condition) = side.and_then(|side| side.condition()) {
-                way.evaluate_pairs(at, condition).await?;
+                way.evaluate_pairs(&row, at, condition).await?;
             }
         }
-        way.evaluate(tables.joins.len(), &joins.computed).await
+        way.evaluate(&row, tables.joins.len(), &joins.computed).await
+    };
+    message(looked_at.await, &stage.operator)
+}
+
+/// Why a row of the build side failed, by its number among those that nothing matched.
+pub(super) async fn failed_left_over(
+    stage: &Stage,
+    joins: &Joins,
+    tables: &Tables,
+    queue: &Queue,
+    state: &ChainState,
+    row: u64,
+) -> DataFusionError {
+    let way = Way::through(stage, joins, tables, queue);
+    let looked_at = async {
+        let left_over = way.plain(way.joins)?.left_over_row(queue, state, row).await;
+        if let Some(row) = left_over.map_err(|error| op_error(&stage.operator, error))? {
+            let row = way.download(way.joins, &row).await?;
+            joins.computed.iter().try_for_each(|check| check.evaluate(&row).map(|_| ()))?;
+        }
+        Ok(())
     };
     message(looked_at.await, &stage.operator)
 }
@@ -76,12 +89,11 @@ pub(super) async fn failed_mark(
         predicates: &marks.predicates,
         options: &marks.options,
         queue,
-        row: &row,
     };
     let looked_at = async {
-        way.evaluate(0, &marks.build.probe_checks).await?;
+        way.evaluate(&row, 0, &marks.build.probe_checks).await?;
         match &marks.build.condition {
-            Some(condition) => way.evaluate_pairs(0, condition).await,
+            Some(condition) => way.evaluate_pairs(&row, 0, condition).await,
             None => Ok(()),
         }
     };
@@ -113,7 +125,7 @@ async fn failing_row(chain: &JoinChain, operator: &str, queue: &Queue, batch: &D
     Ok(batch)
 }
 
-/// A row of the probe side, and the joins that it goes through.
+/// The joins that a row goes through.
 struct Way<'a> {
     operator: &'a str,
     input: &'a Input,
@@ -123,63 +135,97 @@ struct Way<'a> {
     predicates: &'a [Arc<dyn PhysicalExpr>],
     options: &'a Options,
     queue: &'a Queue,
-    row: &'a DeviceBatch,
 }
 
-impl Way<'_> {
-    /// Evaluates expressions of what `count` joins have made of the row, and the filters before.
+impl<'a> Way<'a> {
+    fn through(stage: &'a Stage, joins: &'a Joins, tables: &'a Tables, queue: &'a Queue) -> Way<'a> {
+        Way {
+            operator: &stage.operator,
+            input: &joins.input,
+            joins: &tables.joins,
+            tables: &tables.tables,
+            predicates: &joins.predicates,
+            options: &joins.options,
+            queue,
+        }
+    }
+
+    /// Evaluates expressions of what `count` joins have made of a row, and the filters before.
     ///
     /// # Errors
     /// The host's, which is the message.
-    async fn evaluate(&self, count: usize, checks: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
-        for rows in self.rows(self.joins.get(..count).unwrap_or_default()).await? {
+    async fn evaluate(&self, row: &DeviceBatch, count: usize, checks: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
+        let joins = self.joins.get(..count).unwrap_or_default();
+        let look = |rows: RecordBatch| {
             let columns = rows.num_columns();
             let rows = self.passing(rows, columns)?;
-            for check in checks {
-                check.evaluate(&rows)?;
-            }
-        }
-        Ok(())
+            checks.iter().try_for_each(|check| check.evaluate(&rows).map(|_| ()))
+        };
+        self.each(row, joins, look).await
     }
 
     /// Evaluates the condition of join `at` of the pairs with equal keys.
-    async fn evaluate_pairs(&self, at: usize, condition: &Arc<dyn PhysicalExpr>) -> Result<()> {
+    async fn evaluate_pairs(&self, row: &DeviceBatch, at: usize, condition: &Arc<dyn PhysicalExpr>) -> Result<()> {
         let mut joins: Vec<Join> = self.joins.iter().take(at + 1).cloned().collect();
         if let Some(join) = joins.last_mut() {
             (join.kind, join.residual, join.null_aware) = (JoinKind::Inner, None, false);
         }
         let before = self.joins.iter().take(at).map(|join| join.fields().len()).sum::<usize>();
-        for rows in self.rows(&joins).await? {
-            // Filters over the columns of this join come after it.
-            let rows = self.passing(rows, self.input.schema.fields().len() + before)?;
-            condition.evaluate(&rows)?;
-        }
-        Ok(())
+        // Filters over the columns of this join come after it.
+        let columns = self.input.schema.fields().len() + before;
+        self.each(row, &joins, |rows| condition.evaluate(&self.passing(rows, columns)?).map(|_| ())).await
     }
 
-    /// What the joins make of the row, with the columns of all sides; nothing where this is too much, or fails itself.
-    async fn rows(&self, joins: &[Join]) -> Result<Vec<RecordBatch>> {
-        let failed = |error| op_error(self.operator, error);
-        let mut fields = self.input.schema.fields().to_vec();
-        fields.extend(joins.iter().flat_map(|join| join.fields().to_vec()));
-        let outputs = fields.iter().enumerate();
-        let outputs = outputs.map(|(index, field)| (Expr::Column(index), field.as_ref().clone().with_nullable(true)));
-        let (input, tables) = (Input { filter: None, ..self.input.clone() }, self.tables.get(..joins.len()));
-        let chain = JoinChain::try_new(input, joins, tables, outputs.collect(), self.options.clone()).map_err(failed)?;
-        let (mut state, mut rows, mut count) = (chain.start(), Vec::new(), 0);
-        chain.push(&mut state, self.row);
+    /// Looks at what the joins make of a row, with the columns of all sides, some rows after others, until it fails itself.
+    async fn each(&self, row: &DeviceBatch, joins: &[Join], look: impl Fn(RecordBatch) -> Result<()>) -> Result<()> {
+        let chain = self.plain(joins)?;
+        let mut state = chain.start();
+        chain.push(&mut state, row);
         loop {
             match chain.next(self.queue, &mut state).await {
-                Ok(Some(batch)) if count + batch.num_rows() <= MOST_ROWS => {
-                    count += batch.num_rows();
-                    let batch = columnar::download(self.queue, &batch).await;
-                    rows.push(batch.map_err(|error| columnar_error(self.operator, error))?);
+                Ok(Some(batch)) => {
+                    for rows in batch.pieces(ROWS_AT_ONCE) {
+                        look(self.download(joins, &rows).await?)?;
+                    }
                 }
-                Ok(None) => return Ok(rows),
-                Ok(Some(_)) | Err(kernels::Error::JoinedRow) => return Ok(vec![]),
-                Err(error) => return Err(failed(error)),
+                Ok(None) | Err(kernels::Error::JoinedRow) => return Ok(()),
+                Err(error) => return Err(op_error(self.operator, error)),
             }
         }
+    }
+
+    /// Joins that give the columns of all sides but those that nobody can see.
+    fn plain(&self, joins: &[Join]) -> Result<JoinChain> {
+        let outputs = self.fields(joins).into_iter().enumerate().filter(|(_, (_, seen))| *seen);
+        let outputs = outputs.map(|(index, (field, _))| (Expr::Column(index), field.as_ref().clone().with_nullable(true)));
+        let (input, tables) = (Input { filter: None, ..self.input.clone() }, self.tables.get(..joins.len()));
+        JoinChain::try_new(input, joins, tables, outputs.collect(), self.options.clone())
+            .map_err(|error| op_error(self.operator, error))
+    }
+
+    /// The columns of all sides, and whether what comes after the joins can see them.
+    fn fields(&self, joins: &[Join]) -> Vec<(FieldRef, bool)> {
+        let own = self.input.schema.fields().iter().map(|field| (Arc::clone(field), true));
+        let of_joins = joins.iter().flat_map(|join| {
+            let seen = !matches!(join.kind, JoinKind::RightSemi | JoinKind::RightAnti);
+            join.fields().iter().map(|field| (Arc::clone(field), seen)).collect::<Vec<_>>()
+        });
+        own.chain(of_joins).collect()
+    }
+
+    /// Rows of [`plain`](Self::plain) joins, with NULL for what nobody can see, so that each column has its place.
+    async fn download(&self, joins: &[Join], rows: &DeviceBatch) -> Result<RecordBatch> {
+        let rows = columnar::download(self.queue, rows).await.map_err(|error| columnar_error(self.operator, error))?;
+        let (mut seen, count) = (rows.columns().iter(), rows.num_rows());
+        let fields = self.fields(joins);
+        let columns = fields.iter().map(|(field, is_seen)| {
+            let column = if *is_seen { seen.next().cloned() } else { None };
+            column.unwrap_or_else(|| new_null_array(field.data_type(), count))
+        });
+        let columns = columns.collect();
+        let fields: Vec<_> = fields.into_iter().map(|(field, _)| field.as_ref().clone().with_nullable(true)).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
     }
 
     /// The rows that pass the filters over their first `columns`.

@@ -16,7 +16,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
 use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark};
 
-use super::failed::{failed_chain, failed_mark};
+use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
 use super::{DeviceBatchStream, Run, explain, merge, op_error};
 use crate::graph::{AggregateOp, BuildSide, Joins, ScanFilter, Side, Stage, StageKind};
@@ -179,15 +179,21 @@ impl Probing {
         self.chain.removed(queue, &self.state)
     }
 
-    /// What remains of the build sides once every row was probed.
-    async fn finish(self, queue: &Queue, run: &Run) -> Result<Vec<DeviceBatch>> {
-        let (removed, counters) = (self.removed(queue), self.pushed.tables.removed.clone());
-        let operator = self.pushed.stage.operator.clone();
+    /// What remains of the build side once every row was probed.
+    async fn finish(self, queue: &Queue, run: &Run) -> Result<Option<DeviceBatch>> {
+        let stage = &self.pushed.stage;
+        let (removed, counters, operator) = (self.removed(queue), self.pushed.tables.removed.clone(), stage.operator.clone());
         run.at_end(async move {
             count(&counters, removed.await.map_err(|error| op_error(&operator, error))?);
             Ok(())
         });
-        self.chain.finish(queue, self.state).await.map_err(|error| op_error(&self.pushed.stage.operator, error))
+        match (self.chain.finish(queue, &self.state).await, &stage.kind) {
+            (Ok(rest), _) => Ok(rest),
+            (Err(kernels::Error::Row { row }), StageKind::Join(joins)) => {
+                Err(failed_left_over(stage, joins, &self.pushed.tables, queue, &self.state, row).await)
+            }
+            (Err(error), _) => Err(op_error(&stage.operator, error)),
+        }
     }
 }
 

@@ -260,18 +260,28 @@ impl JoinChain {
         async move { Ok(try_join_all(of_steps).await?.concat()) }
     }
 
-    /// What remains once every batch was probed and all that it gave was taken.
-    pub async fn finish(&self, queue: &Queue, mut state: ChainState) -> Result<Vec<DeviceBatch>> {
-        let Some((step, of_step)) = self.steps.last().zip(state.steps.pop()) else { return Ok(vec![]) };
-        let mut results = Vec::new();
-        for batch in step.finish(queue, of_step).await.map_err(of_joined_rows)? {
-            results.push(match &self.last {
-                Some(select) => select.run(queue, &batch).await.map_err(of_joined_rows)?,
-                None => batch,
-            });
+    /// What remains once every batch was probed and all that it gave was taken: rows of a build side that nothing matched.
+    ///
+    /// # Errors
+    /// `Row` with the lowest number among them of which an expression failed.
+    pub async fn finish(&self, queue: &Queue, state: &ChainState) -> Result<Option<DeviceBatch>> {
+        self.left_over(queue, state, None).await
+    }
+
+    /// The row with a number among those that remain.
+    ///
+    /// # Errors
+    /// `Row` where an expression of it fails.
+    pub async fn left_over_row(&self, queue: &Queue, state: &ChainState, row: u64) -> Result<Option<DeviceBatch>> {
+        self.left_over(queue, state, Some(row)).await
+    }
+
+    async fn left_over(&self, queue: &Queue, state: &ChainState, only: Option<u64>) -> Result<Option<DeviceBatch>> {
+        // Joins that keep build rows are alone.
+        match self.steps.last().zip(state.steps.last()) {
+            Some((step, of_step)) => step.finish(queue, of_step, only).await,
+            None => Ok(None),
         }
-        results.retain(|batch| batch.num_rows() > 0);
-        Ok(results)
     }
 }
 

@@ -208,16 +208,20 @@ impl Probe {
         }
     }
 
-    /// What remains once every batch was probed: rows of the build side that nothing matched, of left and full joins.
-    pub async fn finish(&self, queue: &Queue, state: ProbeState) -> Result<Vec<DeviceBatch>> {
-        let (Some(search), Some(table)) = (self.lookup.searches.last(), self.lookup.tables.last()) else { return Ok(vec![]) };
+    /// What remains once every batch was probed: rows of the build side that nothing matched, of left and full joins; or the
+    /// one with the number `only` among them.
+    ///
+    /// # Errors
+    /// `Row` with the lowest number among them of which an expression failed.
+    pub async fn finish(&self, queue: &Queue, state: &ProbeState, only: Option<u64>) -> Result<Option<DeviceBatch>> {
+        let (Some(search), Some(table)) = (self.lookup.searches.last(), self.lookup.tables.last()) else { return Ok(None) };
         if !keeps_build(search.kind) || table.num_rows() == 0 {
-            return Ok(vec![]);
+            return Ok(None);
         }
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
-        let marks = match state.marks {
-            Some(marks) => marks,
+        let marks = match &state.marks {
+            Some(marks) => marks.clone(),
             None => queue.zeroed(table.num_rows())?,
         };
         let extra = [("marks", Arg::Buffer(&marks))];
@@ -227,20 +231,26 @@ impl Probe {
         })
         .await?;
         if survivors.count == 0 {
-            return Ok(vec![]);
+            return Ok(None);
         }
-        let (rows, builds) = (queue.filled(survivors.count * 4, 0xff)?, queue.alloc(survivors.count * 4)?);
+        let mut builds = queue.alloc(survivors.count * 4)?;
         let mut named = survivors.args();
         named.push(("pair_builds", Arg::Buffer(&builds)));
         loaded.launch(queue, LEFT_OVER, survivors.grid(), named)?;
+        let count = if only.is_some() { 1 } else { survivors.count };
+        if let Some(row) = only {
+            let one = queue.alloc(4)?;
+            queue.copy(&builds, row as usize * 4, &one, 0, 4)?;
+            builds = one;
+        }
+        let rows = queue.filled(count * 4, 0xff)?;
         let (schema, types) = &self.probe;
-        let sample = match state.sample {
-            Some(sample) => sample,
+        let sample = match &state.sample {
+            Some(sample) => sample.clone(),
             None => DeviceBatch::blank(queue, schema, types)?,
         };
         let bound = self.bound(&sample)?;
-        let batch = self.write_pairs(queue, &loaded, &primitives, &bound, (&rows, &builds), survivors.count, &[]).await?;
-        Ok(vec![batch])
+        self.write_pairs(queue, &loaded, &primitives, &bound, (&rows, &builds), count, &[]).await.map(Some)
     }
 
     /// The rows that stay, each with its one match in every join.
