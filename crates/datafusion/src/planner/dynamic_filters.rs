@@ -32,14 +32,15 @@ pub(crate) fn with_dynamic_filters(
     config: &ConfigOptions,
     tells: bool,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    add(&without(plan)?, config, tells, &mut 0)
+    add(&without_dynamic_filters(plan)?, config, tells, &mut 0)
 }
 
-fn without(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// The operators as they were before they had such filters; what host scans were told, they keep.
+pub(crate) fn without_dynamic_filters(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(filter) = plan.downcast_ref::<DeviceDynamicFilterExec>() {
-        return without(filter.input());
+        return without_dynamic_filters(filter.input());
     }
-    let plan = of_children(plan, without)?;
+    let plan = of_children(plan, without_dynamic_filters)?;
     Ok(match plan.downcast_ref::<DeviceJoinExec>() {
         Some(join) if join.number().is_some() || join.scan_filter().is_some() => {
             Arc::new(join.with_dynamic_filters(Arc::clone(join.right()), None, None))
@@ -86,7 +87,11 @@ pub(crate) fn of_children(
     with_children(plan, children)
 }
 
-fn with_children(plan: &Arc<dyn ExecutionPlan>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+/// An operator over other inputs.
+pub(crate) fn with_children(
+    plan: &Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
     if plan.children().into_iter().zip(&children).all(|(old, new)| Arc::ptr_eq(old, new)) {
         return Ok(Arc::clone(plan));
     }

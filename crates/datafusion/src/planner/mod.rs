@@ -5,6 +5,7 @@ mod dynamic_filters;
 mod insert_types;
 mod joins;
 mod lift;
+mod merging;
 mod ordered;
 mod place;
 mod placement;

@@ -63,6 +63,8 @@ pub(crate) struct Placer<'a> {
     recursive: Cell<bool>,
     /// How many rows are kept by one island for another.
     kept: Cell<usize>,
+    /// How many operators of scalar subqueries stand above.
+    subqueries_above: Cell<usize>,
 }
 
 /// A subtree, which must stay where it is as long as its address stands for it, and its placement.
@@ -70,7 +72,15 @@ type Placed = (Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>);
 
 impl<'a> Placer<'a> {
     pub fn new(options: &'a DeviceOptions, config: &'a ConfigOptions, kernels: Options) -> Self {
-        Placer { options, config, kernels, placed: RefCell::default(), recursive: Cell::default(), kept: Cell::default() }
+        Placer {
+            options,
+            config,
+            kernels,
+            placed: RefCell::default(),
+            recursive: Cell::default(),
+            kept: Cell::default(),
+            subqueries_above: Cell::default(),
+        }
     }
 
     /// Places a whole plan: what comes back runs on the host, with islands in it.
@@ -136,7 +146,10 @@ impl<'a> Placer<'a> {
         {
             return Ok(placed);
         }
+        let above = self.subqueries_above.get();
+        self.subqueries_above.set(above + usize::from(plan.is::<ScalarSubqueryExec>()));
         let children = plan.children().into_iter().map(|child| self.place_subtree(child)).collect::<Result<Vec<_>>>()?;
+        self.subqueries_above.set(above);
         if self.options.enabled
             && let [child] = children.as_slice()
             && plan.is::<SortPreservingMergeExec>()
@@ -306,8 +319,10 @@ impl<'a> Placer<'a> {
     /// A host operator over placed children: device children become islands, and get back what the
     /// operator requires of them.
     fn host(&self, plan: &Arc<dyn ExecutionPlan>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        let children = if plan.is::<ScalarSubqueryExec>() && !self.recursive.get() {
-            shared_with_subqueries(children, &self.kept)?
+        // The uppermost of several such operators shares for all of them.
+        let shares = plan.is::<ScalarSubqueryExec>() && self.subqueries_above.get() == 0 && !self.recursive.get();
+        let children = if shares {
+            shared_with_subqueries(children, &self.kept, &|input, reason| self.island(input, reason))?
         } else {
             children
         };

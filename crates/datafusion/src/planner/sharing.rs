@@ -3,13 +3,13 @@
 //! subqueries, which run first and in islands of their own, that stand in each other or in the main query again.
 //!
 //! DataFusion puts a CTE's plan wherever its name stands. What its optimizer then does to each copy may make them differ; those
-//! that are still the same give the same rows.
+//! that are still the same, or have become the same but for their columns (`merging.rs`), give the same rows.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
@@ -23,48 +23,82 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::aggregate::AggregateCall;
 use crate::exec::{
-    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec, DeviceLimitExec,
-    DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
-    DeviceUploadExec, DeviceWindowExec, Sharing, is_device,
+    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceIslandExec, DeviceJoinExec,
+    DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec,
+    DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec, Sharing, is_device,
 };
 use crate::expr::awaits_subquery;
-use crate::planner::dynamic_filters::of_children;
+use crate::planner::dynamic_filters::{of_children, with_children, without_dynamic_filters};
+use crate::planner::merging::{passed_columns, with_merged_subplans};
 
 type Plan = Arc<dyn ExecutionPlan>;
 
 /// An island's operators, with those that stand there several times sharing their rows.
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
-    let plan = &without(plan)?;
-    let mut subplans = Vec::new();
-    collect(plan, &mut subplans);
-    subplans.retain(|subplan| subplan.readers > 1);
+    let plan = without(plan)?;
     let several = plan.output_partitioning().partition_count() > 1;
     // Partitions run apart from one another, and those of one order are merged by whoever wants it.
-    if subplans.is_empty() || several && plan.output_ordering().is_some() {
-        return Ok(Arc::clone(plan));
+    if several && plan.output_ordering().is_some() {
+        return Ok(plan);
     }
-    let shared = share(plan, &mut subplans)?;
+    let merged = with_merged_subplans(vec![plan], &is_worth_sharing)?;
+    let [plan] = <[_; 1]>::try_from(merged).map_err(|plans| internal_datafusion_err!("{} islands of one", plans.len()))?;
+    let mut subplans = Vec::new();
+    collect(&plan, &mut subplans);
+    subplans.retain(|subplan| subplan.readers > 1);
+    if subplans.is_empty() {
+        return Ok(plan);
+    }
+    let shared = share(&plan, &mut subplans)?;
     if !several {
         return Ok(shared);
     }
     Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(shared, 0, None)))?))
 }
 
+/// The part of a plan that one island runs.
+struct Run {
+    /// The island, or its operators where it has none yet.
+    of: Plan,
+    /// The operators, without what they had shared.
+    plan: Plan,
+    /// Whether it comes after all subqueries.
+    is_main: bool,
+}
+
 /// Inputs of a scalar subquery's operator, the main query's and then the subqueries', with those that have operators in common
-/// reading what the first of them keeps; `count` numbers such rows. They are held whole, so that only those are kept that an
-/// aggregation or a top-k has held anyway: rows of a join would take memory that two runs of it do not.
-pub(crate) fn shared_with_subqueries(mut inputs: Vec<Plan>, count: &Cell<usize>) -> Result<Vec<Plan>> {
-    while let Some((subplan, readers)) = uppermost_of_several(&inputs) {
+/// reading what the first of them keeps; `count` numbers such rows, `island` puts an island anew over other operators. Rows are
+/// held whole, so that only those are kept that an aggregation or a top-k has held anyway: rows of a join would take memory that
+/// two runs of it do not.
+pub(crate) fn shared_with_subqueries(
+    inputs: Vec<Plan>,
+    count: &Cell<usize>,
+    island: &dyn Fn(Plan, &str) -> Result<Plan>,
+) -> Result<Vec<Plan>> {
+    let mut runs = Vec::new();
+    // The main query is the first of them, and runs last.
+    for index in (1..inputs.len()).chain([0]) {
+        of_runs(&inputs[index], &mut |of| {
+            let own = of.downcast_ref::<DeviceIslandExec>().map_or(of, DeviceIslandExec::input);
+            let plan = without(&without_dynamic_filters(own)?)?;
+            if may_share(&plan) {
+                runs.push(Run { of: Arc::clone(of), plan, is_main: index == 0 });
+            }
+            Ok(Arc::clone(of))
+        })?;
+    }
+    let may_be_kept = |plan: &Plan| is_held(plan) && !awaits_subqueries(plan);
+    let mut plans = with_merged_subplans(runs.iter().map(|run| Arc::clone(&run.plan)).collect(), &may_be_kept)?;
+    while let Some((subplan, readers)) = uppermost_of_several(&plans, &may_be_kept) {
         count.set(count.get() + 1);
         let mut sharing = Sharing { number: count.get(), readers, kept: Some(Arc::default()), last: false };
         let mut placed = false;
-        // The main query's, which is the first of them, runs last.
-        for index in (1..inputs.len()).chain([0]) {
-            let input = &mut inputs[index];
-            if !may_share(input) || runs_with(input, &subplan) == 0 {
+        let in_main = plans.iter().zip(&runs).filter(|(plan, run)| run.is_main && runs_with(plan, &subplan) > 0).count();
+        for (plan, run) in plans.iter_mut().zip(&runs) {
+            if runs_with(plan, &subplan) == 0 {
                 continue;
             }
-            sharing.last = index == 0;
+            sharing.last = run.is_main && in_main == 1;
             let by = |found: &Plan| -> Plan {
                 if placed {
                     Arc::new(DeviceReuseExec::new(Arc::clone(found), sharing.clone()))
@@ -72,31 +106,48 @@ pub(crate) fn shared_with_subqueries(mut inputs: Vec<Plan>, count: &Cell<usize>)
                     Arc::new(DeviceSharedExec::new(Arc::clone(found), sharing.clone()))
                 }
             };
-            *input = replaced(input, &subplan, &by)?;
+            *plan = replaced(plan, &subplan, &by)?;
             placed = true;
         }
     }
     let mut kept = Vec::new();
-    inputs.iter().for_each(|input| find_shared(input, true, &mut kept));
-    inputs.iter().map(|input| renew(input, true, &kept)).collect()
+    plans.iter().for_each(|plan| find_shared(plan, true, &mut kept));
+    let plans = plans.iter().map(|plan| renew(plan, true, &kept)).collect::<Result<Vec<_>>>()?;
+    let mut current = |of: &Plan| match runs.iter().zip(&plans).find(|(run, _)| Arc::ptr_eq(&run.of, of)) {
+        Some((run, plan)) if !Arc::ptr_eq(&run.plan, plan) => match of.downcast_ref::<DeviceIslandExec>() {
+            Some(before) => island(Arc::clone(plan), before.reason()),
+            None => Ok(Arc::clone(plan)),
+        },
+        _ => Ok(Arc::clone(of)),
+    };
+    inputs.iter().map(|input| of_runs(input, &mut current)).collect()
+}
+
+/// A plan over what `f` makes of its islands, or of the operators that will be one. Islands below others stay.
+fn of_runs(plan: &Plan, f: &mut dyn FnMut(&Plan) -> Result<Plan>) -> Result<Plan> {
+    if is_device(plan) || plan.is::<DeviceIslandExec>() {
+        return f(plan);
+    }
+    let children = plan.children().into_iter().map(|child| of_runs(child, f)).collect::<Result<Vec<_>>>()?;
+    with_children(plan, children)
 }
 
 /// Whether each place of a subplan is read once: partitions of one order are merged by whoever wants it, and share nothing.
 fn may_share(input: &Plan) -> bool {
-    is_device(input) && (input.output_partitioning().partition_count() == 1 || input.output_ordering().is_none())
+    input.output_partitioning().partition_count() == 1 || input.output_ordering().is_none()
 }
 
 /// Operators that stand in several runs and not within others that do, with the number of these runs.
-fn uppermost_of_several(inputs: &[Plan]) -> Option<(Plan, usize)> {
+fn uppermost_of_several(plans: &[Plan], may_be_kept: &dyn Fn(&Plan) -> bool) -> Option<(Plan, usize)> {
     let mut subplans: Vec<(Plan, usize)> = Vec::new();
-    for input in inputs.iter().filter(|input| may_share(input)) {
+    for plan in plans {
         let mut own = Vec::new();
-        collect(input, &mut own);
+        collect(plan, &mut own);
         for Subplan { plan, .. } in own {
-            if subplans.iter().any(|(known, _)| same_rows(known, &plan)) || !is_held(&plan) || awaits_subqueries(&plan) {
+            if subplans.iter().any(|(known, _)| same_rows(known, &plan)) || !may_be_kept(&plan) {
                 continue;
             }
-            let runs = inputs.iter().filter(|input| may_share(input)).map(|input| runs_with(input, &plan)).sum();
+            let runs = plans.iter().map(|other| runs_with(other, &plan)).sum();
             if runs > 1 {
                 subplans.push((plan, runs));
             }
@@ -132,7 +183,7 @@ fn stands_in(plan: &Plan, subplan: &Plan) -> bool {
 }
 
 /// Whether `inner` stands below the top of `outer`.
-fn lies_in(outer: &Plan, inner: &Plan) -> bool {
+pub(super) fn lies_in(outer: &Plan, inner: &Plan) -> bool {
     let of_its_run = !outer.is::<DeviceUploadExec>() && !is_kept(outer);
     of_its_run && outer.children().into_iter().any(|child| stands_in(child, inner))
 }
@@ -155,7 +206,7 @@ fn sharing_of(plan: &Plan) -> Option<&Sharing> {
     shared.or_else(|| plan.downcast_ref::<DeviceReuseExec>().map(DeviceReuseExec::sharing))
 }
 
-fn is_kept(plan: &Plan) -> bool {
+pub(super) fn is_kept(plan: &Plan) -> bool {
     sharing_of(plan).is_some_and(|sharing| sharing.kept.is_some())
 }
 
@@ -203,19 +254,20 @@ fn collect(plan: &Plan, subplans: &mut Vec<Subplan>) {
 
 /// Whether more is done for the rows than to read them.
 fn is_worth_sharing(plan: &Plan) -> bool {
-    let works = |plan: &Plan| {
-        plan.is::<DeviceAggregateExec>()
-            || plan.is::<DeviceJoinExec>()
-            || plan.is::<DeviceSortExec>()
-            || plan.is::<DeviceWindowExec>()
-            || plan.is::<DeviceReuseExec>()
-    };
-    fn any(plan: &Plan, works: &dyn Fn(&Plan) -> bool) -> bool {
-        is_device(plan)
-            && !plan.is::<DeviceUploadExec>()
-            && (works(plan) || plan.children().into_iter().any(|child| any(child, works)))
+    fn any_works(plan: &Plan) -> bool {
+        is_device(plan) && !plan.is::<DeviceUploadExec>() && (works(plan) || plan.children().into_iter().any(any_works))
     }
-    plan.output_partitioning().partition_count() == 1 && any(plan, &works)
+    // Each reader takes the columns that it wants.
+    plan.output_partitioning().partition_count() == 1 && passed_columns(plan).is_none() && any_works(plan)
+}
+
+/// Whether an operator does more than compute columns of single rows, or drop some.
+pub(super) fn works(plan: &Plan) -> bool {
+    plan.is::<DeviceAggregateExec>()
+        || plan.is::<DeviceJoinExec>()
+        || plan.is::<DeviceSortExec>()
+        || plan.is::<DeviceWindowExec>()
+        || plan.is::<DeviceReuseExec>()
 }
 
 fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
@@ -259,7 +311,7 @@ fn renew(plan: &Plan, kept: bool, shared: &[(usize, Plan)]) -> Result<Plan> {
 }
 
 /// Whether two subplans surely give the same rows.
-fn same_rows(a: &Plan, b: &Plan) -> bool {
+pub(super) fn same_rows(a: &Plan, b: &Plan) -> bool {
     Arc::ptr_eq(a, b)
         || a.name() == b.name()
             && a.schema() == b.schema()
@@ -312,7 +364,7 @@ fn same_kept(a: &Sharing, b: &Sharing) -> bool {
     matches!((&a.kept, &b.kept), (Some(a), Some(b)) if Arc::ptr_eq(a, b))
 }
 
-fn same_call(a: &AggregateCall, b: &AggregateCall) -> bool {
+pub(super) fn same_call(a: &AggregateCall, b: &AggregateCall) -> bool {
     let of = |call: &AggregateCall| {
         let function = &call.function;
         (function.fun().clone(), function.is_distinct(), function.ignore_nulls(), function.field(), call.chosen)
@@ -328,8 +380,14 @@ fn same_condition(a: Option<&JoinFilter>, b: Option<&JoinFilter>) -> bool {
     }
 }
 
+/// Whether an expression has the same values each time: what a filter learns while the query runs is another's, and random
+/// numbers are others.
+pub(super) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    !is_volatile(expr) && !DynamicFilterTracking::classify(expr).contains_dynamic_filter()
+}
+
 /// Whether two scans of the host read the same: rows in memory, or files.
-fn same_source(a: &Plan, b: &Plan) -> bool {
+pub(super) fn same_source(a: &Plan, b: &Plan) -> bool {
     if Arc::ptr_eq(a, b) {
         return true;
     }
@@ -338,13 +396,11 @@ fn same_source(a: &Plan, b: &Plan) -> bool {
     };
     let (a_source, b_source) = (a_scan.data_source(), b_scan.data_source());
     if let (Some(a), Some(b)) = (a_source.downcast_ref::<MemorySourceConfig>(), b_source.downcast_ref::<MemorySourceConfig>()) {
-        let batches = |source: &MemorySourceConfig| source.partitions().iter().flatten().cloned().collect::<Vec<_>>();
-        let (a_batches, b_batches) = (batches(a), batches(b));
+        let batches = |source: &MemorySourceConfig| source.partitions().iter().map(Vec::len).collect::<Vec<_>>();
         return a.projection() == b.projection()
             && a_source.fetch() == b_source.fetch()
-            && a.partitions().len() == b.partitions().len()
-            && a_batches.len() == b_batches.len()
-            && a_batches.iter().zip(&b_batches).all(|(a, b)| {
+            && batches(a) == batches(b)
+            && a.partitions().iter().flatten().zip(b.partitions().iter().flatten()).all(|(a, b)| {
                 a.num_rows() == b.num_rows()
                     && a.num_columns() == b.num_columns()
                     && a.columns().iter().zip(b.columns()).all(|(a, b)| Arc::ptr_eq(a, b))
@@ -354,9 +410,6 @@ fn same_source(a: &Plan, b: &Plan) -> bool {
     else {
         return false;
     };
-    // What a filter learns while the query runs is another's, and random numbers are others.
-    let fixed =
-        |expr: &Arc<dyn PhysicalExpr>| !is_volatile(expr) && !DynamicFilterTracking::classify(expr).contains_dynamic_filter();
     let (a_source, b_source) = (a_files.file_source(), b_files.file_source());
     let parquet = |source: &Arc<dyn FileSource>| source.downcast_ref::<ParquetSource>().is_some();
     let text = |plan: &Plan| DisplayableExecutionPlan::new(plan.as_ref()).indent(true).to_string();
@@ -366,8 +419,8 @@ fn same_source(a: &Plan, b: &Plan) -> bool {
     };
     // Other formats have options that they tell nobody.
     (Arc::ptr_eq(a_source, b_source) || parquet(a_source) && parquet(b_source))
-        && a_source.filter().iter().all(fixed)
-        && a_source.projection().is_none_or(|projection| projection.iter().all(|output| fixed(&output.expr)))
+        && a_source.filter().iter().all(is_fixed)
+        && a_source.projection().is_none_or(|projection| projection.iter().all(|output| is_fixed(&output.expr)))
         && a_source.filter() == b_source.filter()
         && a_source.projection() == b_source.projection()
         && text(a) == text(b)
