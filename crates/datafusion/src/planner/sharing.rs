@@ -113,12 +113,18 @@ pub(crate) fn shared_with_subqueries(
     let mut kept = Vec::new();
     plans.iter().for_each(|plan| find_shared(plan, true, &mut kept));
     let plans = plans.iter().map(|plan| renew(plan, true, &kept)).collect::<Result<Vec<_>>>()?;
-    let mut current = |of: &Plan| match runs.iter().zip(&plans).find(|(run, _)| Arc::ptr_eq(&run.of, of)) {
-        Some((run, plan)) if !Arc::ptr_eq(&run.plan, plan) => match of.downcast_ref::<DeviceIslandExec>() {
-            Some(before) => island(Arc::clone(plan), before.reason()),
-            None => Ok(Arc::clone(plan)),
-        },
-        _ => Ok(Arc::clone(of)),
+    let mut current = |of: &Plan| {
+        let run = runs.iter().zip(&plans).find(|(run, _)| Arc::ptr_eq(&run.of, of));
+        let Some((_, plan)) = run.filter(|(run, plan)| !Arc::ptr_eq(&run.plan, plan)) else { return Ok(Arc::clone(of)) };
+        let Some(before) = of.downcast_ref::<DeviceIslandExec>() else { return Ok(Arc::clone(plan)) };
+        let island = island(Arc::clone(plan), before.reason())?;
+        // Operators of the host above count on both.
+        let in_order = match of.output_ordering() {
+            Some(ordering) => island.equivalence_properties().ordering_satisfy(ordering.clone())?,
+            None => true,
+        };
+        let partitions = |plan: &Plan| plan.output_partitioning().partition_count();
+        Ok(if in_order && partitions(&island) == partitions(of) { island } else { Arc::clone(of) })
     };
     inputs.iter().map(|input| of_runs(input, &mut current)).collect()
 }

@@ -224,17 +224,86 @@ fn subqueries_and_partitions_read_what_one_subquery_computes() {
 }
 
 #[test]
+fn copies_that_want_other_columns_are_one_run() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t.parquet").display().to_string();
+        let ctx = strict(2);
+        let host = plain(2);
+        for session in [&ctx, &host] {
+            session.sql(TABLE).await.unwrap().collect().await.unwrap();
+        }
+        host.sql(&format!("COPY t TO '{file}'")).await.unwrap().collect().await.unwrap();
+        for session in [&ctx, &host] {
+            let sql = format!("CREATE EXTERNAL TABLE p STORED AS PARQUET LOCATION '{file}'");
+            session.sql(&sql).await.unwrap().collect().await.unwrap();
+        }
+        let merged = [
+            "SELECT a.k, a.n, b.g FROM c a JOIN c b ON a.k = b.k",
+            "SELECT k, n FROM c UNION ALL SELECT k, m FROM c",
+            "SELECT k FROM c WHERE n > (SELECT avg(g) FROM c)",
+            "SELECT k FROM c WHERE n > (SELECT avg(n) FROM c WHERE g <= (SELECT max(g) FROM c WHERE m > (SELECT min(m) FROM c)))",
+        ];
+        let joined = ["SELECT x.k, x.n, y.m FROM (SELECT a.k, b.n FROM c a JOIN c b ON a.k = b.k) x \
+             JOIN (SELECT a.k, b.m FROM c a JOIN c b ON a.k = b.k) y ON x.k = y.k"];
+        for (query, table) in merged.iter().chain(&joined).flat_map(|query| [(query, "t"), (query, "p")]) {
+            let sql = format!("WITH c AS (SELECT k, sum(i) AS n, max(f) AS g, min(i) AS m FROM {table} GROUP BY k) {query}");
+            let frame = ctx.sql(&sql).await.unwrap();
+            let task = Arc::new(frame.task_ctx());
+            let plan = frame.create_physical_plan().await.unwrap();
+            let lines = answer_of(Arc::clone(&plan), task).await.unwrap().lines();
+            assert_eq!(lines, answer(&host, &sql).await.unwrap().lines(), "{sql}");
+            assert_eq!(rows_up(&plan), 50_000, "{sql}");
+        }
+    });
+}
+
+#[test]
+fn a_main_query_below_host_operators_reads_what_its_subquery_keeps() {
+    block_on(async {
+        let context = harness::context(harness::device_config());
+        let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+        set(&ctx, "device.fallback", "host");
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let host = plain(1);
+        host.sql(TABLE).await.unwrap().collect().await.unwrap();
+        for query in [
+            "SELECT approx_median(n) FROM c WHERE n > (SELECT avg(m) FROM c)",
+            "SELECT approx_median(n) FROM c WHERE n > (SELECT avg(m) FROM c) UNION ALL SELECT approx_median(k) FROM c",
+        ] {
+            let sql = format!("WITH c AS (SELECT k, sum(i) AS n, min(i) AS m FROM t GROUP BY k) {query}");
+            answer(&ctx, &sql).await.unwrap();
+            context.synchronize().unwrap();
+            let before = context.pool().in_use();
+            let frame = ctx.sql(&sql).await.unwrap();
+            let task = Arc::new(frame.task_ctx());
+            let plan = frame.create_physical_plan().await.unwrap();
+            let lines = answer_of(Arc::clone(&plan), task).await.unwrap().lines();
+            assert_eq!(lines, answer(&host, &sql).await.unwrap().lines(), "{sql}");
+            assert_eq!(rows_up(&plan), 50_000, "{sql}");
+            assert_returned(&context, before);
+        }
+    });
+}
+
+#[test]
 fn a_cancel_while_subqueries_wait_for_each_other_returns_the_memory() {
     block_on(async {
         let context = harness::context(harness::device_config());
         let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
         ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
-        let sql = "WITH c AS (SELECT i, k, count(*) AS n FROM t GROUP BY i, k) \
-            SELECT k FROM c WHERE n = (SELECT max(n) FROM c) AND k < (SELECT min(i) - 1 FROM c)";
-        answer(&ctx, sql).await.unwrap();
+        let with = "WITH c AS (SELECT i, k, count(*) AS n, max(f) AS g FROM t GROUP BY i, k)";
+        let queries = [
+            "SELECT k FROM c WHERE n = (SELECT max(n) FROM c) AND k < (SELECT min(i) - 1 FROM c)",
+            "SELECT k FROM c WHERE n = (SELECT max(n) FROM c WHERE g >= (SELECT min(g) FROM c)) AND k < (SELECT min(i) - 1 FROM c)",
+        ]
+        .map(|query| format!("{with} {query}"));
+        for sql in &queries {
+            answer(&ctx, sql).await.unwrap();
+        }
         context.synchronize().unwrap();
         let before = context.pool().in_use();
-        for polls in [0, 1, 2, 5, 30] {
+        for (sql, polls) in queries.iter().flat_map(|sql| [0, 1, 2, 5, 30].map(|polls| (sql, polls))) {
             let frame = ctx.sql(sql).await.unwrap();
             let task = Arc::new(frame.task_ctx());
             let plan = frame.create_physical_plan().await.unwrap();
@@ -246,6 +315,8 @@ fn a_cancel_while_subqueries_wait_for_each_other_returns_the_memory() {
             drop((rows, plan));
             assert_returned(&context, before);
         }
-        assert_eq!(answer(&ctx, sql).await.unwrap().num_rows(), 0);
+        for sql in &queries {
+            assert_eq!(answer(&ctx, sql).await.unwrap().num_rows(), 0);
+        }
     });
 }
