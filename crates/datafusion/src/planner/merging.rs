@@ -2,7 +2,8 @@
 //! Subplans that are the same but for their columns: DataFusion's optimizer leaves each use of a CTE the columns that it reads.
 //! They become one that has the columns of all, from which each use picks its own.
 //!
-//! What that one computes, one of the uses would have computed anyway, of the same rows: nothing fails that would not have failed.
+//! What that one computes, one of the uses asks for, of the same rows. Where that fails, it fails for all of them: even if the use
+//! that asks for it would never have run, such as below a join without build rows.
 
 use std::sync::Arc;
 
