@@ -28,7 +28,7 @@ impl WindowFilters {
 }
 
 /// Aggregates that do not count rows where an argument is NULL.
-const PASS_OVER_NULLS: [&str; 26] = [
+const PASS_OVER_NULLS: [&str; 28] = [
     "avg",
     "bit_and",
     "bit_or",
@@ -40,7 +40,9 @@ const PASS_OVER_NULLS: [&str; 26] = [
     "covar_pop",
     "covar_samp",
     "max",
+    "median",
     "min",
+    "percentile_cont",
     "regr_avgx",
     "regr_avgy",
     "regr_count",

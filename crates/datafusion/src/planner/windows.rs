@@ -7,11 +7,12 @@ use arrow::datatypes::{DataType, Schema, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, WindowCall, WindowFunction};
+use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
 use kernels::support::supports_window;
 
 use crate::aggregate::AggregateCall;
@@ -60,7 +61,8 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, schema: &S
         .map(PlainAggregateWindowExpr::get_aggregate_expr)
         .or_else(|| of.downcast_ref::<SlidingAggregateWindowExpr>().map(SlidingAggregateWindowExpr::get_aggregate_expr));
     let function = if let Some(aggregate) = aggregate {
-        if aggregate.ignore_nulls() || !aggregate.order_bys().is_empty() {
+        let quantile = quantile(aggregate)?;
+        if (aggregate.ignore_nulls() && quantile.is_none()) || !aggregate.order_bys().is_empty() {
             return Err(format!("{} has no device form", expr.name()));
         }
         // A filter is told to nobody, but for those who print.
@@ -68,8 +70,12 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, schema: &S
             return Err("a window with FILTER has no device form yet".to_string());
         }
         let name = aggregate.fun().name();
+        let distinct = aggregate.is_distinct();
         match aggregate.expressions().as_slice() {
-            [value] if name == "array_agg" && !aggregate.is_distinct() && is_own_aggregate(aggregate.fun()) => {
+            [value, ..] if let Some(quantile) = quantile => {
+                WindowFunction::Quantile { quantile, value: lower(value, schema)?, distinct }
+            }
+            [value] if name == "array_agg" && !distinct && is_own_aggregate(aggregate.fun()) => {
                 WindowFunction::Values(lower(value, schema)?)
             }
             _ => WindowFunction::Aggregate(AggregateCall::new(&Arc::new(aggregate.clone()), None).lower(schema)?),
@@ -155,6 +161,21 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, schema: &Schema) -> Result<Window
         },
         _ => return Err(format!("the window function {name} has no device form")),
     })
+}
+
+/// The quantile that an aggregate asks for, if it does. None of them counts NULLs.
+fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reason> {
+    if !is_own_aggregate(aggregate.fun()) {
+        return Ok(None);
+    }
+    match aggregate.fun().name() {
+        "median" => Ok(Some(Quantile::Median)),
+        "percentile_cont" => match aggregate.expressions().get(1).and_then(constant) {
+            Some(ScalarValue::Float64(Some(share))) => Ok(Some(Quantile::Share(share))),
+            _ => Err("percentile_cont of a share that is not constant has no device form".to_string()),
+        },
+        _ => Ok(None),
+    }
 }
 
 fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {

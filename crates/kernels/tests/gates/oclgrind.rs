@@ -334,7 +334,8 @@ fn windows_look_around() {
         let of_numbers = aggregates.filter(|aggregate| !aggregate.data_type.is_string()).map(WindowFunction::Aggregate);
         let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None, counted: Counted::All };
         let lead = Lag { value: Expr::Column(NAME), offset: -2, default: None, counted: Counted::InSight };
-        [Rank, CumeDist, Ntile(7), lag, lead, NthValue(Expr::Column(CITY), 2), NthKnown(Expr::Column(CITY), -1)]
+        let median = Quantile { quantile: kernels::ops::Quantile::Median, value: Expr::Column(RATIO), distinct: false };
+        [Rank, CumeDist, Ntile(7), lag, lead, NthValue(Expr::Column(CITY), 2), NthKnown(Expr::Column(CITY), -1), median]
             .into_iter()
             .chain(of_numbers)
     };
@@ -349,7 +350,7 @@ fn windows_look_around() {
                     Aggregate(aggregate) => aggregate.data_type.clone(),
                     Lag { .. } => DataType::Utf8View,
                     NthValue(..) | NthKnown(..) => DataType::Utf8,
-                    CumeDist => DataType::Float64,
+                    CumeDist | Quantile { .. } => DataType::Float64,
                     _ => DataType::UInt64,
                 };
                 let calls = functions().map(|function| {

@@ -12,7 +12,7 @@ use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::function::{self, Function, Granularity, InexactFunction};
 use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
+use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, Window, WindowCall, WindowFunction};
 use kernels::support::{supports, supports_aggregate, supports_cast, supports_output};
 
 /// A program as it is compiled.
@@ -389,6 +389,12 @@ impl Sampler {
             functions.push((function, data_type.clone()));
         }
         functions.push((WindowFunction::Values(Expr::Column(0)), DataType::new_list(data_type.clone(), true)));
+        if value_type(data_type).is_decimal() || value_type(data_type).is_floating() {
+            for quantile in [Quantile::Median, Quantile::Share(0.3)] {
+                let function = WindowFunction::Quantile { quantile, value: Expr::Column(0), distinct: false };
+                functions.push((function, value_type(data_type).clone()));
+            }
+        }
         let all = aggregates(data_type, &input.schema).into_iter();
         functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));
         for (at, chunk) in functions.chunks(OUTPUTS / 2).enumerate() {

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Schema};
 use columnar::{DeviceBatch, natural_types};
 use device::Queue;
 use futures::executor::block_on;
 use kernels::Error;
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{AggregateFunction, ArithmeticOp, CompareOp, Literal, LiteralValue};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Options, Window, WindowCall, WindowFunction};
+use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Options, Quantile, Window, WindowCall, WindowFunction};
 use oracle::{expected, groups};
 use support::*;
 
@@ -76,6 +76,7 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
         RowNumber | Rank | DenseRank | Ntile(_) => DataType::UInt64,
         PercentRank | CumeDist => DataType::Float64,
         Lag { value, .. } | NthValue(value, _) | NthKnown(value, _) => value.data_type(&batch.schema()).unwrap(),
+        Quantile { value, .. } => value.data_type(&batch.schema()).unwrap(),
         Values(value) => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
         Aggregate(aggregate) => aggregate.data_type.clone(),
     };
@@ -111,11 +112,22 @@ fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usi
     assert_eq!(actual.num_rows(), batch.num_rows());
     assert_eq!(actual.column(0), batch.column(TEXT));
     for (index, call) in calls.iter().enumerate() {
-        let (actual, expected) = (actual.column(index + 1), expected(batch, call, partition, order));
+        let (actual, expected) = (with_one_nan(actual.column(index + 1)), with_one_nan(&expected(batch, call, partition, order)));
         if let Some(row) = (0..batch.num_rows()).find(|row| actual.slice(*row, 1).as_ref() != expected.slice(*row, 1).as_ref()) {
             let (actual, expected) = (actual.slice(row, 1), expected.slice(row, 1));
             panic!("{call:?}, {:?}, row {row}: {actual:?} should be {expected:?}", options.profile);
         }
+    }
+}
+
+/// Which NaN arithmetic gives is left to the machine.
+fn with_one_nan(array: &ArrayRef) -> ArrayRef {
+    if let Some(floats) = array.as_primitive_opt::<Float64Type>() {
+        return Arc::new(floats.unary::<_, Float64Type>(|value| if value.is_nan() { f64::NAN } else { value }));
+    }
+    match array.as_primitive_opt::<Float32Type>() {
+        Some(floats) => Arc::new(floats.unary::<_, Float32Type>(|value| if value.is_nan() { f32::NAN } else { value })),
+        None => array.clone(),
     }
 }
 
@@ -364,6 +376,97 @@ fn every_aggregate() {
     }
 }
 
+fn quantile(quantile: Quantile, column: usize) -> WindowFunction {
+    WindowFunction::Quantile { quantile, value: col(column), distinct: false }
+}
+
+#[test]
+fn quantiles_of_every_frame() {
+    use Quantile::{Median, Share};
+    let special = [-f64::NAN, f64::NEG_INFINITY, -0.0, 0.0, 1e308, f64::INFINITY, f64::NAN];
+    let rows = sorted(700, 60);
+    let floats = |i: usize| match random(i, 51) % 6 {
+        0 => None,
+        1 => Some(special[(random(i, 52) % 7) as usize]),
+        _ => Some((random(i, 53) % 40) as f64 / 7.0 - 3.0),
+    };
+    let floats: Float64Array = (0..700).map(floats).collect();
+    let singles = cast(&floats, &DataType::Float32).unwrap();
+    let mut fields: Vec<Field> = rows.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
+    let mut columns = rows.columns().to_vec();
+    (fields[NUMBER], columns[NUMBER]) = (Field::new("single", DataType::Float32, true), singles);
+    columns[FLOAT] = Arc::new(floats);
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+    let functions = [
+        quantile(Median, FLOAT),
+        quantile(Share(0.3), FLOAT),
+        quantile(Median, NUMBER),
+        quantile(Median, DECIMAL),
+        quantile(Share(0.85), NUMBER),
+        quantile(Share(0.0), FLOAT),
+        quantile(Share(1.0), FLOAT),
+    ];
+    let distinct = |function: &WindowFunction| match function {
+        WindowFunction::Quantile { quantile, value, .. } => {
+            WindowFunction::Quantile { quantile: *quantile, value: value.clone(), distinct: true }
+        }
+        other => other.clone(),
+    };
+    let by_key = [(FrameBound::Preceding(3), FrameBound::Following(2)), (FrameBound::Following(1), FrameBound::Following(6))];
+    let by_key = by_key.map(|(start, end)| Frame { units: FrameUnits::Range, start, end });
+    let frames: Vec<Frame> = frames().into_iter().chain(by_key).collect();
+    for options in profiles() {
+        for (first, frames) in frames.chunks(9).enumerate() {
+            let calls: Vec<_> =
+                frames.iter().enumerate().map(|(at, frame)| call(functions[(first + at) % 7].clone(), *frame)).collect();
+            check(&batch, &[500, 200], &[PARTITION], &[ORDER], &calls, &options);
+        }
+        let last = Frame { units: FrameUnits::Rows, start: FrameBound::CurrentRow, end: FrameBound::UnboundedFollowing };
+        for frame in [Frame::PARTITION, Frame::RUNNING, last] {
+            let calls: Vec<_> = functions.iter().take(4).map(|function| call(distinct(function), frame)).collect();
+            check(&batch, &[700], &[PARTITION], &[ORDER], &calls, &options);
+        }
+        for n in [0, 1, 2, 5, 257] {
+            let calls: Vec<_> = functions.iter().take(4).map(|function| call(function.clone(), Frame::RUNNING)).collect();
+            check(&batch.slice(0, n), &[n], &[], &[ORDER], &calls, &options);
+        }
+    }
+}
+
+#[test]
+fn quantiles_of_large_frames() {
+    // Looked at anew by the test: few frames.
+    let n = SIZES[4];
+    let floats: Float64Array =
+        (0..n).map(|i| Some(random(i, 1) as f64 / 3.0).filter(|_| !random(i, 2).is_multiple_of(9))).collect();
+    let whole = batch(vec![("float", Arc::new(floats.clone()) as ArrayRef, true)]);
+    let queue = queue();
+    let last = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(50_000), end: FrameBound::Following(10_000) };
+    let frames = [Frame::PARTITION, Frame { units: FrameUnits::Rows, ..Frame::RUNNING }, last];
+    let calls = frames.map(|frame| call(quantile(Quantile::Median, 0), frame));
+    let median = |rows: std::ops::Range<usize>| {
+        let mut values: Vec<f64> = rows.filter(|row| floats.is_valid(*row)).map(|row| floats.value(row)).collect();
+        values.sort_by(f64::total_cmp);
+        let last = values.len().checked_sub(1)?;
+        Some((values[last / 2] + values[last.div_ceil(2)]) / 2.0)
+    };
+    for options in profiles() {
+        let input = input(&whole.schema(), None);
+        let types = input.types.clone();
+        let functions = calls.iter().map(|call| (call.clone(), field(call, &whole))).collect();
+        let window = Window::try_new(input, vec![], vec![], vec![], functions, options).unwrap();
+        let result = down(&queue, &run(&window, &queue, &[up(&queue, &whole, &types)]).unwrap()[0]);
+        let actual = |index: usize| result.column(index).as_primitive::<Float64Type>().iter().collect::<Vec<_>>();
+        let of_all = median(0..n);
+        assert!(actual(0).iter().all(|actual| *actual == of_all));
+        let (running, sliding) = (actual(1), actual(2));
+        for row in (0..n).step_by(9973).chain([n - 1]) {
+            assert_eq!(running[row], median(0..row + 1), "row {row}");
+            assert_eq!(sliding[row], median(row.saturating_sub(50_000)..(row + 10_001).min(n)), "row {row}");
+        }
+    }
+}
+
 #[test]
 fn lists_of_every_frame() {
     let batch = sorted(600, 40);
@@ -593,6 +696,11 @@ fn what_has_no_device_form_is_refused() {
     refused(call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), many), "DISTINCT");
     refused(call(aggregate_of(ApproxDistinct, Some(TEXT), DataType::UInt64), Frame::RUNNING), "approx_distinct");
     refused(call(WindowFunction::Ntile(0), Frame::RUNNING), "NTILE");
+    refused(call(quantile(Quantile::Share(1.5), FLOAT), Frame::RUNNING), "1.5");
+    refused(call(quantile(Quantile::Share(f64::NAN), FLOAT), Frame::RUNNING), "NaN");
+    refused(call(quantile(Quantile::Share(0.5), DECIMAL), Frame::RUNNING), "Decimal128");
+    let distinct = WindowFunction::Quantile { quantile: Quantile::Median, value: col(FLOAT), distinct: true };
+    refused(call(distinct, some), "neither begin nor end");
 }
 
 /// Rows a second, for people: `cargo test --release -p kernels --test window -- --ignored --nocapture`.
@@ -614,6 +722,7 @@ fn speed() {
         ("running sum of one partition", call(sum(), Frame::RUNNING), vec![]),
         ("sum of the partition", call(sum(), Frame::PARTITION), vec![col(PARTITION)]),
         ("sum of the last 100", call(sum(), last), vec![col(PARTITION)]),
+        ("median of the last 100", call(quantile(Quantile::Median, FLOAT), last), vec![col(PARTITION)]),
     ];
     for options in profiles() {
         for (name, call, partition) in &cases {

@@ -15,7 +15,7 @@ use arrow::datatypes::{DataType, Decimal128Type, Field, Float64Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{Expr, LiteralValue};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, WindowCall, WindowFunction};
+use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
 
 /// Ranges of rows that agree in some columns.
 pub fn groups(batch: &RecordBatch, columns: &[usize]) -> Vec<std::ops::Range<usize>> {
@@ -271,6 +271,47 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             let offsets = OffsetBuffer::from_lengths(frames.iter().map(|frame| frame.len()));
             let some = frames.iter().map(|frame| !frame.is_empty()).collect::<NullBuffer>();
             Arc::new(ListArray::new(item, offsets, values, Some(some)))
+        }
+        WindowFunction::Quantile { quantile, value, distinct } => {
+            let Expr::Column(column) = value else { panic!("{value:?}") };
+            let column = batch.column(*column);
+            let known = |row: usize| frame_of(&places[row], row, &call.frame).filter(|row| column.is_valid(*row));
+            if let Some(decimals) = column.as_primitive_opt::<Decimal128Type>() {
+                let result = (0..n).map(|row| {
+                    let mut values: Vec<i128> = known(row).map(|row| decimals.value(row)).collect();
+                    values.sort();
+                    if *distinct {
+                        values.dedup();
+                    }
+                    let last = values.len().checked_sub(1)?;
+                    Some((values[last / 2] + values[last.div_ceil(2)]) / 2)
+                });
+                return Arc::new(result.collect::<Decimal128Array>().with_data_type(column.data_type().clone()));
+            }
+            let is_single = *column.data_type() == DataType::Float32;
+            let floats = cast(column, &DataType::Float64).unwrap();
+            let floats = floats.as_primitive::<Float64Type>();
+            let result = (0..n).map(|row| {
+                let mut values: Vec<f64> = known(row).map(|row| floats.value(row)).collect();
+                values.sort_by(f64::total_cmp);
+                if *distinct {
+                    values.dedup_by_key(|value| value.to_bits());
+                }
+                let last = values.len().checked_sub(1)?;
+                let share = match quantile {
+                    Quantile::Median if last % 2 == 0 => return Some(values[last / 2]),
+                    Quantile::Median if is_single => {
+                        return Some(f64::from((values[last / 2] as f32 + values[last / 2 + 1] as f32) / 2.0));
+                    }
+                    Quantile::Median => return Some((values[last / 2] + values[last / 2 + 1]) / 2.0),
+                    Quantile::Share(share) => share,
+                };
+                let place = share * last as f64;
+                let (low, part) = (place as usize, place.fract());
+                let weight = (part * 1e6).trunc() / 1e6;
+                Some(if part == 0.0 { values[low] } else { values[low] + (values[low + 1] - values[low]) * weight })
+            });
+            cast(&result.collect::<Float64Array>(), column.data_type()).unwrap()
         }
         WindowFunction::Aggregate(aggregate) => {
             let keep = |row: &usize| match &aggregate.filter {

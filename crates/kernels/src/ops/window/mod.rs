@@ -4,14 +4,16 @@
 //! The input comes in the order of partition and order keys, as [`Sort`](super::Sort) gives it, and all of it is kept: at the
 //! end it becomes one batch. Where partitions and groups of peers begin is found first (see [`bounds`]), and then each function
 //! writes its column (see [`value`] and [`aggregate`]). DISTINCT, and the least and the greatest text, look at the order of
-//! their values (see [`over_order`]). Rows keep their order.
+//! their values (see [`over_order`]), as do medians and percentiles (see [`quantile`]). Rows keep their order.
 
 mod aggregate;
 mod bounds;
 mod frame;
 mod over_order;
+mod quantile;
 mod sorted;
 mod value;
+mod wavelet;
 
 use std::sync::Arc;
 
@@ -28,8 +30,11 @@ use crate::{Error, Result};
 use aggregate::AggregateCall;
 pub use frame::{Frame, FrameBound, FrameUnits};
 use over_order::OverOrder;
+pub use quantile::Quantile;
+use quantile::{QuantileCall, Ranked};
 use sorted::Sorted;
 use value::{Of, ValueCall};
+use wavelet::Wavelet;
 
 /// A function of a row and the rows around it.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,8 +68,17 @@ pub enum WindowFunction {
     NthKnown(Expr, i64),
     /// The list of the values in the frame's rows, NULLs among them; NULL where there are no rows.
     Values(Expr),
-    /// An aggregate of the frame's rows.
+    /// An aggregate of the frame's rows, but for medians and percentiles.
     Aggregate(Aggregate),
+    /// A quantile of the frame's values that are not NULL, floats or decimals; NULL where there are none.
+    Quantile {
+        /// Which.
+        quantile: Quantile,
+        /// The values; the result is of their type.
+        value: Expr,
+        /// Whether a value that stands several times in the frame counts once.
+        distinct: bool,
+    },
 }
 
 /// The rows that [`WindowFunction::Lag`] counts.
@@ -93,8 +107,8 @@ pub struct WindowCall {
 impl WindowCall {
     /// Whether rows are found by their order key.
     fn looks_at_keys(&self) -> bool {
-        use WindowFunction::{Aggregate, NthKnown, NthValue, Values};
-        let frames = matches!(self.function, NthValue(..) | NthKnown(..) | Values(_) | Aggregate(_));
+        use WindowFunction::{Aggregate, NthKnown, NthValue, Quantile, Values};
+        let frames = matches!(self.function, NthValue(..) | NthKnown(..) | Values(_) | Aggregate(_) | Quantile { .. });
         frames && self.frame.looks_at_keys()
     }
 }
@@ -123,6 +137,14 @@ enum Call {
     Aggregate(AggregateCall),
     /// The least or greatest text: of the numbers that texts have in their order, and then the text. Which order.
     Text(Box<AggregateCall>, usize, Box<ValueCall>),
+    Quantile(QuantileCall),
+}
+
+/// What a function needs to be told of the order of values.
+enum Told {
+    Nothing,
+    Aggregate(OverOrder),
+    Quantile(Ranked),
 }
 
 /// What has been pushed so far.
@@ -191,20 +213,31 @@ impl Window {
         }
         let mut kernels = bounds::kernels(types, &partition, &order, units, &options)?;
         let mut sorted = Sorted::behind(types.len());
-        let aggregates = functions.iter().map(|(call, _)| match &call.function {
+        let told = functions.iter().map(|(call, _)| match &call.function {
             WindowFunction::Aggregate(aggregate) => {
-                OverOrder::plan(aggregate.clone().plain(), &call.frame, types, &mut sorted, &options, &mut kernels).map(Some)
+                let aggregate = aggregate.clone().plain();
+                OverOrder::plan(aggregate, &call.frame, types, &mut sorted, &options, &mut kernels).map(Told::Aggregate)
             }
-            _ => Ok(None),
+            WindowFunction::Quantile { quantile, value, distinct } => {
+                let column = column(value)?;
+                Ranked::plan(*quantile, column, *distinct, &call.frame, types, &mut sorted, &options, &mut kernels)
+                    .map(Told::Quantile)
+            }
+            _ => Ok(Told::Nothing),
         });
-        let aggregates = aggregates.collect::<Result<Vec<_>>>()?;
+        let told = told.collect::<Result<Vec<_>>>()?;
         let types: Vec<ColumnType> = types.iter().cloned().chain(sorted.types()).collect();
         let source = Source::of_types(types.clone());
         let mut calls = Vec::with_capacity(functions.len());
-        for (index, ((WindowCall { function, frame }, field), over)) in functions.into_iter().zip(aggregates).enumerate() {
+        for (index, ((WindowCall { function, frame }, field), told)) in functions.into_iter().zip(told).enumerate() {
             frame.check()?;
             let name = index.to_string();
-            if let Some(OverOrder { aggregate, distinct, text }) = over {
+            if let Told::Quantile(ranked) = told {
+                let call = QuantileCall::try_new(&ranked, frame, &field, &name, &types, &options, &mut kernels)?;
+                calls.push(Call::Quantile(call));
+                continue;
+            }
+            if let Told::Aggregate(OverOrder { aggregate, distinct, text }) = told {
                 let mut write = |field: &Field| {
                     AggregateCall::try_new(&aggregate, frame, field, &name, &source, distinct, &options, &mut kernels)
                 };
@@ -220,7 +253,9 @@ impl Window {
                 continue;
             }
             let of = match function {
-                WindowFunction::Aggregate(_) => return Err(Error::Internal("an aggregate that is not planned".into())),
+                WindowFunction::Aggregate(_) | WindowFunction::Quantile { .. } => {
+                    return Err(Error::Internal("a function that is not planned".into()));
+                }
                 WindowFunction::RowNumber => Of::RowNumber,
                 WindowFunction::Rank => Of::Rank,
                 WindowFunction::DenseRank => Of::DenseRank,
@@ -267,13 +302,23 @@ impl Window {
     /// Names and texts of the kernels.
     pub fn kernel_text(&self) -> Vec<(String, String)> {
         let before = self.select.kernel_text().into_iter().chain(self.sorted.kernel_text());
-        before.chain(self.program.kernel_text()).collect()
+        let wavelet = self.wavelet().into_iter().flat_map(Wavelet::kernel_text);
+        before.chain(self.program.kernel_text()).chain(wavelet).collect()
     }
 
     /// The programs as they are compiled, where an input needs them.
     pub fn programs(&self) -> Vec<String> {
         let before = self.select.programs().into_iter().chain(self.concat.programs()).chain(self.sorted.programs());
-        before.chain([self.program.text().to_owned()]).collect()
+        let wavelet = self.wavelet().map(|wavelet| wavelet.text().to_owned());
+        before.chain([self.program.text().to_owned()]).chain(wavelet).collect()
+    }
+
+    /// The kernels that all quantiles share.
+    fn wavelet(&self) -> Option<&Wavelet> {
+        self.calls.iter().find_map(|call| match call {
+            Call::Quantile(call) => Some(call.wavelet()),
+            _ => None,
+        })
     }
 
     /// Nothing pushed yet.
@@ -317,6 +362,7 @@ impl Window {
                     let order = orders.get(*order);
                     value.run(queue, options, program, &loaded, &primitives, &read, n, &places, order).await?
                 }
+                Call::Quantile(call) => call.run(queue, options, &loaded, &primitives, &read, n, &places, &orders).await?,
             });
         }
         Ok(vec![DeviceBatch::try_new(self.schema.clone(), columns, all.num_rows())?])
@@ -329,6 +375,7 @@ impl Call {
             Call::Value(call) => call.ty(),
             Call::Aggregate(call) => call.ty(),
             Call::Text(_, _, value) => value.ty(),
+            Call::Quantile(call) => call.ty(),
         }
     }
 }
@@ -369,6 +416,9 @@ impl Columns {
                 filter: aggregate.filter.map(&mut add).transpose()?,
                 ..aggregate
             }),
+            WindowFunction::Quantile { quantile, value, distinct } => {
+                WindowFunction::Quantile { quantile, value: add(value)?, distinct }
+            }
             other => other,
         };
         Ok(WindowCall { function, ..call })
@@ -381,4 +431,9 @@ fn column(expr: &Expr) -> Result<usize> {
         Expr::Column(index) => Ok(*index),
         _ => Err(Error::Internal("an argument that is no column".into())),
     }
+}
+
+/// Whether a column has a value.
+fn is_known(column: usize) -> Expr {
+    Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Column(column)))))
 }

@@ -7,6 +7,7 @@ use columnar::ColumnType;
 
 use super::aggregate::Distinct;
 use super::frame::{Frame, FrameBound};
+use super::is_known;
 use super::sorted::{Sorted, Tell};
 use crate::codegen::CType;
 use crate::expr::{Aggregate, AggregateFunction, CompareOp, Expr, Literal, LiteralValue};
@@ -44,8 +45,7 @@ impl OverOrder {
         {
             let column = *column;
             let number = sorted.tell(Tell::Number, column, types, options, kernels)?;
-            let known = Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Column(column)))));
-            aggregate.filter = Some(Expr::And(aggregate.filter.into_iter().chain([known]).collect()));
+            aggregate.filter = Some(Expr::And(aggregate.filter.into_iter().chain([is_known(column)]).collect()));
             aggregate.arguments = vec![Expr::Column(number)];
             aggregate.data_type = DataType::UInt32;
             return Ok(OverOrder { aggregate, distinct: None, text: Some((column, sorted.sort_of(number))) });

@@ -5,9 +5,9 @@ use arrow::datatypes::{DataType, Field};
 use columnar::{ColumnType, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::Counted;
 use super::frame::{Frame, Places};
 use super::sorted::ROWS;
+use super::{Counted, is_known};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::{Expr, Literal};
 use crate::ops::Options;
@@ -107,7 +107,7 @@ impl ValueCall {
             Projection::try_new(&format!("window{name}"), &rows, vec![Some(output.clone())], false, options, kernels)?;
         let known = match of {
             Of::Nth { column, known: true, .. } | Of::Lag { column, counted: Counted::Known | Counted::InSight, .. } => {
-                kernels.extend([known_flags(name, column, types, options)?, known_rows(name, options)]);
+                kernels.extend([known_flags(name, &is_known(column), types, options)?, known_rows(name, options)]);
                 Some(kernels.len() - 2)
             }
             _ => None,
@@ -182,20 +182,20 @@ impl ValueCall {
 
 const NUMBER: &str = "number";
 /// How many rows before this one have a value, and which rows have.
-const KNOWN: &str = "known";
+pub(super) const KNOWN: &str = "known";
 const KNOWN_ROWS: &str = "known_rows";
 /// For each value by its number, whether what is asked for at it, and at the NULLs behind it, is out of sight.
 const HIDDEN: &str = "hidden";
 
-/// Writes for each row whether it has a value, behind the row's place.
-fn known_flags(name: &str, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
+/// Writes for each row whether it counts, behind the row's place.
+pub(super) fn known_flags(name: &str, counts: &Expr, types: &[ColumnType], options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
     params.named(KNOWN, "G i64 *RESTRICT");
     let n = params.named("n", "u64");
     let mut writer = RowWriter::new(types, options.profile, &mut params);
-    let value = writer.eval(&Expr::Column(column))?;
-    writer.push(&format!("{KNOWN}[row + 1] = {};\nif (row == 0) {KNOWN}[0] = 0;", value.valid_code()));
+    let counts = writer.eval(counts)?.is_true();
+    writer.push(&format!("{KNOWN}[row + 1] = {counts};\nif (row == 0) {KNOWN}[0] = 0;"));
     let statements = writer.statements();
     Ok(Kernel::new(format!("window_known{name}"), params, for_rows(options.profile, "row", &n, &statements)))
 }
