@@ -28,7 +28,8 @@ impl WindowFilters {
 }
 
 /// Aggregates that do not count rows where an argument is NULL.
-const PASS_OVER_NULLS: [&str; 28] = [
+const PASS_OVER_NULLS: [&str; 29] = [
+    "approx_distinct",
     "avg",
     "bit_and",
     "bit_or",

@@ -124,6 +124,11 @@ impl Kind {
         match (self, values) {
             (Kind::Welford, [value]) => format!("welford_add(&{}, &{}, &{}, (f64){});", to[0], to[1], to[2], value.code),
             (Kind::Ranks, [rank]) => format!("(&{})[{1} >> 2] += (u64)1 << 16 * ({1} & 3);", to[0], rank.code),
+            // A register's rank, and the one that it had before, 0 if none.
+            (Kind::Ranks, [rank, before]) => format!(
+                "(&{0})[{1} >> 2] += (u64)1 << 16 * ({1} & 3); (&{0})[{2} >> 2] -= (u64)({2} != 0) << 16 * ({2} & 3);",
+                to[0], rank.code, before.code
+            ),
             _ => self.merge(to, &self.lift(values)),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Schema, UInt64Type};
 use columnar::{DeviceBatch, natural_types};
 use device::Queue;
 use futures::executor::block_on;
@@ -467,6 +467,49 @@ fn quantiles_of_large_frames() {
     }
 }
 
+/// Against the grouped form, of which each frame is a group.
+#[test]
+fn sketches_of_frames_that_begin_with_the_partition() {
+    let n = SIZES[4];
+    let texts = |i: usize| (!random(i, 61).is_multiple_of(7)).then(|| format!("value {}", random(i, 62) % 40_000));
+    let texts: StringArray = (0..n).map(texts).collect();
+    let parts: Int64Array = (0..n).map(|i| Some(i64::from(i >= 1000) + i64::from(i >= 1003))).collect();
+    let whole = batch(vec![("part", Arc::new(parts) as ArrayRef, false), ("text", Arc::new(texts) as ArrayRef, true)]);
+    let queue = queue();
+    let ahead = Frame { units: FrameUnits::Rows, end: FrameBound::Following(3), ..Frame::RUNNING };
+    let frames = [Frame::PARTITION, Frame { units: FrameUnits::Rows, ..Frame::RUNNING }, ahead];
+    let starts = [0, 1000, 1003, n];
+    for options in profiles() {
+        let sketch = |rows: std::ops::Range<usize>| {
+            let rows = whole.slice(rows.start, rows.len());
+            let sketch = aggregate(ApproxDistinct, Some(col(1)), DataType::UInt64);
+            let result = try_reduce(&whole.schema(), &[rows], None, &[sketch], &options).unwrap();
+            result.column(0).as_primitive::<UInt64Type>().value(0)
+        };
+        for size in [0, 1, 5, 1002, n] {
+            let batch = whole.slice(0, size);
+            let input = input(&batch.schema(), None);
+            let types = input.types.clone();
+            let calls = frames.map(|frame| call(aggregate_of(ApproxDistinct, Some(1), DataType::UInt64), frame));
+            let functions = calls.iter().map(|call| (call.clone(), field(call, &batch))).collect();
+            let window = Window::try_new(input, vec![col(0)], vec![], vec![], functions, options.clone()).unwrap();
+            let result = run(&window, &queue, &[up(&queue, &batch, &types)]).unwrap();
+            if size == 0 {
+                assert!(result.is_empty());
+                continue;
+            }
+            let result = down(&queue, &result[0]);
+            let actual = |index: usize, row: usize| result.column(index).as_primitive::<UInt64Type>().value(row);
+            for row in (0..size).step_by(30_011).chain([0, 3, 998, 1001, size - 1]).filter(|row| *row < size) {
+                let part = starts.partition_point(|start| *start <= row) - 1;
+                let (first, behind) = (starts[part], starts[part + 1].min(size));
+                let expected = [first..behind, first..row + 1, first..(row + 4).min(behind)].map(sketch);
+                assert_eq!([0, 1, 2].map(|index| actual(index, row)), expected, "row {row} of {size}");
+            }
+        }
+    }
+}
+
 #[test]
 fn lists_of_every_frame() {
     let batch = sorted(600, 40);
@@ -694,7 +737,7 @@ fn what_has_no_device_form_is_refused() {
     refused(call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), some), "DISTINCT");
     let many = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(5000), end: FrameBound::CurrentRow };
     refused(call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), many), "DISTINCT");
-    refused(call(aggregate_of(ApproxDistinct, Some(TEXT), DataType::UInt64), Frame::RUNNING), "approx_distinct");
+    refused(call(aggregate_of(ApproxDistinct, Some(TEXT), DataType::UInt64), many), "approx_distinct");
     refused(call(WindowFunction::Ntile(0), Frame::RUNNING), "NTILE");
     refused(call(quantile(Quantile::Share(1.5), FLOAT), Frame::RUNNING), "1.5");
     refused(call(quantile(Quantile::Share(f64::NAN), FLOAT), Frame::RUNNING), "NaN");

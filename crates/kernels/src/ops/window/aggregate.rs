@@ -63,9 +63,6 @@ impl AggregateCall {
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<AggregateCall> {
-        if aggregate.groups_values() {
-            return Err(Error::Unsupported("approx_distinct in a window has no device form".into()));
-        }
         let mut accumulators = Accumulators::default();
         accumulators.plan(aggregate, source, 0, Use { atomic: false, grouped: false })?;
         if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
@@ -158,13 +155,13 @@ impl Write<'_> {
 
     /// C that declares the state.
     fn declare(&self) -> String {
-        (0..self.accumulators.words).map(|word| format!("    u64 s{word};\n")).collect()
+        format!("    u64 s[{}];\n", self.accumulators.words)
     }
 
     /// C that makes it the state of no rows.
     fn reset(&self) -> String {
         let init = self.accumulators.init();
-        init.iter().enumerate().map(|(word, value)| format!("s{word} = (u64){value:#x}UL; ")).collect()
+        init.iter().enumerate().map(|(word, value)| format!("s[{word}] = (u64){value:#x}UL; ")).collect()
     }
 
     /// C that takes row `at` in.
@@ -173,7 +170,7 @@ impl Write<'_> {
         let list = &self.accumulators.list;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            writer.push(&state.kind.take(&state.places(|word| format!("s{word}")), values));
+            writer.push(&state.kind.take(&state.places(|word| format!("s[{word}]")), values));
             Ok(())
         };
         match self.distinct {
@@ -193,7 +190,7 @@ impl Write<'_> {
         let list = &self.accumulators.list;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            let text = state.kind.take_back(&state.places(|word| format!("s{word}")), values);
+            let text = state.kind.take_back(&state.places(|word| format!("s[{word}]")), values);
             writer.push(&text.ok_or_else(|| Error::Internal(format!("{:?} gives no value back", state.kind)))?);
             Ok(())
         };
@@ -206,7 +203,8 @@ impl Write<'_> {
     /// C that merges the state at `node`.
     fn merge(&self) -> String {
         let merge = |state: &crate::ops::accumulate::Accumulator| {
-            let text = state.kind.merge(&state.places(|word| format!("s{word}")), &state.places(|word| format!("node[{word}]")));
+            let text =
+                state.kind.merge(&state.places(|word| format!("s[{word}]")), &state.places(|word| format!("node[{word}]")));
             format!("      {text}\n")
         };
         self.accumulators.list.iter().map(merge).collect()
@@ -215,7 +213,7 @@ impl Write<'_> {
     /// C that stores the state of node `at`.
     fn store(&self, at: &str) -> String {
         let words = self.accumulators.words;
-        (0..words).map(|word| format!("    tree[({at}) * {words} + {word}] = s{word};\n")).collect()
+        (0..words).map(|word| format!("    tree[({at}) * {words} + {word}] = s[{word}];\n")).collect()
     }
 
     fn params(&self, named: &[(&str, &str)]) -> Params {
@@ -276,7 +274,7 @@ impl Write<'_> {
         let take = self.take(&mut params)?;
         let mut writer = RowWriter::new(self.types, self.profile(), &mut params).with_names("row", "e");
         let ending = self.accumulators.endings.first().ok_or_else(|| Error::Internal("an aggregate without an end".into()))?;
-        let value = self.accumulators.end(&mut writer, ending, &|word| format!("s{word}"))?;
+        let value = self.accumulators.end(&mut writer, ending, &|word| format!("s[{word}]"))?;
         let output = Output::of(&value, field.data_type(), name)?;
         output.write(&mut writer, &value, "row");
         let end = writer.statements();

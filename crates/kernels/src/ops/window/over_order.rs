@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregates that look at the order of their values, as plain ones over columns that tell of it: DISTINCT, and the least and the
-//! greatest text.
+//! Aggregates that look at the order of their values, as plain ones over columns that tell of it: DISTINCT, the least and the
+//! greatest text, and the sketches of approx_distinct.
 
 use arrow::datatypes::DataType;
 use columnar::ColumnType;
@@ -8,7 +8,7 @@ use columnar::ColumnType;
 use super::aggregate::Distinct;
 use super::frame::{Frame, FrameBound};
 use super::is_known;
-use super::sorted::{Sorted, Tell};
+use super::sorted::{Sorted, Tell, sketch_rank};
 use crate::codegen::CType;
 use crate::expr::{Aggregate, AggregateFunction, CompareOp, Expr, Literal, LiteralValue};
 use crate::ops::Options;
@@ -49,6 +49,18 @@ impl OverOrder {
             aggregate.arguments = vec![Expr::Column(number)];
             aggregate.data_type = DataType::UInt32;
             return Ok(OverOrder { aggregate, distinct: None, text: Some((column, sorted.sort_of(number))) });
+        }
+        if aggregate.function == AggregateFunction::ApproxDistinct {
+            let (true, None, [Expr::Column(column)]) =
+                (frame.start == FrameBound::UnboundedPreceding, &aggregate.filter, aggregate.arguments.as_slice())
+            else {
+                return Err(Error::Unsupported(
+                    "approx_distinct over frames that do not begin with the partition has no device form".into(),
+                ));
+            };
+            let before = sorted.tell(Tell::RankBefore, *column, types, options, kernels)?;
+            aggregate.arguments = vec![sketch_rank(*column), Expr::Column(before)];
+            return Ok(OverOrder { aggregate, distinct: None, text: None });
         }
         // Of equal values one does not change the least, nor the greatest.
         aggregate.distinct &= !matches!(aggregate.function, AggregateFunction::Min | AggregateFunction::Max);

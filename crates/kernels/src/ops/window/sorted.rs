@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the order of a column's values tells of each row, as a column that functions read: where the same value stands nearest
-//! in the partition, for DISTINCT, and which number a value has among all, for the least and the greatest text.
+//! in the partition, for DISTINCT, and which number a value has among all, for the least and the greatest text and for quantiles.
+//! The order of the registers that take the values tells what a value does to a sketch.
 //!
-//! Rows of one value keep their order when they are sorted, so those of a partition stand beside one another.
+//! Rows of one value or register keep their order when they are sorted, so those of a partition stand beside one another.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use super::bounds::equal;
 use super::frame::Places;
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
+use crate::function::Function;
 use crate::ops::primitives::LoadedPrimitives;
 use crate::ops::program::{Kernel, Loaded, for_rows, spread};
 use crate::ops::{Input, Options, Sort, SortKey};
@@ -29,13 +31,27 @@ pub(super) enum Tell {
     Behind,
     /// The number, from 0, of its value among all rows' in their order.
     Number,
+    /// Of the register that takes its value in the sketch of approx_distinct: its rank before the row, from 0, but never more
+    /// than the value's own. One item goes along all rows of a partition that have the register.
+    RankBefore,
+}
+
+impl Tell {
+    /// What rows are sorted by, of column `column`.
+    fn key(self, column: usize) -> Expr {
+        match self {
+            Tell::RankBefore => of_hash(Function::SketchRegister, DataType::UInt16, column),
+            _ => Expr::Column(column),
+        }
+    }
 }
 
 /// The columns that are told, behind those of the input.
 #[derive(Debug, Clone)]
 pub(super) struct Sorted {
     first: usize,
-    sorts: Vec<(usize, Sort)>,
+    /// Each of a column, by a key over this column alone.
+    sorts: Vec<(usize, Expr, Sort)>,
     /// Each with the position of its sort and of its kernel.
     told: Vec<(Tell, usize, usize)>,
 }
@@ -60,10 +76,11 @@ impl Sorted {
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<usize> {
-        let sort = match self.sorts.iter().position(|(known, _)| *known == column) {
+        let key = tell.key(0);
+        let sort = match self.sorts.iter().position(|(known, by, _)| (*known, by) == (column, &key)) {
             Some(known) => known,
             None => {
-                self.sorts.push((column, sort(column, types, options)?));
+                self.sorts.push((column, key.clone(), sort(column, key, types, options)?));
                 self.sorts.len() - 1
             }
         };
@@ -74,6 +91,7 @@ impl Sorted {
             let name = self.told.len().to_string();
             kernels.push(match tell {
                 Tell::Number => numbers(&name, options),
+                Tell::RankBefore => ranks_before(&name, column, types, options)?,
                 _ => neighbours(&name, tell == Tell::Behind, column, types, options)?,
             });
         }
@@ -92,18 +110,18 @@ impl Sorted {
 
     /// Names and texts of the kernels that sort.
     pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.sorts.iter().flat_map(|(_, sort)| sort.kernel_text()).collect()
+        self.sorts.iter().flat_map(|(_, _, sort)| sort.kernel_text()).collect()
     }
 
     /// The programs that sort, as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        self.sorts.iter().flat_map(|(_, sort)| sort.programs()).collect()
+        self.sorts.iter().flat_map(|(_, _, sort)| sort.programs()).collect()
     }
 
     /// Sorts the rows by each column; the rows in these orders, 32 bits each.
     pub async fn orders(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Vec<Buffer>> {
         let mut orders = Vec::with_capacity(self.sorts.len());
-        for (column, sort) in &self.sorts {
+        for (column, _, sort) in &self.sorts {
             let values = batch.columns().get(*column).ok_or_else(|| Error::Internal(format!("no column {column}")))?;
             let schema = Arc::new(key_schema(&values.ty().data_type));
             let values = DeviceBatch::try_new(schema, vec![values.clone()], batch.num_rows())?;
@@ -147,11 +165,20 @@ fn key_schema(data_type: &DataType) -> Schema {
     Schema::new(vec![Field::new("key", data_type.clone(), true)])
 }
 
-fn sort(column: usize, types: &[ColumnType], options: &Options) -> Result<Sort> {
+fn sort(column: usize, key: Expr, types: &[ColumnType], options: &Options) -> Result<Sort> {
     let ty = types.get(column).ok_or_else(|| Error::Internal(format!("no column {column}")))?;
     let input = Input { schema: Arc::new(key_schema(&ty.data_type)), types: vec![ty.clone()], filter: None };
-    let key = SortKey { expr: Expr::Column(0), descending: false, nulls_first: true };
+    let key = SortKey { expr: key, descending: false, nulls_first: true };
     Sort::try_new(input, vec![key], vec![], None, options.clone())
+}
+
+/// The rank that the value of a column gives to its register.
+pub(super) fn sketch_rank(column: usize) -> Expr {
+    of_hash(Function::SketchRank, DataType::UInt8, column)
+}
+
+fn of_hash(function: Function, data_type: DataType, column: usize) -> Expr {
+    Expr::Call { function, arguments: vec![Expr::Column(column)], data_type }
 }
 
 fn numbers(name: &str, options: &Options) -> Kernel {
@@ -184,4 +211,43 @@ fn neighbours(name: &str, behind: bool, column: usize, types: &[ColumnType], opt
         equal(&left, &right)
     );
     Ok(Kernel::new(format!("window_neighbours{name}"), params, for_rows(options.profile, "i", &n, &text)))
+}
+
+/// Goes along the rows of each register of each partition.
+fn ranks_before(name: &str, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    params.named(ROWS, "const G u32 *RESTRICT");
+    params.named(TOLD, "G u32 *RESTRICT");
+    params.named("parts", "const G i64 *RESTRICT");
+    let n = params.named("n", "u64");
+    let mut load = |row: &str, prefix: &str, expr: &Expr| {
+        let mut writer = RowWriter::new(types, options.profile, &mut params).with_names(row, prefix);
+        let value = writer.eval(expr)?;
+        Ok::<_, Error>((writer.statements(), value))
+    };
+    let register = Tell::RankBefore.key(column);
+    let (first, own) = load("row", "x", &register)?;
+    let (second, before) = load("other", "y", &register)?;
+    let (third, next) = load("at", "z", &register)?;
+    let (fourth, rank) = load("at", "w", &sketch_rank(column))?;
+    let text = format!(
+        "    u64 row = {ROWS}[i], other = {ROWS}[i ? i - 1 : 0];
+{first}{second}    if (i == 0 || parts[row + 1] != parts[other + 1] || !{same}) {{
+      u32 most = 0;
+      for (u64 k = i; k < {n}; ++k) {{
+        u64 at = {ROWS}[k];
+{third}        if (parts[at + 1] != parts[row + 1] || !{goes_on}) break;
+{fourth}        u32 rank = {known} ? {rank} : 0;
+        {TOLD}[at] = rank < most ? rank : most;
+        most = rank > most ? rank : most;
+      }}
+    }}
+",
+        same = equal(&own, &before),
+        goes_on = equal(&own, &next),
+        known = rank.valid_code(),
+        rank = rank.code,
+    );
+    Ok(Kernel::new(format!("window_ranks_before{name}"), params, for_rows(options.profile, "i", &n, &text)))
 }
