@@ -83,6 +83,65 @@ fn a_result_that_is_dropped_midway_returns_its_memory() {
 }
 
 #[test]
+fn a_query_that_is_cancelled_within_any_operator_returns_its_memory() {
+    const QUERIES: [&str; 16] = [
+        "SELECT a.i, b.i FROM t a JOIN t b ON a.k = b.k WHERE a.i < 3000",
+        "SELECT a.i, b.s FROM t a LEFT JOIN t b ON a.i = b.i + 7 AND a.k < b.k",
+        "SELECT a.i, b.i FROM t a FULL JOIN t b ON a.i = b.i * 2",
+        "SELECT i FROM t WHERE EXISTS (SELECT 1 FROM t u WHERE u.k = t.k AND u.i > t.i + 40000)",
+        "SELECT i FROM t WHERE k NOT IN (SELECT k FROM t WHERE i % 3 = 0)",
+        "SELECT count(*) FROM t a JOIN t b ON a.i < b.k WHERE a.i < 3000",
+        "SELECT a.k, count(*), sum(b.i) FROM t a JOIN t b ON a.i = b.i GROUP BY a.k",
+        "SELECT i, s FROM t ORDER BY s DESC, i",
+        "SELECT i, s FROM t ORDER BY s DESC, i LIMIT 10",
+        "SELECT sum(i) OVER (PARTITION BY k ORDER BY i ROWS 3 PRECEDING), rank() OVER (ORDER BY s) FROM t",
+        "SELECT median(CAST(i AS DOUBLE)) OVER (PARTITION BY k ORDER BY i ROWS 9 PRECEDING) FROM t",
+        "SELECT count(DISTINCT i), string_agg(s, ',' ORDER BY i) FROM t GROUP BY k",
+        "SELECT k, s, count(*) FROM t GROUP BY ROLLUP (k, s)",
+        "SELECT i FROM t UNION SELECT k FROM t",
+        "SELECT i, k FROM t INTERSECT SELECT k AS i, k FROM t",
+        "SELECT unnest(l) FROM (SELECT array_agg(i) AS l FROM t GROUP BY k)",
+    ];
+    block_on(async {
+        let plan = FaultPlan::new();
+        let launches = || plan.calls(Fault::Launch);
+        let context = context(device_config().with_wrap(plan.wrap()));
+        let ctx = strict_on(2, DeviceRuntime::with_context(context.clone()));
+        set(&ctx, "device.batch_rows", "4096");
+        let table = "CREATE TABLE t AS SELECT value AS i, value % 1000 AS k, 'text ' || (value % 777)::TEXT AS s \
+                     FROM generate_series(1, 50000)";
+        ctx.sql(table).await.unwrap().collect().await.unwrap();
+        let before = context.pool().in_use();
+        for sql in QUERIES {
+            let start = launches();
+            answer(&ctx, sql).await.unwrap();
+            let all = launches() - start;
+            assert_returns(&context, before).await;
+            let mut cancelled = 0;
+            for part in 0..4 {
+                let goal = launches() + all * part / 4;
+                let query = ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+                let mut stream = execute_stream(query, ctx.task_ctx()).unwrap();
+                let drained = async { while stream.next().await.transpose().unwrap().is_some() {} };
+                let reached = async {
+                    while launches() <= goal {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                };
+                tokio::select! {
+                    () = drained => {}
+                    () = reached => cancelled += 1,
+                }
+                drop(stream);
+                assert_returns(&context, before).await;
+            }
+            assert!(cancelled > 0, "{sql}: ends before it can be cancelled");
+        }
+        assert_eq!(answer(&ctx, "SELECT sum(i) FROM t WHERE k = 1").await.unwrap().num_rows(), 1);
+    });
+}
+
+#[test]
 fn uploads_have_a_queue_of_their_own_on_devices_with_memory_of_their_own() {
     block_on(async {
         for own_memory in [true, false] {
