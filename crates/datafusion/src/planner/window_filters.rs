@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Case, Expr, LogicalPlan, WindowFunctionDefinition};
@@ -82,11 +82,49 @@ impl OptimizerRule for WindowFilters {
             return Ok(Transformed::no(plan));
         }
         let names = NamePreserver::new(&plan);
+        // Of two that are the same but for their names DataFusion would make a column of a projection, which cannot compute it.
+        let mut known: Vec<Expr> = window.window_expr.iter().filter(|expr| !has_filter(expr)).map(essence).collect();
         plan.map_expressions(|expr| {
             let name = names.save(&expr);
-            Ok(without_filter(expr).update_data(|expr| name.restore(expr)))
+            let without = without_filter(expr.clone());
+            let own = essence(&without.data);
+            if !without.transformed || known.contains(&own) {
+                return Ok(Transformed::no(expr));
+            }
+            known.push(own);
+            Ok(without.update_data(|expr| name.restore(expr)))
         })
     }
+}
+
+/// A function without its name; what is NULL in all rows is so whatever its type.
+fn essence(expr: &Expr) -> Expr {
+    let mut expr = expr.clone().unalias();
+    if let Expr::WindowFunction(function) = &mut expr
+        && let [argument, ..] = function.params.args.as_mut_slice()
+        && is_null(argument)
+    {
+        *argument = Expr::default();
+    }
+    expr
+}
+
+/// Whether DataFusion makes NULL of an expression.
+fn is_null(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(value, _) => value.is_null(),
+        Expr::Cast(cast) => is_null(&cast.expr),
+        Expr::Case(Case { when_then_expr, .. }) => match when_then_expr.as_slice() {
+            [(condition, value)] => is_false(condition) || is_null(value),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether a condition is false or NULL in all rows.
+fn is_false(condition: &Expr) -> bool {
+    matches!(condition, Expr::Literal(value, _) if value.is_null() || *value == ScalarValue::Boolean(Some(false)))
 }
 
 fn has_filter(expr: &Expr) -> bool {

@@ -154,7 +154,8 @@ async fn aggregates_get_all_rows_of_a_group() {
 async fn rows_of_aggregates_count_as_memory() {
     let fixture = Fixture::new(Form::Outputs);
     let runtime = RuntimeEnvBuilder::new().with_memory_limit(2_000_000, 1.0).build_arc().unwrap();
-    let config = SessionConfig::new().with_target_partitions(2).with_option_extension(DeviceOptions::default());
+    // Of one partition, so that no exchange holds rows as well.
+    let config = SessionConfig::new().with_target_partitions(1).with_option_extension(DeviceOptions::default());
     let ctx = devicefusion::session_with(config, runtime).unwrap();
     set(&ctx, "device.selector", "none");
     set(&ctx, "device.futhark", "true");

@@ -72,11 +72,10 @@ impl Lookup {
         &self.places
     }
 
-    /// Whether no row can stay, and none needs to be read: an inner join's table has none. DataFusion reads the rows of joins
-    /// without keys all the same, and what fails there fails the query.
+    /// Whether no row can stay, and none needs to be read: an inner join's table has none.
     pub fn is_empty(&self) -> bool {
         let needs = |search: &Search| {
-            matches!(search.kind, JoinKind::Inner | JoinKind::Left | JoinKind::RightSemi) && !search.meets_all()
+            matches!(search.kind, JoinKind::Inner | JoinKind::Left | JoinKind::RightSemi) && !search.reads_all()
         };
         self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search) && table.num_rows() == 0)
     }

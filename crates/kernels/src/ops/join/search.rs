@@ -201,6 +201,12 @@ impl Search {
         Ok(true)
     }
 
+    /// Whether its probe side is read even if the table has no rows, as DataFusion's joins by a condition alone do: what fails
+    /// there fails the query.
+    pub fn reads_all(&self) -> bool {
+        self.meets_all() && (self.residual.is_some() || self.kind != JoinKind::Inner)
+    }
+
     /// Whether every row of the table is looked at for each row.
     pub fn meets_all(&self) -> bool {
         self.form.shape == Shape::All
