@@ -171,7 +171,7 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
         for batch in &written {
             expected.push(&queue, &mut left, batch).await.unwrap();
         }
-        for piece in read.iter().flat_map(|batch| joined.pieces(batch)) {
+        for piece in read.iter().flat_map(|batch| joined.pieces(&queue, batch)) {
             actual.push(&queue, &mut right, &piece).await.unwrap();
         }
         let counted = actual.joined_rows(&queue, &right).await.unwrap();
@@ -191,7 +191,7 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
             for batch in &written {
                 expected.push(&queue, &mut left, batch).await.unwrap();
             }
-            for piece in read.iter().flat_map(|batch| joined.pieces(batch)) {
+            for piece in read.iter().flat_map(|batch| joined.pieces(&queue, batch)) {
                 actual.push(&queue, &mut right, &piece).await.unwrap();
             }
             assert_eq!(actual.joined_rows(&queue, &right).await.unwrap(), counted, "{what}, by {keys:?}");

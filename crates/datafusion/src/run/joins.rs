@@ -14,7 +14,7 @@ use device::Queue;
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark};
+use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, Pace};
 
 use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
@@ -81,8 +81,10 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
         macro_rules! finished {
             ($op:ident) => {{
                 let mut state = $op.start();
+                let mut pace = Pace::default();
                 while let Some(batch) = probing.next(&of_joins).await? {
-                    for piece in joined.pieces(&batch) {
+                    for piece in joined.pieces(&queue, &batch) {
+                        joined.keep_pace(&queue, &mut pace, &piece).await.map_err(failed)?;
                         if let Err(error) = $op.push(&queue, &mut state, &piece).await {
                             return Err(
                                 failed_joined(error, &stage.operator, &joined, &probing.pushed, &queue, &piece, checks).await

@@ -154,6 +154,13 @@ pub(super) fn spread(queue: &Queue, options: &Options, n: usize) -> Grid {
     Grid { groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, group_size: group_size(options) }
 }
 
+/// The same for rows of which each is the work of `met`. The groups of a CPU have 64 rows at least, as [`run_of_rows`].
+pub(super) fn spread_work(queue: &Queue, options: &Options, n: usize, met: usize) -> Grid {
+    let Grid { groups, group_size } = spread(queue, options, n.saturating_mul(met.max(1)));
+    let most = n.div_ceil(group_size.max(64) as usize).clamp(1, groups as usize);
+    Grid { groups: most as u32, group_size }
+}
+
 /// Items of a group.
 pub(super) fn group_size(options: &Options) -> u32 {
     match options.profile {

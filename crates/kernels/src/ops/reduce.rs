@@ -16,7 +16,7 @@ use super::group::{GroupBy, GroupByState};
 use super::join::{Joined, JoinedRows, Lookup};
 use super::output::Output;
 use super::primitives::Primitives;
-use super::program::{Kernel, Program, check_row, for_rows, group_size, run_of_rows, spread, word};
+use super::program::{Kernel, Program, check_row, for_rows, group_size, run_of_rows, spread_work, word};
 use super::source::Source;
 use super::{Input, Options};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
@@ -268,7 +268,7 @@ impl Registers {
         if self.source.tallies() > 0 && state.tallies.is_none() {
             state.tallies = Some(queue.zeroed(self.source.tallies() * 8)?);
         }
-        let grid = spread(queue, &self.options, n);
+        let grid = spread_work(queue, &self.options, n, self.source.meets());
         let partials = queue.alloc(grid.groups as usize * self.words() * 8)?;
         let fails = (0..self.parts.len()).any(|part| self.program.can_fail(self.kernel(part)));
         let error = if fails { Some(queue.filled(8, 0xff)?) } else { None };

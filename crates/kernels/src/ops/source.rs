@@ -67,6 +67,11 @@ impl Source {
         self.lookup.as_ref()
     }
 
+    /// The most rows that a row's search looks at; 1 where there are no joins.
+    pub fn meets(&self) -> usize {
+        self.lookup.as_ref().map_or(1, Lookup::meets)
+    }
+
     /// Appends what decides whether the current row stays: C that tells, `None` where all do. Behind it columns of other sides
     /// can be read. Rows that are removed, and those that stay, are counted in `tally0` and so on where there are joins.
     pub fn kept(&self, writer: &mut RowWriter<'_>) -> Result<Option<String>> {

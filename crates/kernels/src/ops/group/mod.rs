@@ -33,7 +33,7 @@ use super::dictionary;
 use super::join::JoinedRows;
 use super::output::Buffers;
 use super::primitives::{LoadedPrimitives, Primitives};
-use super::program::{Loaded, Program, check_row, group_size, spread, word};
+use super::program::{Loaded, Program, check_row, group_size, spread, spread_work, word};
 use super::project::Projection;
 use super::select::Select;
 use super::source::Source;
@@ -479,7 +479,7 @@ impl GroupBy {
         let Some(states) = &state.states else { return Err(Error::Internal("groups without states".into())) };
         let grid = match self.private {
             true => Grid { groups: states.copies as u32, group_size: group_size(&self.options) },
-            false => spread(queue, &self.options, n),
+            false => spread_work(queue, &self.options, n, feed.source.meets()),
         };
         let fails = feed.updates.iter().any(|kernel| self.program.can_fail(*kernel));
         let error = if fails { Some(queue.filled(8, 0xff)?) } else { None };

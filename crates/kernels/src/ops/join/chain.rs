@@ -234,7 +234,7 @@ impl JoinChain {
                 },
                 Work::Batch(index, batch) => {
                     let step = &self.steps[index];
-                    let mut pieces = step.pieces(&batch);
+                    let mut pieces = step.pieces(queue, &batch);
                     let first = pieces.next().unwrap_or(batch);
                     state.pending.extend(pieces.rev().map(|piece| Work::Batch(index, piece)));
                     match step.probe(queue, &mut state.steps[index], &first).await.map_err(of_joined_rows)? {

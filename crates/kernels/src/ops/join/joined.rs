@@ -8,7 +8,7 @@ use columnar::DeviceBatch;
 use device::{Buffer, Queue};
 
 use super::lookup::Lookup;
-use super::probe::pieces;
+use super::pace::{Pace, pieces};
 use super::{Join, JoinChain, JoinTable, joined_schema, joined_types};
 use crate::Result;
 use crate::expr::{Aggregate, Expr};
@@ -55,8 +55,16 @@ impl Joined {
     }
 
     /// A batch in pieces that kernels search in bounded time.
-    pub fn pieces(&self, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
-        pieces(batch, self.source.lookup().map_or(0, Lookup::meets))
+    pub fn pieces(&self, queue: &Queue, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
+        pieces(queue, batch, self.source.meets())
+    }
+
+    /// Waits, before a piece is pushed to a sink, while many are ahead of the device.
+    ///
+    /// # Errors
+    /// The failure of the work before it.
+    pub async fn keep_pace(&self, queue: &Queue, pace: &mut Pace, piece: &DeviceBatch) -> Result<()> {
+        pace.keep(queue, piece.num_rows(), self.source.meets()).await
     }
 
     /// What a row gives, written; nothing if it does not stay.

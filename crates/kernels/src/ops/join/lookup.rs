@@ -80,10 +80,11 @@ impl Lookup {
         self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search) && table.num_rows() == 0)
     }
 
-    /// The most rows that one row is compared with, of joins without keys; 0 where there are none.
+    /// The most rows that a row's search looks at; 1 where it looks at none one by one.
     pub fn meets(&self) -> usize {
-        let met = self.searches.iter().zip(&self.tables).filter(|(search, _)| search.meets_all());
-        met.map(|(_, table)| table.num_rows()).max().unwrap_or(0)
+        // Without a condition the number of matches is known, and the first is as good as any.
+        let met = self.searches.iter().zip(&self.tables).filter(|(search, _)| search.is_conditional());
+        met.map(|(_, table)| table.longest_list()).max().unwrap_or(1)
     }
 
     /// Number of joins.

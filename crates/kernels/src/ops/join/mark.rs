@@ -9,14 +9,14 @@ use device::{Arg, Buffer, Queue};
 
 use super::keys;
 use super::lookup::{conjuncts, guess, position};
-use super::probe::pieces;
+use super::pace::{Pace, pieces};
 use super::search::{Names, Search};
 use super::table::JoinTable;
 use super::{Join, joined_types, mark_field, mark_type};
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
 use crate::ops::primitives::Primitives;
-use crate::ops::program::{Kernel, Program, check_row, for_rows, spread, word};
+use crate::ops::program::{Kernel, Program, check_row, for_rows, spread, spread_work, word};
 use crate::ops::{Input, Options};
 use crate::{Error, Result};
 
@@ -45,6 +45,7 @@ const NULLS: usize = 1;
 pub struct MarkState {
     /// Marks, and of the probe side two bytes: whether it has rows, whether one of its keys is NULL.
     marks: Option<(Buffer, Buffer)>,
+    pace: Pace,
 }
 
 impl Mark {
@@ -110,9 +111,10 @@ impl Mark {
     /// # Errors
     /// `Row` with the lowest row of which an expression failed.
     pub async fn push(&self, queue: &Queue, state: &mut MarkState, batch: &DeviceBatch) -> Result<()> {
-        let met = if self.search.meets_all() { self.table()?.num_rows() } else { 0 };
+        let met = self.table()?.longest_list();
         let mut first = 0;
-        for piece in pieces(batch, met) {
+        for piece in pieces(queue, batch, met) {
+            state.pace.keep(queue, piece.num_rows(), met).await?;
             self.push_piece(queue, state, &piece).await.map_err(|error| match error {
                 Error::Row { row } => Error::Row { row: first + row },
                 error => error,
@@ -138,7 +140,8 @@ impl Mark {
         let error = if fails { Some(queue.filled(8, 0xff)?) } else { None };
         let mut named = self.search.args(&self.names, table);
         named.extend([("n", Arg::U64(n as u64)), ("marks", Arg::Buffer(&marks)), ("seen", Arg::Buffer(&seen))]);
-        loaded.launch_on(queue, MARK, spread(queue, &self.options, n), columns.as_slice(), error.as_ref(), named)?;
+        let grid = spread_work(queue, &self.options, n, table.longest_list());
+        loaded.launch_on(queue, MARK, grid, columns.as_slice(), error.as_ref(), named)?;
         if let Some(error) = &error {
             check_row(word(&queue.read(error, 0..8).await?, 0)?)?;
         }

@@ -19,6 +19,7 @@ mod joined;
 mod keys;
 mod lookup;
 mod mark;
+mod pace;
 mod probe;
 mod search;
 mod table;
@@ -30,6 +31,7 @@ pub use chain::{ChainState, JoinChain};
 pub use joined::{Joined, JoinedRows};
 pub(super) use lookup::Lookup;
 pub use mark::{Mark, MarkState};
+pub use pace::Pace;
 pub use table::{JoinBuild, JoinTable};
 
 use crate::expr::Expr;

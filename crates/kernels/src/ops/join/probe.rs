@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, Grid, Queue};
 
 use super::block::BLOCK;
 use super::lookup::Lookup;
+use super::pace::{self, Pace};
 use super::search::NONE;
 use super::table::JoinTable;
 use super::{Join, JoinKind, joined_schema, joined_types};
@@ -21,7 +22,7 @@ use crate::codegen::{Params, Place, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::compact::{Survivors, mask_body, mask_tile, tallied_body, write_body};
 use crate::ops::primitives::{LoadedPrimitives, Primitives};
-use crate::ops::program::{Kernel, Loaded, Program, check_row, described_by_its_fields, for_rows, spread, word};
+use crate::ops::program::{Kernel, Loaded, Program, check_row, described_by_its_fields, for_rows, spread_work, word};
 use crate::ops::project::{Projection, Rows};
 use crate::ops::select::{Column, plan, share};
 use crate::ops::source::Source;
@@ -31,8 +32,8 @@ use crate::{Error, Result};
 
 /// Pairs that are written at once.
 const MOST_PAIRS: u64 = 1 << 22;
-/// Rows that a launch of a join without keys may compare.
-const MOST_MEETINGS: usize = 1 << 31;
+/// Rows that could be compared in the time that a pair takes to be written.
+const MEETINGS_OF_PAIR: usize = 16;
 
 /// Probes through joins, the last of which may multiply rows or keep those of its build side.
 #[derive(Debug, Clone)]
@@ -86,6 +87,7 @@ pub(super) struct Pairs {
     total: u64,
     /// The first one that is not written yet.
     next: u64,
+    pace: Pace,
 }
 
 impl Probe {
@@ -105,6 +107,7 @@ impl Probe {
         let (schema, types) = (joined_schema(&input.schema, joins), joined_types(&input.types, joins));
         let pairs = expands(joins, tables);
         let lookup = Lookup::try_new(&input, joins, tables, options.profile)?;
+        let options = pace::tiled(options, lookup.meets());
         let mut writing = lookup.places().to_vec();
         if pairs {
             let found = lookup.searches.last().is_some_and(|search| keeps_build(search.kind)).then(|| "fp".to_string());
@@ -148,9 +151,9 @@ impl Probe {
         self.lookup.is_empty()
     }
 
-    /// A batch in pieces that kernels search in bounded time: without keys every row meets every other.
-    pub fn pieces(&self, batch: &DeviceBatch) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
-        pieces(batch, self.lookup.meets())
+    /// A batch in pieces that kernels search in bounded time.
+    pub fn pieces(&self, queue: &Queue, batch: &DeviceBatch) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
+        pace::pieces(queue, batch, self.lookup.meets())
     }
 
     /// Probes a batch that has rows.
@@ -176,6 +179,7 @@ impl Probe {
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
         let count = (to - from) as usize;
+        pairs.pace.keep(queue, count, MEETINGS_OF_PAIR).await?;
         let (rows, builds) = (queue.alloc(count * 4)?, queue.alloc(count * 4)?);
         let mut named = self.lookup.args();
         named.extend(found_args(&pairs.found));
@@ -190,7 +194,7 @@ impl Probe {
         }
         // What fails has failed when the pairs were counted; this word is never read.
         let error = queue.filled(8, 0xff)?;
-        loaded.launch_on(queue, PAIRS, spread(queue, &self.options, pairs.rows), &*pairs.bound, Some(&error), named)?;
+        loaded.launch_on(queue, PAIRS, self.spread(queue, pairs.rows), &*pairs.bound, Some(&error), named)?;
         let extra: Vec<_> = found_args(&pairs.found).collect();
         let batch = self.write_pairs(queue, &loaded, &primitives, &pairs.bound, (&rows, &builds), count, &extra).await?;
         pairs.next = to;
@@ -313,11 +317,11 @@ impl Probe {
         named.extend(found_args(&found));
         named.extend([("n", Arg::U64(n as u64)), ("places", Arg::Buffer(&places))]);
         named.extend(tallies.iter().map(|tallies| ("tallies", Arg::Buffer(tallies))));
-        loaded.launch_on(queue, SEARCH, spread(queue, &self.options, n), &*bound, Some(&control), named)?;
+        loaded.launch_on(queue, SEARCH, self.spread(queue, n), &*bound, Some(&control), named)?;
         primitives.offsets(queue, &places, 0, n, 0, &control, 1)?;
         let answer = queue.read(&control, 0..16).await?;
         check_row(word(&answer, 0)?)?;
-        Ok(Pairs { bound, found, places, rows: n, total: word(&answer, 1)?, next: 0 })
+        Ok(Pairs { bound, found, places, rows: n, total: word(&answer, 1)?, next: 0, pace: Pace::default() })
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -382,6 +386,11 @@ impl Probe {
             state.tallies = Some(queue.zeroed(self.lookup.tallies() * 8)?);
         }
         Ok(state.tallies.clone())
+    }
+
+    /// The grid of a search for `n` rows.
+    fn spread(&self, queue: &Queue, n: usize) -> Grid {
+        spread_work(queue, &self.options, n, self.lookup.meets())
     }
 
     fn marks(&self) -> bool {
@@ -582,11 +591,4 @@ pub(super) fn expands(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool
 
 fn keeps_build(kind: JoinKind) -> bool {
     matches!(kind, JoinKind::Left | JoinKind::Full)
-}
-
-/// A batch in pieces of which a launch can compare each row with `met` others.
-pub(super) fn pieces(batch: &DeviceBatch, met: usize) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
-    let (rows, all) = ((MOST_MEETINGS / met.max(1)).max(1), batch.num_rows());
-    let batch = batch.clone();
-    (0..all.div_ceil(rows)).map(move |piece| batch.slice(piece * rows, rows))
 }

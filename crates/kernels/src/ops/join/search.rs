@@ -207,9 +207,14 @@ impl Search {
         self.meets_all() && (self.residual.is_some() || self.kind != JoinKind::Inner)
     }
 
-    /// Whether every row of the table is looked at for each row.
+    /// Whether every row of the table has the key of every row.
     pub fn meets_all(&self) -> bool {
         self.form.shape == Shape::All
+    }
+
+    /// Whether a pair of rows with equal keys may be no match: all that have them must be looked at.
+    pub fn is_conditional(&self) -> bool {
+        self.residual.is_some()
     }
 
     /// What leaves the loop over a row's matches, where there is one.

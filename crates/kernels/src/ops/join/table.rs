@@ -3,7 +3,7 @@
 //!
 //! Kernels: `join_ranges` finds each digit's least and greatest value; `join_number` and `join_wide` give each row
 //! its slot, and the slot its first row; where a slot got a second one, `join_count` and `join_fill` list the rows
-//! slot by slot.
+//! slot by slot. How long the longest list is tells how many rows a launch of a probe may take.
 
 use std::fmt;
 
@@ -88,6 +88,8 @@ pub struct JoinTable {
     rows: Buffer,
     /// Where a slot's rows begin.
     starts: Buffer,
+    /// The most rows that a key leads to, at least 1.
+    longest: usize,
     digits: Vec<Digit>,
     /// The most rows whose keys can match, of a table of numbers.
     known: u64,
@@ -173,11 +175,13 @@ impl JoinBuild {
             keys: queue.filled(8, 0xff)?,
             rows: queue.filled(4, 0xff)?,
             starts: queue.alloc(16)?,
+            longest: 1,
             digits: vec![Digit::default(); self.forms.iter().map(|form| form.digits()).sum()],
             known: 0,
         };
         if self.forms.is_empty() {
             table.form.unique = rows_in_all <= 1;
+            table.longest = rows_in_all.max(1);
             return Ok(table);
         }
         if let Some(program) = &self.number
@@ -268,7 +272,8 @@ impl JoinBuild {
         }
         let n = table.rows_in_all;
         let grid = spread(queue, &self.options, n);
-        let control = queue.alloc(16)?;
+        // The longest list, and the number of rows in all.
+        let control = queue.zeroed(16)?;
         let (lists, primitives) = (self.lists.load(queue).await?, self.primitives.load(queue).await?);
         let slots = table.rows.len() / 4;
         let (starts, ranks) = (queue.zeroed((slots + 1) * 8)?, queue.alloc(n * 4)?);
@@ -279,11 +284,13 @@ impl JoinBuild {
             ("starts", Arg::Buffer(&starts)),
             ("ranks", Arg::Buffer(&ranks)),
             ("rows", Arg::Buffer(&rows)),
+            ("longest", Arg::Buffer(&control)),
         ];
         lists.launch(queue, 0, grid, args.to_vec())?;
         primitives.offsets(queue, &starts, 0, slots, 0, &control, 1)?;
         lists.launch(queue, 1, grid, args.to_vec())?;
-        (table.starts, table.rows) = (starts, rows);
+        let answer = queue.read(&control, 0..8).await?;
+        (table.starts, table.rows, table.longest) = (starts, rows, word(&answer, 0)? as usize);
         Ok(())
     }
 }
@@ -434,12 +441,26 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
 }
 
 fn count_kernel(options: &Options) -> Kernel {
-    let named =
-        [("n", "u64"), ("slot_of", "const G u32 *RESTRICT"), ("starts", "volatile G i64 *"), ("ranks", "G u32 *RESTRICT")];
+    let named = [
+        ("n", "u64"),
+        ("slot_of", "const G u32 *RESTRICT"),
+        ("starts", "volatile G i64 *"),
+        ("ranks", "G u32 *RESTRICT"),
+        ("longest", "volatile G u64 *"),
+    ];
     let statements = format!(
-        "    u32 slot = slot_of[row];\n    if (slot != {NONE}) ranks[row] = (u32)A_ADD64((volatile G u64 *)&starts[slot + (u64)1], (u64)1);\n"
+        "    u32 slot = slot_of[row];
+    if (slot != {NONE}) {{
+      u64 rank = A_ADD64((volatile G u64 *)&starts[slot + (u64)1], (u64)1);
+      ranks[row] = (u32)rank;
+      if (rank >= most) most = rank + 1;
+    }}
+"
     );
-    fixed_kernel("join_count", &named, options, &statements)
+    let rows = for_rows(options.profile, "row", "n", &statements);
+    // Most items see that another's list is as long, and leave the word alone.
+    let body = format!("  u64 most = 0;\n{rows}  if (most > longest[0]) A_MAX64(&longest[0], most);\n");
+    fixed_kernel("join_count", &named, body)
 }
 
 fn fill_kernel(options: &Options) -> Kernel {
@@ -452,16 +473,16 @@ fn fill_kernel(options: &Options) -> Kernel {
     ];
     let statements =
         format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) rows[(u64)starts[slot] + ranks[row]] = (u32)row;\n");
-    fixed_kernel("join_fill", &named, options, &statements)
+    fixed_kernel("join_fill", &named, for_rows(options.profile, "row", "n", &statements))
 }
 
-fn fixed_kernel(name: &str, named: &[(&str, &str)], options: &Options, statements: &str) -> Kernel {
+fn fixed_kernel(name: &str, named: &[(&str, &str)], body: String) -> Kernel {
     let mut params = Params::new();
     params.need(Section::Base);
     for (name, c_type) in named {
         params.named(name, c_type);
     }
-    Kernel::new(name, params, for_rows(options.profile, "row", "n", statements))
+    Kernel::new(name, params, body)
 }
 
 impl JoinTable {
@@ -520,6 +541,11 @@ impl JoinTable {
         let ranges = || self.digits.iter().map(|digit| (digit.least, digit.least + digit.most)).collect();
         let of_words = matches!(self.form.shape, Shape::Number { .. }) && self.digits.len() == keys;
         (of_words && self.known > 0).then(ranges)
+    }
+
+    /// The most rows that a key leads to, at least 1; without keys, all.
+    pub fn longest_list(&self) -> usize {
+        self.longest
     }
 
     pub(super) fn form(&self) -> Form {
