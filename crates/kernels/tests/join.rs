@@ -573,3 +573,88 @@ fn more_pairs_than_are_written_at_once() {
         }
     }
 }
+
+/// How often a kernel has run.
+fn launches(queue: &Queue, kernel: &str) -> u64 {
+    let report = queue.context().report();
+    let kernels = report["kernels"].as_array().unwrap();
+    kernels.iter().find(|of| of["name"] == kernel).map_or(0, |of| of["launches"].as_u64().unwrap())
+}
+
+#[test]
+fn rows_that_meet_many_are_searched_in_several_launches() {
+    let queue = queue();
+    let units = queue.context().info().compute_units.max(1) as usize;
+    let n = (1 << 17) + 1;
+    let side = |rows: usize, others: usize| {
+        let keys = Int32Array::from_iter_values((0..rows + others).map(|row| i32::from(row >= rows)));
+        let numbers = Int64Array::from_iter_values(0..(rows + others) as i64);
+        batch(vec![("row", Arc::new(numbers) as ArrayRef, false), ("key", Arc::new(keys), false)])
+    };
+    let probe = side(n, 0);
+    let types = natural_types(&probe.schema()).unwrap();
+    // The last row meets the first, no other does.
+    let met = Expr::And(vec![
+        compare(CompareOp::Gt, col(0), int(n as i128 - 2, DataType::Int64)),
+        compare(CompareOp::Lt, col(2), int(1, DataType::Int64)),
+    ]);
+    let many = 2048 * units + 1;
+    for options in profiles() {
+        for (length, kind, conditional, kernel, expected) in [
+            (many, JoinKind::LeftSemi, true, "join_mark", 3),
+            (many, JoinKind::LeftSemi, false, "join_mark", 3),
+            (many, JoinKind::RightSemi, true, "probe_mask", 3),
+            (many, JoinKind::Inner, true, "probe_count", 3),
+            // The lengths of lists are known, and few rows are no reason to cut.
+            (many, JoinKind::Inner, false, "probe_count", 1),
+            (many, JoinKind::RightSemi, false, "probe_mask", 1),
+            (7, JoinKind::LeftSemi, true, "join_mark", 1),
+            (7, JoinKind::RightSemi, true, "probe_mask", 1),
+            (7, JoinKind::Inner, true, "probe_count", 1),
+        ] {
+            let what = format!("{kind:?} of lists of {length}, conditional: {conditional}, {:?}", options.profile);
+            let case = Case { kind, keys: vec![1], null_equals_null: false, residual: false };
+            let build = side(length, 1);
+            let (rows, of_kernel) = futures::executor::block_on(async {
+                let mut join = join_of(&case, &build, &probe);
+                let table = table(&queue, &join, &probe, &build, &options).await;
+                join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+                join.residual = conditional.then(|| met.clone());
+                let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
+                let rows = up(&queue, &probe, &types);
+                let before = launches(&queue, kernel);
+                let found = match kind {
+                    JoinKind::LeftSemi => {
+                        let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
+                        let mut state = mark.start();
+                        mark.push(&queue, &mut state, &rows).await.unwrap();
+                        mark.finish(&queue, state).await.unwrap().pop()
+                    }
+                    _ => {
+                        let outputs = vec![(col(0), Field::new("row", DataType::Int64, true))];
+                        let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap();
+                        let mut state = chain.start();
+                        chain.push(&mut state, &rows);
+                        let first = chain.next(&queue, &mut state).await.unwrap();
+                        assert!(!conditional || chain.next(&queue, &mut state).await.unwrap().is_none(), "{what}");
+                        first
+                    }
+                };
+                let of_kernel = launches(&queue, kernel) - before;
+                (columnar::download(&queue, &found.unwrap()).await.unwrap(), of_kernel)
+            });
+            let numbers = rows.column(0).as_any().downcast_ref::<Int64Array>().unwrap().values().to_vec();
+            match (kind, conditional) {
+                (JoinKind::LeftSemi, _) => {
+                    let marks = rows.column(2).as_any().downcast_ref::<BooleanArray>().unwrap();
+                    let marked = if conditional { 1 } else { length };
+                    assert_eq!((rows.num_rows(), marks.true_count(), marks.value(0)), (length + 1, marked, true), "{what}");
+                }
+                (_, true) => assert_eq!(numbers, [n as i64 - 1], "{what}"),
+                (JoinKind::Inner, false) => assert_eq!(numbers.len(), 1 << 22, "{what}"),
+                _ => assert_eq!(numbers.len(), n, "{what}"),
+            }
+            assert_eq!(of_kernel, expected, "{what}");
+        }
+    }
+}

@@ -13,7 +13,7 @@ use columnar::{ColumnType, DeviceBatch, natural_types};
 use device::Queue;
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{Aggregate, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Options, Reduce};
+use kernels::ops::{GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Options, Pace, Reduce};
 use support::*;
 
 /// Rows with a number that is their key, a reference to another side's `of` keys, some of which are not there, and
@@ -321,6 +321,47 @@ fn blocks_give_what_rows_give_one_by_one() {
         assert!(rows < 255 || !expected.is_empty(), "{rows} rows give none");
         for tile_rows in [32, 288, cpu.tile_rows] {
             assert_eq!(found(&Options { tile_rows, ..cpu.clone() }), expected, "{rows} rows in tiles of {tile_rows}");
+        }
+    }
+}
+
+#[test]
+fn rows_that_meet_many_are_aggregated_in_several_launches() {
+    let queue = queue();
+    let units = queue.context().info().compute_units.max(1) as usize;
+    let n = (1 << 17) + 1;
+    // All rows have one key, but the last one of the build side.
+    let keyed = |rows: usize, others: usize, salt: u64| {
+        let side = side(rows + others, 1, salt);
+        let keys = Int64Array::from_iter_values((0..rows + others).map(|row| i64::from(row >= rows)));
+        let columns = [Arc::new(keys) as ArrayRef].into_iter().chain(side.columns()[1..].to_vec());
+        RecordBatch::try_new(side.schema(), columns.collect()).unwrap()
+    };
+    let probe = keyed(n, 0, 31);
+    for options in profiles() {
+        for (length, expected) in [(2048 * units + 1, 3), (7, 1)] {
+            let build = keyed(length, 1, 32);
+            let residual = compare(CompareOp::Lt, col(2), col(WIDTH + 2));
+            let joins = vec![join(JoinKind::RightSemi, &build, 0, Some(residual))];
+            let query = query(&probe, joins, &[&build], outputs(None, &build), None, options.clone());
+            let (_, joined) = query.joined();
+            let op = Reduce::over_joins(&joined, &aggregates(), options.clone()).unwrap().unwrap();
+            futures::executor::block_on(async {
+                let rows = up(&queue, &probe, &query.input.types);
+                let pieces: Vec<_> = joined.pieces(&queue, &rows).collect();
+                assert_eq!(pieces.len(), expected, "lists of {length}, {:?}", options.profile);
+                let (mut cut, mut whole, mut pace) = (op.start(), op.start(), Pace::default());
+                for piece in &pieces {
+                    joined.keep_pace(&queue, &mut pace, piece).await.unwrap();
+                    op.push(&queue, &mut cut, piece).await.unwrap();
+                }
+                op.push(&queue, &mut whole, &rows).await.unwrap();
+                let kept = op.joined_rows(&queue, &cut).await.unwrap();
+                assert!(kept.kept > 0 && kept.kept < n as u64);
+                assert_eq!(kept, op.joined_rows(&queue, &whole).await.unwrap());
+                let (cut, whole) = (op.finish(&queue, cut).await.unwrap(), op.finish(&queue, whole).await.unwrap());
+                assert_eq!(sorted(&queue, vec![cut]).await, sorted(&queue, vec![whole]).await);
+            });
         }
     }
 }
