@@ -21,7 +21,7 @@ use devicefusion::{DeviceRuntime, DeviceTable};
 use futures::{FutureExt, StreamExt, stream};
 use tokio::sync::Barrier;
 
-use crate::harness::{answer, block_on, context, device_config, plain, set, strict, strict_on};
+use crate::harness::{answer, block_on, context, device_config, plain, profile, set, strict, strict_on};
 
 const ROWS: usize = 400_000;
 
@@ -138,6 +138,45 @@ fn a_query_that_is_cancelled_within_any_operator_returns_its_memory() {
             assert!(cancelled > 0, "{sql}: ends before it can be cancelled");
         }
         assert_eq!(answer(&ctx, "SELECT sum(i) FROM t WHERE k = 1").await.unwrap().num_rows(), 1);
+    });
+}
+
+#[test]
+fn a_join_that_explodes_gives_its_memory_back_when_it_is_cancelled() {
+    block_on(async {
+        let context = context(device_config());
+        let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+        ctx.sql("CREATE TABLE l AS SELECT x AS id, 1 AS one FROM generate_series(1, 300000) t(x)")
+            .await
+            .unwrap()
+            .collect()
+            .await
+            .unwrap();
+        for profile in [profile("cpu"), "gpu"] {
+            set(&ctx, "device.profile", profile);
+            // Marks, rows that stay, sums of these, pairs that are looked at, and pairs that are written.
+            for sql in [
+                "SELECT count(*) FROM l a LEFT SEMI JOIN l b ON a.one = b.one AND a.id * b.id < 0",
+                "SELECT a.id + 1 FROM l a LEFT ANTI JOIN l b ON a.one = b.one AND a.id * b.id < 0",
+                "SELECT count(*) FROM l a RIGHT SEMI JOIN l b ON a.one = b.one AND a.id * b.id < 0",
+                "SELECT count(*) FROM l a JOIN l b ON a.one = b.one AND a.id * b.id < 0",
+                "SELECT count(*), sum(a.id - b.id) FROM l a JOIN l b ON a.one = b.one",
+            ] {
+                // What is compiled once.
+                answer(&ctx, &sql.replace("l b", "(SELECT * FROM l LIMIT 3) b")).await.unwrap();
+                context.synchronize().unwrap();
+                let before = context.pool().in_use();
+                let plan = ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+                let mut rows = execute_stream(Arc::clone(&plan), ctx.task_ctx()).unwrap();
+                assert!(tokio::time::timeout(Duration::from_secs(2), rows.next()).await.is_err(), "{sql}: an answer");
+                drop((rows, plan));
+                let cancelled = Instant::now();
+                assert_returns(&context, before).await;
+                context.synchronize().unwrap();
+                println!("{profile} {sql}: {:?}", cancelled.elapsed());
+                assert!(cancelled.elapsed() < Duration::from_secs(8), "{profile}, {sql}: {:?}", cancelled.elapsed());
+            }
+        }
     });
 }
 
