@@ -13,6 +13,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::utils::collect_columns;
+use kernels::expr::{Aggregate, Expr};
 
 use crate::aggregate::AggregateCall;
 use crate::expr::{Reason, lower, lower_output, may_fail, must_be_column};
@@ -70,6 +71,19 @@ impl Texts {
         }
     }
 
+    /// Lifts an expression and lowers it over the columns that are there then.
+    pub fn lower(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr, Reason> {
+        let lifted = self.lift(expr).map_err(|error| error.to_string())?;
+        lower(&lifted, &self.schema)
+    }
+
+    /// The same for an aggregate.
+    pub fn lower_aggregate(&mut self, call: &AggregateCall) -> Result<Aggregate, Reason> {
+        let exprs = call.exprs().map(|expr| self.lift(expr)).collect::<Result<Vec<_>>>();
+        let exprs = exprs.map_err(|error| error.to_string())?;
+        call.with_exprs(&exprs).lower(&self.schema)
+    }
+
     /// The texts in steps, of which each is over the columns that are there before it.
     pub fn steps(&self) -> Vec<&[Arc<dyn PhysicalExpr>]> {
         let (mut steps, mut from) = (Vec::new(), 0);
@@ -84,7 +98,7 @@ impl Texts {
     }
 
     /// Checks that the texts have a device form.
-    fn check(&self) -> Result<(), Reason> {
+    pub fn check(&self) -> Result<(), Reason> {
         self.texts.iter().try_for_each(|text| lower_output(text, &self.schema).map(|_| ()))
     }
 }
@@ -96,9 +110,8 @@ fn concatenates(expr: &Arc<dyn PhysicalExpr>) -> bool {
 /// Whether an expression has a device form, with the texts within it as columns.
 pub(crate) fn has_device_form(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Result<(), Reason> {
     let mut texts = Texts::behind(schema);
-    let lifted = texts.lift(expr).map_err(|error| error.to_string())?;
-    texts.check()?;
-    lower(&lifted, &texts.schema).map(|_| ())
+    texts.lower(expr)?;
+    texts.check()
 }
 
 /// As [`has_device_form`] for an output of a projection.
@@ -112,8 +125,6 @@ pub(crate) fn output_has_device_form(expr: &Arc<dyn PhysicalExpr>, schema: &Sche
 /// As [`has_device_form`] for an aggregate.
 pub(crate) fn aggregate_has_device_form(call: &AggregateCall, schema: &SchemaRef) -> Result<(), Reason> {
     let mut texts = Texts::behind(schema);
-    let exprs = call.exprs().map(|expr| texts.lift(expr)).collect::<Result<Vec<_>>>();
-    let exprs = exprs.map_err(|error| error.to_string())?;
-    texts.check()?;
-    call.with_exprs(&exprs).lower(&texts.schema).map(|_| ())
+    texts.lower_aggregate(call)?;
+    texts.check()
 }

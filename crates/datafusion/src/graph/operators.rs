@@ -21,6 +21,7 @@ use crate::exec::{
 };
 use crate::futhark::{Fold, types_of};
 use crate::planner::{is_bounded, lower_window};
+use crate::texts::Texts;
 
 /// Rows that several stages read; `again`: those who read them again.
 pub(super) fn shared_rows(
@@ -173,27 +174,35 @@ pub(super) fn unioned(union: &DeviceUnionExec, options: &Options) -> Result<Stag
     })
 }
 
-/// Window functions over the rows of `input`.
-pub(super) fn windowed(window: &DeviceWindowExec, input: Stage, schema: SchemaRef, options: &Options) -> Result<Stage> {
-    let source = Arc::clone(&input.schema);
+/// Window functions over the rows of `rows`.
+pub(super) fn windowed(
+    window: &DeviceWindowExec,
+    rows: &Arc<dyn ExecutionPlan>,
+    schema: SchemaRef,
+    options: &Options,
+) -> Result<Stage> {
+    let own = rows.schema();
+    let mut texts = Texts::behind(&own);
+    let of_plan = |reason| internal_datafusion_err!("{reason}");
     let Some(first) = window.functions().first() else { return internal_err!("a window without functions") };
     let mut checks = Vec::new();
     let mut keys = |exprs: Vec<Arc<dyn PhysicalExpr>>| {
         checks.extend(exprs.iter().cloned());
-        exprs.iter().map(|expr| lowered(expr, &source)).collect::<Result<Vec<_>>>()
+        exprs.iter().map(|expr| texts.lower(expr).map_err(of_plan)).collect::<Result<Vec<_>>>()
     };
     let partition = keys(first.partition_by().to_vec())?;
     let order = keys(first.order_by().iter().map(|key| Arc::clone(&key.expr)).collect())?;
-    let passed = source.fields().len();
-    let outputs = source.fields().iter().enumerate().map(|(index, field)| (KernelExpr::Column(index), field.as_ref().clone()));
+    let passed = own.fields().len();
+    let outputs = own.fields().iter().enumerate().map(|(index, field)| (KernelExpr::Column(index), field.as_ref().clone()));
     let mut functions = Vec::new();
     for (function, field) in window.functions().iter().zip(schema.fields().iter().skip(passed)) {
-        let call = lower_window(function, is_bounded(&window.host), &source)
+        let call = lower_window(function, is_bounded(&window.host), &mut texts)
             .map_err(|reason| internal_datafusion_err!("{}: {reason}", function.name()))?;
         functions.push((call, field.as_ref().clone()));
         checks.extend(function.expressions());
     }
-    let from = Input { schema: Arc::clone(&source), types: input.types.clone(), filter: None };
+    let input = pipeline(rows, options)?.with_columns(&texts, &own, options)?.materialise(texts.schema, options)?;
+    let from = Input { schema: Arc::clone(&input.schema), types: input.types.clone(), filter: None };
     let op = Window::try_new(from, partition, order, outputs.collect(), functions, options.clone()).map_err(kernel_error)?;
     Ok(Stage {
         schema,

@@ -162,8 +162,7 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Resu
     } else if let Some(union) = plan.downcast_ref::<DeviceUnionExec>() {
         unioned(union, options)?
     } else if let Some(window) = plan.downcast_ref::<DeviceWindowExec>() {
-        let input = pipeline(child(plan)?, options)?.materialise(child(plan)?.schema(), options)?;
-        windowed(window, input, plan.schema(), options)?
+        windowed(window, child(plan)?, plan.schema(), options)?
     } else {
         return internal_err!("{} is not a device operator", plan.name());
     };
@@ -231,22 +230,27 @@ impl Pipeline {
         let mut texts = Texts::behind(schema);
         let lift = |expr| if stays { texts.lift_within(expr) } else { texts.lift(expr) };
         let lifted = exprs.iter().map(lift).collect::<Result<Vec<_>>>()?;
+        Ok((self.with_columns(&texts, schema, options)?, lifted, texts.schema))
+    }
+
+    /// The pipeline with texts over its output, of `schema`, as columns behind the others.
+    pub(super) fn with_columns(self, texts: &Texts, schema: &SchemaRef, options: &Options) -> Result<Pipeline> {
         if texts.is_empty() {
-            return Ok((self, lifted, Arc::clone(schema)));
+            return Ok(self);
         }
-        let all = Arc::clone(&texts.schema);
+        let all = &texts.schema;
         let mut below = self.without_joins(Arc::clone(schema), options)?;
         let mut width = schema.fields().len();
         for step in texts.steps() {
-            let columns = (0..width).map(|index| column(&all, index)).chain(step.iter().cloned());
+            let columns = (0..width).map(|index| column(all, index)).chain(step.iter().cloned());
             let outputs = columns.map(|output| below.over_source(&output)).collect::<Result<_>>()?;
             below.outputs = Some(outputs);
             width += step.len();
             let fields: Vec<_> = all.fields().iter().take(width).cloned().collect();
             below = Pipeline::of(below.materialise(Arc::new(Schema::new(fields)), options)?);
         }
-        below.outputs = Some((0..width).map(|index| column(&all, index)).collect());
-        Ok((below, lifted, all))
+        below.outputs = Some((0..width).map(|index| column(all, index)).collect());
+        Ok(below)
     }
 
     /// An expression over this pipeline's output, rewritten over its columns.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
@@ -16,9 +16,10 @@ use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall,
 use kernels::support::supports_window;
 
 use crate::aggregate::AggregateCall;
-use crate::expr::{Reason, lower, scalar};
+use crate::expr::{Reason, scalar};
 use crate::own::{is_own_aggregate, is_own_window};
 use crate::planner::support::columns_have_device_form;
+use crate::texts::Texts;
 
 /// The functions of a window operator, all of one partitioning and order.
 pub(crate) fn window_exprs(plan: &Arc<dyn ExecutionPlan>) -> Option<&[Arc<dyn WindowExpr>]> {
@@ -44,17 +45,20 @@ pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     }
     columns_have_device_form(input)?;
     let schema = input.schema();
+    let mut texts = Texts::behind(&schema);
     for (expr, field) in exprs.iter().zip(plan.schema().fields().iter().skip(schema.fields().len())) {
-        let keys = |keys: Vec<&Arc<dyn PhysicalExpr>>| keys.into_iter().map(|key| lower(key, &schema)).collect::<Result<_, _>>();
-        let partition = keys(expr.partition_by().iter().collect())?;
-        let order = keys(expr.order_by().iter().map(|key| &key.expr).collect())?;
-        supports_window(partition, order, (lower_window(expr, is_bounded(plan), &schema)?, field.as_ref().clone()), &schema)?;
+        let partition = expr.partition_by().iter().map(|key| texts.lower(key)).collect::<Result<_, _>>()?;
+        let order = expr.order_by().iter().map(|key| texts.lower(&key.expr)).collect::<Result<_, _>>()?;
+        let call = lower_window(expr, is_bounded(plan), &mut texts)?;
+        supports_window(partition, order, (call, field.as_ref().clone()), &texts.schema)?;
     }
+    texts.check()?;
     columns_have_device_form(plan)
 }
 
-/// A window function over the columns of `schema`, of an operator that [`is_bounded`] or not.
-pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, schema: &Schema) -> Result<WindowCall, Reason> {
+/// A window function over the columns of an input and those of the `texts` behind them, of an operator that [`is_bounded`] or
+/// not.
+pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mut Texts) -> Result<WindowCall, Reason> {
     let of = expr.as_any();
     let aggregate = of
         .downcast_ref::<PlainAggregateWindowExpr>()
@@ -73,28 +77,28 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, schema: &S
         let distinct = aggregate.is_distinct();
         match aggregate.expressions().as_slice() {
             [value, ..] if let Some(quantile) = quantile => {
-                WindowFunction::Quantile { quantile, value: lower(value, schema)?, distinct }
+                WindowFunction::Quantile { quantile, value: texts.lower(value)?, distinct }
             }
             [value] if name == "array_agg" && !distinct && is_own_aggregate(aggregate.fun()) => {
-                WindowFunction::Values(lower(value, schema)?)
+                WindowFunction::Values(texts.lower(value)?)
             }
-            _ => WindowFunction::Aggregate(AggregateCall::new(&Arc::new(aggregate.clone()), None).lower(schema)?),
+            _ => WindowFunction::Aggregate(texts.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
         }
     } else {
         let standard = of.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
         let Some(udf) = standard.and_then(|standard| standard.as_any().downcast_ref::<WindowUDFExpr>()) else {
             return Err(format!("the window function {} has no device form", expr.name()));
         };
-        ranking(udf, bounded, schema)?
+        ranking(udf, bounded, texts)?
     };
     let key = match expr.order_by() {
-        [key] => key.expr.data_type(schema).ok().map(|data_type| (data_type, key.options.descending)),
+        [key] => key.expr.data_type(&texts.schema).ok().map(|data_type| (data_type, key.options.descending)),
         _ => None,
     };
     Ok(WindowCall { function, frame: frame(expr.get_window_frame(), key.as_ref())? })
 }
 
-fn ranking(udf: &WindowUDFExpr, bounded: bool, schema: &Schema) -> Result<WindowFunction, Reason> {
+fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<WindowFunction, Reason> {
     let name = udf.fun().name().to_string();
     if !is_own_window(udf.fun()) {
         return Err(format!("the window function {name} has no device form"));
@@ -103,8 +107,8 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, schema: &Schema) -> Result<Window
     let described = format!("{udf:?}");
     let ignores_nulls = !described.contains("ignore_nulls: false");
     let is_reversed = !described.contains("is_reversed: false");
-    let value = |index: usize| match udf.args().get(index) {
-        Some(argument) => lower(argument, schema),
+    let value = |index: usize, texts: &mut Texts| match udf.args().get(index) {
+        Some(argument) => texts.lower(argument),
         None => Err(format!("{name} without its argument")),
     };
     let number = |index: usize, otherwise: i64| match udf.args().get(index) {
@@ -117,11 +121,11 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, schema: &Schema) -> Result<Window
             })
             .ok_or_else(|| format!("{name} of a number that is not constant has no device form")),
     };
-    let lag = |sign: i64| -> Result<WindowFunction, Reason> {
+    let lag = |sign: i64, texts: &mut Texts| -> Result<WindowFunction, Reason> {
         let default = match udf.args().get(2) {
             None => None,
             Some(argument) => {
-                let data_type = udf.args()[0].data_type(schema).map_err(|error| error.to_string())?;
+                let data_type = udf.args()[0].data_type(&texts.schema).map_err(|error| error.to_string())?;
                 let value = constant(argument).and_then(|value| value.cast_to(&data_type).ok());
                 let value = value.ok_or_else(|| format!("{name} with a default that is not constant has no device form"))?;
                 Some(scalar(&value)?)
@@ -136,7 +140,7 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, schema: &Schema) -> Result<Window
             (true, false) if offset == 0 => Counted::All,
             (true, false) => Counted::Known,
         };
-        Ok(WindowFunction::Lag { value: value(0)?, offset, default, counted })
+        Ok(WindowFunction::Lag { value: value(0, texts)?, offset, default, counted })
     };
     let nth = if ignores_nulls { WindowFunction::NthKnown } else { WindowFunction::NthValue };
     Ok(match name.as_str() {
@@ -149,15 +153,15 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, schema: &Schema) -> Result<Window
             Ok(buckets) if buckets > 0 => WindowFunction::Ntile(buckets),
             _ => return Err("ntile of no buckets has no device form".to_string()),
         },
-        "lag" => lag(1)?,
-        "lead" => lag(-1)?,
-        "first_value" => nth(value(0)?, 1),
-        "last_value" => nth(value(0)?, -1),
+        "lag" => lag(1, texts)?,
+        "lead" => lag(-1, texts)?,
+        "first_value" => nth(value(0, texts)?, 1),
+        "last_value" => nth(value(0, texts)?, -1),
         "nth_value" => match number(1, 0)? {
             0 => return Err("nth_value of row 0 has no device form".to_string()),
             // From the other end of the frame.
-            n if is_reversed => nth(value(0)?, n.checked_neg().ok_or("nth_value of no such row has no device form")?),
-            n => nth(value(0)?, n),
+            n if is_reversed => nth(value(0, texts)?, n.checked_neg().ok_or("nth_value of no such row has no device form")?),
+            n => nth(value(0, texts)?, n),
         },
         _ => return Err(format!("the window function {name} has no device form")),
     })
