@@ -6,16 +6,19 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
-use datafusion::common::Result;
+use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinSide, Result, internal_datafusion_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use kernels::expr::{Aggregate, Expr};
 
 use crate::aggregate::AggregateCall;
+use crate::exec::JoinSpec;
 use crate::expr::{Reason, lower, lower_output, may_fail, must_be_column};
 
 /// Columns of texts behind those of a schema.
@@ -101,6 +104,78 @@ impl Texts {
     pub fn check(&self) -> Result<(), Reason> {
         self.texts.iter().try_for_each(|text| lower_output(text, &self.schema).map(|_| ()))
     }
+}
+
+/// Texts within a join's keys and its condition, each behind the columns of the side that it is of.
+pub(crate) struct JoinTexts {
+    pub left: Texts,
+    pub right: Texts,
+}
+
+impl JoinTexts {
+    /// A join over sides with such columns. A text of both sides stays where it is.
+    pub fn within(spec: &JoinSpec, left: &SchemaRef, right: &SchemaRef) -> Result<(JoinSpec, JoinTexts)> {
+        let mut texts = JoinTexts { left: Texts::behind(left), right: Texts::behind(right) };
+        let on = spec.on.iter().map(|(left, right)| Ok((texts.left.lift(left)?, texts.right.lift(right)?)));
+        let on = on.collect::<Result<_>>()?;
+        let filter = spec.filter.as_ref().map(|filter| texts.filter(filter)).transpose()?;
+        Ok((JoinSpec { on, filter, ..spec.clone() }, texts))
+    }
+
+    /// Checks that the texts have a device form.
+    pub fn check(&self) -> Result<(), Reason> {
+        self.left.check()?;
+        self.right.check()
+    }
+
+    fn filter(&mut self, filter: &JoinFilter) -> Result<JoinFilter> {
+        let mut columns = Vec::new();
+        let expression = self.lift(filter.expression(), filter.column_indices(), &mut columns)?;
+        let (columns, fields): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
+        Ok(JoinFilter::new(expression, columns, Arc::new(Schema::new(fields))))
+    }
+
+    /// A part of a condition over the columns `from`, with the texts of one side lifted, over the columns `to`.
+    fn lift(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        from: &[ColumnIndex],
+        to: &mut Vec<(ColumnIndex, FieldRef)>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let source = |index: usize| from.get(index).ok_or_else(|| internal_datafusion_err!("a join filter lacks column {index}"));
+        let (mut of_left, mut of_right) = (false, false);
+        for column in collect_columns(expr) {
+            match source(column.index())?.side {
+                JoinSide::Left => of_left = true,
+                _ => of_right = true,
+            }
+        }
+        if of_left && of_right {
+            let children = expr.children().into_iter().map(|child| self.lift(child, from, to)).collect::<Result<_>>()?;
+            return Arc::clone(expr).with_new_children(children);
+        }
+        let (side, texts) = if of_left { (JoinSide::Left, &mut self.left) } else { (JoinSide::Right, &mut self.right) };
+        let own = renumbered(expr, |index| Ok(source(index)?.index))?;
+        let lifted = texts.lift(&own)?;
+        renumbered(&lifted, |index| {
+            if let Some(known) = to.iter().position(|(column, _)| column.side == side && column.index == index) {
+                return Ok(known);
+            }
+            let field = texts.schema.fields().get(index);
+            let field = field.ok_or_else(|| internal_datafusion_err!("a side of a join lacks column {index}"))?;
+            to.push((ColumnIndex { index, side }, Arc::clone(field)));
+            Ok(to.len() - 1)
+        })
+    }
+}
+
+/// An expression with its columns at other positions.
+fn renumbered(expr: &Arc<dyn PhysicalExpr>, mut to: impl FnMut(usize) -> Result<usize>) -> Result<Arc<dyn PhysicalExpr>> {
+    let renumbered = Arc::clone(expr).transform_up(|node| match node.downcast_ref::<Column>() {
+        Some(column) => Ok(Transformed::yes(Arc::new(Column::new(column.name(), to(column.index())?)))),
+        None => Ok(Transformed::no(node)),
+    })?;
+    Ok(renumbered.data)
 }
 
 fn concatenates(expr: &Arc<dyn PhysicalExpr>) -> bool {

@@ -16,6 +16,7 @@ use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Op
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, over_columns, pipeline};
 use super::{Stage, StageKind};
 use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec};
+use crate::texts::JoinTexts;
 
 /// The build side of a join.
 #[derive(Debug)]
@@ -146,10 +147,12 @@ pub(super) fn filtered(filter: &DeviceDynamicFilterExec, options: &Options) -> R
 
 /// The rows of a join: of its probe side's pipeline where a row-wise step is enough, else of a stage of its own.
 pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipeline> {
-    let spec = &join.spec;
+    let (own_left, own_right) = (join.left().schema(), join.right().schema());
+    let (spec, texts) = JoinTexts::within(&join.spec, &own_left, &own_right)?;
     let kind = join_kind(spec.join_type);
-    let (left_schema, right_schema) = (join.left().schema(), join.right().schema());
-    let mut below = pipeline(join.right(), options)?;
+    let mut below = pipeline(join.right(), options)?.with_columns(&texts.right, &own_right, options)?;
+    let left = pipeline(join.left(), options)?.with_columns(&texts.left, &own_left, options)?;
+    let (left_schema, right_schema) = (texts.left.schema, texts.right.schema);
     let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();
     let full = below.joins.len() >= BuildSide::MOST || keys > BuildSide::MOST_KEYS && !below.joins.is_empty();
     if kind.marks_build() || full {
@@ -162,7 +165,7 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     if computes || tests > 0 && tests + conditions > BuildSide::MOST_TESTED {
         below = Pipeline::of(below.materialise(Arc::clone(&right_schema), options)?.gathered(options)?);
     }
-    let stage = Arc::new(pipeline(join.left(), options)?.materialise(Arc::clone(&left_schema), options)?);
+    let stage = Arc::new(left.materialise(Arc::clone(&left_schema), options)?);
     let concat = Concat::try_new(Arc::clone(&left_schema), stage.types.clone(), options.clone()).map_err(kernel_error)?;
     let below_schema = below.schema();
     let first = below_schema.fields().len();
@@ -218,13 +221,15 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     let build = BuildSide { stage, concat, build, checks: build_checks, probe_checks, condition, number, scan_filter };
     let mark: Arc<dyn PhysicalExpr> =
         Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
-    let own_left = || (0..left_columns.len()).map(|index| column(&left_schema, index));
+    // Texts end here.
+    let right_columns = right_columns.into_iter().take(own_right.fields().len());
+    let of_build = || (0..own_left.fields().len()).map(|index| column(&own_left, index));
     let all: Vec<Arc<dyn PhysicalExpr>> = match spec.join_type {
-        JoinType::LeftSemi | JoinType::LeftAnti => own_left().collect(),
-        JoinType::LeftMark => own_left().chain([Arc::clone(&mark)]).collect(),
-        JoinType::RightSemi | JoinType::RightAnti => right_columns,
-        JoinType::RightMark => right_columns.into_iter().chain([Arc::clone(&mark)]).collect(),
-        _ => left_columns.iter().cloned().chain(right_columns).collect(),
+        JoinType::LeftSemi | JoinType::LeftAnti => of_build().collect(),
+        JoinType::LeftMark => of_build().chain([Arc::clone(&mark)]).collect(),
+        JoinType::RightSemi | JoinType::RightAnti => right_columns.collect(),
+        JoinType::RightMark => right_columns.chain([Arc::clone(&mark)]).collect(),
+        _ => left_columns.iter().take(own_left.fields().len()).cloned().chain(right_columns).collect(),
     };
     let outputs = match &spec.projection {
         None => Some(all),

@@ -18,6 +18,7 @@ use kernels::support::supports_join;
 use crate::exec::JoinSpec;
 use crate::expr::{Reason, lower};
 use crate::planner::support::columns_have_device_form;
+use crate::texts::JoinTexts;
 
 /// Whether an operator is a join.
 pub(crate) fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -98,14 +99,15 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
     for child in [left, right] {
         columns_have_device_form(child)?;
     }
-    let (left, right) = (left.schema(), right.schema());
+    let (lifted, texts) = JoinTexts::within(&spec, &left.schema(), &right.schema()).map_err(|error| error.to_string())?;
+    texts.check()?;
+    let (left, right) = (texts.left.schema, texts.right.schema);
     let mut keys = Vec::new();
-    for (left_key, right_key) in &spec.on {
+    for (left_key, right_key) in &lifted.on {
         keys.extend([(lower(left_key, &left)?, &left), (lower(right_key, &right)?, &right)]);
     }
-    let filter_schema = spec.filter.as_ref().map(|filter| Arc::new(filter_schema(filter, &left, &right)));
-    if let (Some(filter), Some(schema)) = (&spec.filter, &filter_schema) {
-        keys.push((lower(filter.expression(), schema)?, schema));
+    if let Some(filter) = &lifted.filter {
+        keys.push((lower(filter.expression(), filter.schema())?, filter.schema()));
     }
     supports_join(keys.iter().map(|(expr, schema)| (expr, schema.as_ref())))?;
     columns_have_device_form(plan)?;
@@ -130,14 +132,4 @@ fn range_filter(join: &PiecewiseMergeJoinExec) -> Result<JoinFilter, Reason> {
     let right = of_side(&join.on.1, join.streamed(), JoinSide::Right)?;
     let comparison = Arc::new(BinaryExpr::new(left, join.operator, right));
     Ok(JoinFilter::new(comparison, columns, Arc::new(Schema::new(fields))))
-}
-
-/// The columns of a join filter, as the two sides have them.
-fn filter_schema(filter: &JoinFilter, left: &Schema, right: &Schema) -> Schema {
-    let fields = filter.column_indices().iter().zip(filter.schema().fields()).map(|(column, field)| match column.side {
-        JoinSide::Left => left.fields().get(column.index).unwrap_or(field).clone(),
-        JoinSide::Right => right.fields().get(column.index).unwrap_or(field).clone(),
-        JoinSide::None => field.clone(),
-    });
-    Schema::new(fields.collect::<Vec<_>>())
 }
