@@ -150,8 +150,8 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     let (own_left, own_right) = (join.left().schema(), join.right().schema());
     let (spec, texts) = JoinTexts::within(&join.spec, &own_left, &own_right)?;
     let kind = join_kind(spec.join_type);
-    let mut below = pipeline(join.right(), options)?.with_columns(&texts.right, &own_right, options)?;
-    let left = pipeline(join.left(), options)?.with_columns(&texts.left, &own_left, options)?;
+    let mut below = pipeline(join.right(), options)?.with_columns(&texts.right, &own_right, join.name(), options)?;
+    let left = pipeline(join.left(), options)?.with_columns(&texts.left, &own_left, join.name(), options)?;
     let (left_schema, right_schema) = (texts.left.schema, texts.right.schema);
     let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();
     let full = below.joins.len() >= BuildSide::MOST || keys > BuildSide::MOST_KEYS && !below.joins.is_empty();
@@ -218,6 +218,8 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     });
     let scan_filter = scan_filter.transpose()?;
     let number = join.number();
+    // What filters by the table removes the more, the narrower its ranges are.
+    let build = if scan_filter.is_some() || number.is_some() { build.with_found_ranges() } else { build };
     let build = BuildSide { stage, concat, build, checks: build_checks, probe_checks, condition, number, scan_filter };
     let mark: Arc<dyn PhysicalExpr> =
         Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));

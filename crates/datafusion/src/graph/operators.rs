@@ -201,7 +201,8 @@ pub(super) fn windowed(
         functions.push((call, field.as_ref().clone()));
         checks.extend(function.expressions());
     }
-    let input = pipeline(rows, options)?.with_columns(&texts, &own, options)?.materialise(texts.schema, options)?;
+    let input =
+        pipeline(rows, options)?.with_columns(&texts, &own, window.name(), options)?.materialise(texts.schema, options)?;
     let from = Input { schema: Arc::clone(&input.schema), types: input.types.clone(), filter: None };
     let op = Window::try_new(from, partition, order, outputs.collect(), functions, options.clone()).map_err(kernel_error)?;
     Ok(Stage {
@@ -217,7 +218,7 @@ pub(super) fn windowed(
 impl Pipeline {
     pub(super) fn sort(self, sort: &DeviceSortExec, schema: SchemaRef, options: &Options) -> Result<Stage> {
         let exprs: Vec<_> = sort.keys().iter().map(|key| Arc::clone(&key.expr)).collect();
-        let (below, exprs, _) = self.with_texts(&schema, &exprs, false, options)?;
+        let (below, exprs, _) = self.with_texts(&schema, &exprs, false, sort.name(), options)?;
         let source_schema = Arc::clone(&below.source.schema);
         let mut checks = below.predicates.clone();
         let mut keys = Vec::new();
@@ -250,7 +251,7 @@ impl Pipeline {
         let schema = Arc::clone(&spec.schema);
         let mut exprs: Vec<Arc<dyn PhysicalExpr>> = spec.keys.iter().map(|(key, _)| Arc::clone(key)).collect();
         exprs.extend(spec.calls.iter().flat_map(|call| call.exprs().cloned()));
-        let (below, exprs, _) = self.with_texts(from, &exprs, false, options)?;
+        let (below, exprs, _) = self.with_texts(from, &exprs, false, aggregate.name(), options)?;
         let mut exprs = exprs.iter();
         let mut next = || match exprs.next() {
             Some(expr) => below.over_source(expr),

@@ -44,7 +44,8 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Resu
     if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
         let schema = child(plan)?.schema();
         let predicate = [Arc::clone(filter.predicate())];
-        let (mut below, predicates, _) = pipeline(child(plan)?, options)?.with_texts(&schema, &predicate, false, options)?;
+        let (mut below, predicates, _) =
+            pipeline(child(plan)?, options)?.with_texts(&schema, &predicate, false, plan.name(), options)?;
         for predicate in &predicates {
             below.predicates.push(below.over_source(predicate)?);
         }
@@ -61,7 +62,7 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Resu
     if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
         let outputs: Vec<_> = projection.expressions().iter().map(|output| Arc::clone(&output.expr)).collect();
         let below = pipeline(child(plan)?, options)?;
-        let (mut below, outputs, schema) = below.with_texts(&child(plan)?.schema(), &outputs, true, options)?;
+        let (mut below, outputs, schema) = below.with_texts(&child(plan)?.schema(), &outputs, true, plan.name(), options)?;
         let writes = outputs.iter().any(|output| must_be_column(output, &schema));
         if writes {
             below = below.without_joins(Arc::clone(&schema), options)?;
@@ -225,16 +226,17 @@ impl Pipeline {
         schema: &SchemaRef,
         exprs: &[Arc<dyn PhysicalExpr>],
         stays: bool,
+        operator: &str,
         options: &Options,
     ) -> Result<Lifted> {
         let mut texts = Texts::behind(schema);
         let lift = |expr| if stays { texts.lift_within(expr) } else { texts.lift(expr) };
         let lifted = exprs.iter().map(lift).collect::<Result<Vec<_>>>()?;
-        Ok((self.with_columns(&texts, schema, options)?, lifted, texts.schema))
+        Ok((self.with_columns(&texts, schema, operator, options)?, lifted, texts.schema))
     }
 
-    /// The pipeline with texts over its output, of `schema`, as columns behind the others.
-    pub(super) fn with_columns(self, texts: &Texts, schema: &SchemaRef, options: &Options) -> Result<Pipeline> {
+    /// The pipeline with texts over its output, of `schema`, as columns behind the others, for an `operator` that errors name.
+    pub(super) fn with_columns(self, texts: &Texts, schema: &SchemaRef, operator: &str, options: &Options) -> Result<Pipeline> {
         if texts.is_empty() {
             return Ok(self);
         }
@@ -245,6 +247,7 @@ impl Pipeline {
             let columns = (0..width).map(|index| column(all, index)).chain(step.iter().cloned());
             let outputs = columns.map(|output| below.over_source(&output)).collect::<Result<_>>()?;
             below.outputs = Some(outputs);
+            below.top.get_or_insert_with(|| (operator.to_string(), ExecutionPlanMetricsSet::new()));
             width += step.len();
             let fields: Vec<_> = all.fields().iter().take(width).cloned().collect();
             below = Pipeline::of(below.materialise(Arc::new(Schema::new(fields)), options)?);

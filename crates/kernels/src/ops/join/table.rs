@@ -141,6 +141,12 @@ impl JoinBuild {
         Ok(JoinBuild { source, forms, proven, null_equals_null: join.null_equals_null, options, primitives, number, wide, lists })
     }
 
+    /// The same with the ranges of keys always found among the rows, for those who tell others of them.
+    #[must_use]
+    pub fn with_found_ranges(self) -> JoinBuild {
+        JoinBuild { proven: None, ..self }
+    }
+
     /// Names and texts of the kernels that most builds run.
     pub fn kernel_text(&self) -> Vec<(String, String)> {
         self.number.as_ref().or(self.wide.as_ref()).map(Program::kernel_text).unwrap_or_default()
