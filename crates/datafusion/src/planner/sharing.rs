@@ -113,6 +113,7 @@ pub(crate) fn shared_with_subqueries(
     let mut kept = Vec::new();
     plans.iter().for_each(|plan| find_shared(plan, true, &mut kept));
     let plans = plans.iter().map(|plan| renew(plan, true, &kept)).collect::<Result<Vec<_>>>()?;
+    let mut as_before = true;
     let mut current = |of: &Plan| {
         let run = runs.iter().zip(&plans).find(|(run, _)| Arc::ptr_eq(&run.of, of));
         let Some((_, plan)) = run.filter(|(run, plan)| !Arc::ptr_eq(&run.plan, plan)) else { return Ok(Arc::clone(of)) };
@@ -124,9 +125,12 @@ pub(crate) fn shared_with_subqueries(
             None => true,
         };
         let partitions = |plan: &Plan| plan.output_partitioning().partition_count();
-        Ok(if in_order && partitions(&island) == partitions(of) { island } else { Arc::clone(of) })
+        as_before &= in_order && partitions(&island) == partitions(of);
+        Ok(island)
     };
-    inputs.iter().map(|input| of_runs(input, &mut current)).collect()
+    let sharing = inputs.iter().map(|input| of_runs(input, &mut current)).collect::<Result<Vec<_>>>()?;
+    // Each of them counts on all readers that were counted.
+    Ok(if as_before { sharing } else { inputs })
 }
 
 /// A plan over what `f` makes of its islands, or of the operators that will be one. Islands below others stay.
