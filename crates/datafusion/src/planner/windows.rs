@@ -192,13 +192,14 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
         WindowFrameUnits::Rows => FrameUnits::Rows,
         WindowFrameUnits::Range => match key {
             Some((data_type, falls)) if data_type.is_floating() => FrameUnits::FloatRange { falls: *falls },
+            Some((DataType::Date32 | DataType::Timestamp(_, None), _)) if has_months(frame) => FrameUnits::Months,
             _ => FrameUnits::Range,
         },
         WindowFrameUnits::Groups => FrameUnits::Groups,
     };
     let offset = |value: &ScalarValue| match value {
         value if frame.units == WindowFrameUnits::Range => key
-            .and_then(|(key, _)| range_offset(value, key))
+            .and_then(|(key, _)| if units == FrameUnits::Months { month_offset(value) } else { range_offset(value, key) })
             .ok_or_else(|| format!("RANGE with an offset of type {} has no device form", value.data_type())),
         ScalarValue::UInt64(Some(offset)) => Ok(*offset),
         other => Err(format!("a frame of {other} rows has no device form")),
@@ -219,6 +220,25 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
         })
     };
     Ok(Frame { units, start: bound(&frame.start_bound, true)?, end: bound(&frame.end_bound, false)? })
+}
+
+/// Whether an offset of a frame has months.
+fn has_months(frame: &WindowFrame) -> bool {
+    [&frame.start_bound, &frame.end_bound].into_iter().any(|bound| match bound {
+        WindowFrameBound::Preceding(ScalarValue::IntervalMonthDayNano(Some(interval)))
+        | WindowFrameBound::Following(ScalarValue::IntervalMonthDayNano(Some(interval))) => interval.months != 0,
+        _ => false,
+    })
+}
+
+/// An offset of [`FrameUnits::Months`].
+fn month_offset(value: &ScalarValue) -> Option<u64> {
+    match value {
+        ScalarValue::IntervalMonthDayNano(Some(interval)) if interval.nanoseconds == 0 => {
+            Some(u64::from(u32::try_from(interval.months).ok()?) << 32 | u64::from(u32::try_from(interval.days).ok()?))
+        }
+        _ => None,
+    }
 }
 
 /// An offset in units of the order key's integers: days of a `Date32`, hundredths of a `Decimal128(15, 2)`; the bits of a float.

@@ -50,6 +50,7 @@ mod zone;
 pub use bind::{Bindings, Constants};
 pub use params::{LiteralPart, Param, Params, SCRATCH};
 pub use row::{Place, RowWriter};
+pub(crate) use temporal::per_second;
 pub use value::{CType, Value, wide_literal};
 
 /// The shape of the loops that a text is meant for.

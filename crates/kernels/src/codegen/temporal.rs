@@ -65,7 +65,7 @@ impl RowWriter<'_> {
 }
 
 /// Ticks of a unit in a second.
-pub(super) const fn per_second(unit: &TimeUnit) -> i64 {
+pub(crate) const fn per_second(unit: &TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,
         TimeUnit::Millisecond => 1_000,

@@ -6,8 +6,8 @@ use arrow::datatypes::DataType;
 use columnar::{ColumnType, DeviceBatch, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::frame::{FrameUnits, Places, float_range_search, range_search};
-use crate::codegen::{CType, Params, RowWriter, Value};
+use super::frame::{FrameUnits, Places, float_range_search, month_search, range_search};
+use crate::codegen::{CType, Params, RowWriter, Value, per_second};
 use crate::expr::Expr;
 use crate::ops::Options;
 use crate::ops::primitives::LoadedPrimitives;
@@ -20,17 +20,17 @@ const FLAGS: usize = 0;
 const STARTS: usize = 1;
 const KEYS: usize = 2;
 
-/// The kernels, for keys in columns of `types`; `by_key`: the units of frames that look at the order key.
+/// The kernels, for keys in columns of `types`; `by_key`: the units of frames that look at the order key, if any do.
 pub(super) fn kernels(
     types: &[ColumnType],
     partition: &[usize],
     order: &[usize],
-    by_key: Option<FrameUnits>,
+    by_key: &[FrameUnits],
     options: &Options,
 ) -> Result<Vec<Kernel>> {
     let mut kernels = vec![flags(types, partition, order, options)?, starts(options)];
-    if let Some(units) = by_key {
-        kernels.push(keys(types, order, units, options)?);
+    if !by_key.is_empty() {
+        kernels.push(keys(types, order, by_key, options)?);
     }
     Ok(kernels)
 }
@@ -138,15 +138,19 @@ fn starts(options: &Options) -> Kernel {
 }
 
 /// The one order key of each row as a signed number of 64 bits in its order.
-fn keys(types: &[ColumnType], order: &[usize], units: FrameUnits, options: &Options) -> Result<Kernel> {
+fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &Options) -> Result<Kernel> {
     let [column] = order else {
         return Err(Error::Unsupported("RANGE with an offset over several order keys, or none, has no device form".into()));
     };
     let mut params = Params::new();
     params.need(Section::Base);
-    let floats = matches!(units, FrameUnits::FloatRange { .. });
+    let floats = units.iter().any(|units| matches!(units, FrameUnits::FloatRange { .. }));
+    let months = units.contains(&FrameUnits::Months);
     if floats {
         params.need(Section::Float);
+    }
+    if months {
+        params.need(Section::Interval);
     }
     let keys = params.named("range_keys", "G i64 *RESTRICT");
     let valid = params.named("range_valid", "G u8 *RESTRICT");
@@ -165,6 +169,13 @@ fn keys(types: &[ColumnType], order: &[usize], units: FrameUnits, options: &Opti
         _ => (i64::MIN, i64::MAX, false),
     };
     let mut search = range_search(least, most, unsigned);
+    if months {
+        search += &match &value.data_type {
+            DataType::Date32 => month_search(None),
+            DataType::Timestamp(unit, None) => month_search(Some(per_second(unit))),
+            other => return Err(Error::Unsupported(format!("RANGE with an offset of months over {other} has no device form"))),
+        };
+    }
     let key = match value.ctype {
         // A narrow carrier of a wide type.
         ctype if !floats && value.data_type == DataType::UInt64 && ctype.is_integer() && !ctype.is_wide() => {

@@ -33,6 +33,9 @@ pub enum FrameUnits {
         /// Whether keys fall.
         falls: bool,
     },
+    /// The same where the one order key is a `Date32` or a timestamp without a zone, and offsets have months, which are not all of
+    /// one length: a number of months in the upper 32 bits, and of days in the lower ones, which come on top.
+    Months,
     /// Groups of peers.
     Groups,
 }
@@ -90,7 +93,7 @@ impl Frame {
         let offset = |bound| match bound {
             FrameBound::Preceding(offset) | FrameBound::Following(offset) => match self.units {
                 FrameUnits::Range => Arg::U64(offset.min(i64::MAX as u64)),
-                FrameUnits::FloatRange { .. } => Arg::U64(offset),
+                FrameUnits::FloatRange { .. } | FrameUnits::Months => Arg::U64(offset),
                 // More rows than there can be.
                 FrameUnits::Rows | FrameUnits::Groups => Arg::U64(offset.min(1 << 40)),
             },
@@ -126,7 +129,7 @@ impl FrameUnits {
     /// Whether a bound is found by the order key.
     fn by_key(self, bound: FrameBound) -> bool {
         match (self, bound) {
-            (FrameUnits::Range, FrameBound::Preceding(offset) | FrameBound::Following(offset)) => offset > 0,
+            (FrameUnits::Range | FrameUnits::Months, FrameBound::Preceding(offset) | FrameBound::Following(offset)) => offset > 0,
             (FrameUnits::FloatRange { .. }, FrameBound::Preceding(_) | FrameBound::Following(_)) => true,
             _ => false,
         }
@@ -153,7 +156,7 @@ pub(super) fn range_search(least: i64, most: i64, unsigned: bool) -> String {
         .replace("LEAST", &format!("(i64){least:#x}UL"))
         .replace("MOST", &format!("(i64){most:#x}UL"))
         .replace("UNSIGNED", &unsigned.to_string());
-    range_search_to(&target)
+    range_search_to("range_search", &target)
 }
 
 /// The same for floats of `bits` bits, whose keys are numbers in their total order. There is a number beyond each bound: an
@@ -162,11 +165,21 @@ pub(super) fn float_range_search(bits: u32) -> String {
     let target = "  fWIDTH own = fWIDTH_unkey((iWIDTH)key), by = BITS_FWIDTH((uWIDTH)offset);
   i64 target = fWIDTH_key(back != falls ? fWIDTH_sub(own, by) : fWIDTH_add(own, by));
 ";
-    range_search_to(&target.replace("WIDTH", &bits.to_string()))
+    range_search_to("range_search", &target.replace("WIDTH", &bits.to_string()))
 }
 
-fn range_search_to(target: &str) -> String {
-    RANGE_SEARCH.replace("TARGET", target)
+/// The same for offsets of months, and for keys that are days, or else timestamps of `per_second` ticks. A bound where the calendar
+/// ends, or the key's type does, is none at all.
+pub(super) fn month_search(per_second: Option<i64>) -> String {
+    let moved = match per_second {
+        None => DAY_MOVED.to_owned(),
+        Some(ticks) => SECOND_MOVED.replace("TICKS", &ticks.to_string()),
+    };
+    range_search_to("month_search", &MONTH_TARGET.replace("MOVED", &moved))
+}
+
+fn range_search_to(name: &str, target: &str) -> String {
+    RANGE_SEARCH.replace("NAME", name).replace("TARGET", target)
 }
 
 const INTEGER_TARGET: &str = "  const i64 least = LEAST, most = MOST;
@@ -181,9 +194,27 @@ const INTEGER_TARGET: &str = "  const i64 least = LEAST, most = MOST;
   }
 ";
 
+const MONTH_TARGET: &str = "  i64 sign = back != falls ? -1 : 1, target;
+  i64 months = sign * (i64)(offset >> 32), days = sign * (i64)(offset & 0xffffffffUL);
+  i32 ok;
+MOVED  if (!ok) return edge;
+";
+
+const DAY_MOVED: &str = "  target = shift_day(key, months, days, 0, &ok);
+";
+
+const SECOND_MOVED: &str = "  const i64 ticks = TICKS, last = (i64)0x7fffffffffffffffL / ticks;
+  i64 second = floor_div(key, ticks), rest = key - second * ticks;
+  ok = is_second(second);
+  second = shift_months(second, months, &ok) + days * 86400;
+  ok &= is_second(second) & (second >= -last - 1) & (second <= last);
+  target = (i64)((u64)second * (u64)ticks + (u64)rest);
+  ok &= (second < 0) == (target < 0);
+";
+
 const RANGE_SEARCH: &str = "/* The first of the rows from low to high whose key does not come before the one that lies `offset` back from `key`, or ahead
    of it; nor is that one, where `behind`. */
-FN u64 range_search(const G i64 *keys, u64 low, u64 high, i64 key, u64 offset, i32 back, i32 falls, i32 behind, u64 edge) {
+FN u64 NAME(const G i64 *keys, u64 low, u64 high, i64 key, u64 offset, i32 back, i32 falls, i32 behind, u64 edge) {
 TARGET  while (low < high) {
     u64 middle = low + (high - low) / 2;
     i64 other = keys[middle];
@@ -230,6 +261,7 @@ impl fmt::Display for Position<'_> {
                 write!(f, "((u64)peers[part_end] - 1 - peer < {offset} ? part_end : peer_starts[peer + {offset}{one}])")
             }
             (bound, units) if units.by_key(bound) => {
+                let search = if units == FrameUnits::Months { "month_search" } else { "range_search" };
                 let back = i32::from(matches!(self.bound, FrameBound::Preceding(_)));
                 let (peers, behind) = if *behind { ("peer_end", 1) } else { ("peer_start", 0) };
                 let edge = match (back, behind) {
@@ -239,7 +271,7 @@ impl fmt::Display for Position<'_> {
                 };
                 write!(
                     f,
-                    "(has_key ? range_search(range_keys, values_start, values_end, own_key, {offset}, {back}, falls, {behind}, {edge}) : {peers})"
+                    "(has_key ? {search}(range_keys, values_start, values_end, own_key, {offset}, {back}, falls, {behind}, {edge}) : {peers})"
                 )
             }
             _ => f.write_str(if *behind { "peer_end" } else { "peer_start" }),

@@ -206,12 +206,14 @@ impl Window {
         let select = Select::try_new(input, columns.list, options.clone())?;
         let concat = Concat::try_new(select.schema().clone(), select.output_types().to_vec(), options.clone())?;
         let types = concat.output_types();
-        let mut by_key = functions.iter().filter(|(call, _)| call.looks_at_keys()).map(|(call, _)| call.frame.units);
-        let units = by_key.next();
-        if by_key.any(|other| Some(other) != units) {
+        let units = functions.iter().filter(|(call, _)| call.looks_at_keys()).map(|(call, _)| call.frame.units);
+        let units: Vec<FrameUnits> = units.collect();
+        // Keys of months are those of days, or of seconds.
+        let reads = |units: &FrameUnits| if *units == FrameUnits::Months { FrameUnits::Range } else { *units };
+        if units.iter().any(|other| Some(reads(other)) != units.first().map(reads)) {
             return Err(Error::Unsupported("frames that read one order key in several ways have no device form".into()));
         }
-        let mut kernels = bounds::kernels(types, &partition, &order, units, &options)?;
+        let mut kernels = bounds::kernels(types, &partition, &order, &units, &options)?;
         let mut sorted = Sorted::behind(types.len());
         let told = functions.iter().map(|(call, _)| match &call.function {
             WindowFunction::Aggregate(aggregate) => {
@@ -278,7 +280,7 @@ impl Window {
             schema: Arc::new(Schema::new(fields)),
             types: result,
             passed,
-            looks_at_keys: units.is_some(),
+            looks_at_keys: !units.is_empty(),
             program: Program::try_new("Window", &options, kernels)?,
             primitives: Primitives::try_new(&options)?,
             options,
