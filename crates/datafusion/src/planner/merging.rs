@@ -271,11 +271,12 @@ fn columns_of_scan(scan: &DataSourceExec) -> Option<Vec<usize>> {
     outputs.iter().map(|output| output.expr.downcast_ref::<Column>().map(Column::index)).collect()
 }
 
-/// The scan with other columns of its table.
+/// The scan with other columns of its table, if that has them all: they may be another table's.
 fn scan_of_columns(scan: &DataSourceExec, columns: &[usize]) -> Option<DataSourceExec> {
     let source = scan.data_source();
+    let has_all = |schema: &Schema| columns.iter().all(|column| *column < schema.fields().len());
     if let Some(memory) = source.downcast_ref::<MemorySourceConfig>() {
-        if !memory.sort_information().is_empty() {
+        if !memory.sort_information().is_empty() || !has_all(&memory.original_schema()) {
             return None;
         }
         let other = MemorySourceConfig::try_new(memory.partitions(), memory.original_schema(), Some(columns.to_vec())).ok()?;
@@ -284,6 +285,9 @@ fn scan_of_columns(scan: &DataSourceExec, columns: &[usize]) -> Option<DataSourc
     }
     let files = source.downcast_ref::<FileScanConfig>()?;
     let parquet = files.file_source().downcast_ref::<ParquetSource>()?;
+    if !has_all(parquet.table_schema().table_schema()) {
+        return None;
+    }
     // DataFusion narrows a scan, but widens none: this one is made anew.
     let options = parquet.table_parquet_options().clone();
     let hint = options.global.metadata_size_hint;
