@@ -152,23 +152,25 @@ async fn aggregates_get_all_rows_of_a_group() {
 
 #[tokio::test]
 async fn rows_of_aggregates_count_as_memory() {
-    let fixture = Fixture::new(Form::Outputs);
-    let runtime = RuntimeEnvBuilder::new().with_memory_limit(2_000_000, 1.0).build_arc().unwrap();
-    // Of one partition, so that no exchange holds rows as well.
-    let config = SessionConfig::new().with_target_partitions(1).with_option_extension(DeviceOptions::default());
-    let ctx = devicefusion::session_with(config, runtime).unwrap();
-    set(&ctx, "device.selector", "none");
-    set(&ctx, "device.futhark", "true");
-    let total = format!("CREATE FUNCTION total() LANGUAGE futhark AS '{}#sum'", fixture.manifest().display());
-    run(&ctx, &total).await.unwrap();
-    // A batch for all rows is handed out in slices: those count, not the batch each time.
-    let values = Int64Array::from_iter_values(0..100_000);
-    let batch = RecordBatch::try_from_iter([("v", Arc::new(values) as ArrayRef)]).unwrap();
-    ctx.register_table("t", Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]]).unwrap())).unwrap();
-    check(&ctx, "SELECT total(v) FROM t", &["4999950000"]).await;
-    let error = run(&ctx, "SELECT total(value) FROM generate_series(1, 1000000)").await.unwrap_err();
-    assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
-    clean(ctx, &fixture).await;
+    // The second has an exchange, which holds rows as well.
+    for (partitions, limit) in [(1, 2_000_000), (2, 4_000_000)] {
+        let fixture = Fixture::new(Form::Outputs);
+        let runtime = RuntimeEnvBuilder::new().with_memory_limit(limit, 1.0).build_arc().unwrap();
+        let config = SessionConfig::new().with_target_partitions(partitions).with_option_extension(DeviceOptions::default());
+        let ctx = devicefusion::session_with(config, runtime).unwrap();
+        set(&ctx, "device.selector", "none");
+        set(&ctx, "device.futhark", "true");
+        let total = format!("CREATE FUNCTION total() LANGUAGE futhark AS '{}#sum'", fixture.manifest().display());
+        run(&ctx, &total).await.unwrap();
+        // A batch for all rows is handed out in slices: those count, not the batch each time.
+        let values = Int64Array::from_iter_values(0..100_000);
+        let batch = RecordBatch::try_from_iter([("v", Arc::new(values) as ArrayRef)]).unwrap();
+        ctx.register_table("t", Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]]).unwrap())).unwrap();
+        check(&ctx, "SELECT total(v) FROM t", &["4999950000"]).await;
+        let error = run(&ctx, "SELECT total(value) FROM generate_series(1, 1000000)").await.unwrap_err();
+        assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
+        clean(ctx, &fixture).await;
+    }
 }
 
 #[tokio::test]

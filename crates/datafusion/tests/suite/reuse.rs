@@ -8,6 +8,7 @@ use arrow::compute::sum;
 use arrow::datatypes::Int64Type;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use datafusion::prelude::SessionContext;
 use devicefusion::DeviceRuntime;
 use devicefusion::exec::DeviceUploadExec;
 use futures::{FutureExt, StreamExt};
@@ -19,6 +20,16 @@ use crate::harness::{
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 10 AS k, CAST(value AS DOUBLE) / 8 AS f, \
     CAST(value % 1000 AS DECIMAL(15, 2)) AS d, CASE value % 3 WHEN 0 THEN 'apple' WHEN 1 THEN 'pear' END AS s \
     FROM generate_series(1, 50000)";
+
+/// Checks that a query has the host's answer, and how many rows go up for it.
+async fn assert_rows_up(ctx: &SessionContext, host: &SessionContext, sql: &str, rows: usize) {
+    let frame = ctx.sql(sql).await.unwrap();
+    let task = Arc::new(frame.task_ctx());
+    let plan = frame.create_physical_plan().await.unwrap();
+    let lines = answer_of(Arc::clone(&plan), task).await.unwrap().lines();
+    assert_eq!(lines, answer(host, sql).await.unwrap().lines(), "{sql}");
+    assert_eq!(rows_up(&plan), rows, "{sql}");
+}
 
 #[test]
 fn a_second_run_and_other_constants_compile_nothing() {
@@ -213,12 +224,7 @@ fn subqueries_and_partitions_read_what_one_subquery_computes() {
             ("SELECT k FROM c WHERE n = (SELECT min(n) FROM c) UNION ALL SELECT (SELECT max(n) FROM c)", 1),
         ] {
             let sql = format!("WITH c AS (SELECT k, sum(i) AS n FROM t GROUP BY k) {query}");
-            let frame = ctx.sql(&sql).await.unwrap();
-            let task = Arc::new(frame.task_ctx());
-            let plan = frame.create_physical_plan().await.unwrap();
-            let lines = answer_of(Arc::clone(&plan), task).await.unwrap().lines();
-            assert_eq!(lines, answer(&host, &sql).await.unwrap().lines(), "{sql}");
-            assert_eq!(rows_up(&plan), 50_000 + constant_rows, "{sql}");
+            assert_rows_up(&ctx, &host, &sql, 50_000 + constant_rows).await;
         }
     });
 }
@@ -248,12 +254,7 @@ fn copies_that_want_other_columns_are_one_run() {
              JOIN (SELECT a.k, b.m FROM c a JOIN c b ON a.k = b.k) y ON x.k = y.k"];
         for (query, table) in merged.iter().chain(&joined).flat_map(|query| [(query, "t"), (query, "p")]) {
             let sql = format!("WITH c AS (SELECT k, sum(i) AS n, max(f) AS g, min(i) AS m FROM {table} GROUP BY k) {query}");
-            let frame = ctx.sql(&sql).await.unwrap();
-            let task = Arc::new(frame.task_ctx());
-            let plan = frame.create_physical_plan().await.unwrap();
-            let lines = answer_of(Arc::clone(&plan), task).await.unwrap().lines();
-            assert_eq!(lines, answer(&host, &sql).await.unwrap().lines(), "{sql}");
-            assert_eq!(rows_up(&plan), 50_000, "{sql}");
+            assert_rows_up(&ctx, &host, &sql, 50_000).await;
         }
     });
 }
@@ -275,12 +276,7 @@ fn a_main_query_below_host_operators_reads_what_its_subquery_keeps() {
             answer(&ctx, &sql).await.unwrap();
             context.synchronize().unwrap();
             let before = context.pool().in_use();
-            let frame = ctx.sql(&sql).await.unwrap();
-            let task = Arc::new(frame.task_ctx());
-            let plan = frame.create_physical_plan().await.unwrap();
-            let lines = answer_of(Arc::clone(&plan), task).await.unwrap().lines();
-            assert_eq!(lines, answer(&host, &sql).await.unwrap().lines(), "{sql}");
-            assert_eq!(rows_up(&plan), 50_000, "{sql}");
+            assert_rows_up(&ctx, &host, &sql, 50_000).await;
             assert_returned(&context, before);
         }
     });

@@ -236,14 +236,13 @@ fn end(name: &str, ranked: &Ranked, field: &Field, types: &[ColumnType], options
     let count = types.len();
     let types: Vec<ColumnType> = types.iter().cloned().chain([Sorted::ty(false)]).collect();
     let (value, data_type) = (Expr::Column(ranked.column), field.data_type().clone());
-    let aggregate = match ranked.quantile {
+    let (function, arguments) = match ranked.quantile {
         Quantile::Median => (AggregateFunction::Median, vec![value]),
         Quantile::Share(share) => {
             let number = Expr::Cast { expr: Box::new(Expr::Column(count)), to: DataType::Int64, checked: false };
             (AggregateFunction::PercentileCont, vec![value, number, literal(share)])
         }
     };
-    let (function, arguments) = aggregate;
     let aggregate = Aggregate { function, arguments, filter: None, distinct: false, data_type };
     let mut accumulators = Accumulators::default();
     accumulators.plan(&aggregate, &Source::of_types(types.clone()), 0, Use { atomic: false, grouped: false })?;
