@@ -17,8 +17,10 @@ struct Terminal {
 impl Terminal {
     fn open() -> Terminal {
         let selector = device::testing::config().unwrap().selector.to_string();
+        // With `exec`, no other shell stands between, which some end themselves when a key interrupts what they wait for.
+        let command = format!("exec '{}'", env!("CARGO_BIN_EXE_devicefusion"));
         let mut child = Command::new("script")
-            .args(["--quiet", "--return", "--command", env!("CARGO_BIN_EXE_devicefusion"), "/dev/null"])
+            .args(["--quiet", "--return", "--command", &command, "/dev/null"])
             .env("DATAFUSION_DEVICE_SELECTOR", selector)
             .env("HOME", env!("CARGO_TARGET_TMPDIR"))
             .current_dir(env!("CARGO_TARGET_TMPDIR"))
