@@ -151,6 +151,7 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
         residual: None,
         schema: build_input.schema,
         types: build_input.types,
+        is_scalar: false,
         tallied: false,
     };
     let outputs = vec![

@@ -155,6 +155,12 @@ impl Stage {
         own || self.inputs().into_iter().any(|input| input.asks_for_table(of_join))
     }
 
+    /// Whether scalar subqueries run before its rows, or rows below.
+    pub fn has_scalar_subqueries(&self) -> bool {
+        let own = matches!(&self.kind, StageKind::Join(joins) if joins.builds().any(|build| build.is_scalar));
+        own || self.inputs().into_iter().any(|input| input.has_scalar_subqueries())
+    }
+
     /// Whether its batches come from outside of the device's own memory.
     pub fn reads_others(&self) -> bool {
         matches!(self.kind, StageKind::Upload { .. } | StageKind::Stream { .. })

@@ -97,6 +97,7 @@ fn join_of(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Join {
         residual: case.residual.then(|| residual(probe)),
         schema: build.schema(),
         types: natural_types(&build.schema()).unwrap(),
+        is_scalar: false,
         tallied: false,
     }
 }
@@ -352,6 +353,7 @@ fn chains_of_joins() {
                 residual: None,
                 schema: batch.schema(),
                 types: types.clone(),
+                is_scalar: false,
                 tallied: false,
             };
             let joins = vec![

@@ -62,6 +62,7 @@ fn join(kind: JoinKind, build: &RecordBatch, probe: usize, residual: Option<Expr
         residual,
         schema: build.schema(),
         types: types_of(build),
+        is_scalar: false,
         tallied: false,
     }
 }

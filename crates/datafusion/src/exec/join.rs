@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{JoinType, Result};
+use datafusion::common::{JoinType, Result, ScalarValue};
+use datafusion::logical_expr::physical_planning_context::{ScalarSubqueryResults, SubqueryIndex};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
@@ -29,12 +30,31 @@ pub(crate) struct JoinSpec {
     pub null_aware: bool,
     /// What else must be true of a pair.
     pub filter: Option<JoinFilter>,
+    /// Whether the left side is a scalar subquery, of one row at most.
+    pub is_scalar: bool,
+    /// Where scans of the host below the right side look for the value of that subquery.
+    pub tells: Option<ScalarPlace>,
     /// Columns of the join that are handed on, all where `None`.
     pub projection: Option<Vec<usize>>,
     /// The result's, after the projection.
     pub schema: SchemaRef,
     /// What is known of the result: what equals what, and its order.
     pub equivalences: EquivalenceProperties,
+}
+
+/// Where DataFusion's expressions look for the value of a scalar subquery.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ScalarPlace {
+    pub results: ScalarSubqueryResults,
+    pub index: SubqueryIndex,
+}
+
+impl ScalarPlace {
+    /// Puts the value there, unless another join that brings it, or a run before, has.
+    pub fn tell(&self, value: ScalarValue) -> Result<()> {
+        let told = self.results.set(self.index, value);
+        if self.results.get(self.index).is_some() { Ok(()) } else { told }
+    }
 }
 
 impl JoinSpec {
@@ -152,6 +172,12 @@ impl DeviceJoinExec {
 impl DisplayAs for DeviceJoinExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let on: Vec<String> = self.spec.on.iter().map(|(left, right)| format!("({left}, {right})")).collect();
+        if self.spec.is_scalar {
+            let label = if format == DisplayFormatType::TreeRender { "" } else { "DeviceJoinExec: " };
+            let column = self.spec.projection.iter().flatten().position(|index| *index == 0).unwrap_or_default();
+            let name = self.left.schema().fields().first().map(|field| field.name().clone()).unwrap_or_default();
+            return write!(f, "{label}scalar_subquery={name}@{column}");
+        }
         if format == DisplayFormatType::TreeRender {
             if self.spec.join_type != JoinType::Inner {
                 writeln!(f, "join_type={}", self.spec.join_type)?;

@@ -45,6 +45,8 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
         null_equals_null: false,
         null_aware: false,
         filter: None,
+        is_scalar: false,
+        tells: None,
         projection: None,
         schema,
         equivalences,

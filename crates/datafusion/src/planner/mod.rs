@@ -12,6 +12,7 @@ mod placement;
 mod reasons;
 mod rule;
 mod sharing;
+mod subqueries;
 mod support;
 mod top_k;
 mod window_filters;

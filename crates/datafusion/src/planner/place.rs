@@ -45,6 +45,7 @@ use crate::planner::joins::{is_join, join_form};
 use crate::planner::ordered::{all_name_their_order, has_ordered, ordered_calls};
 use crate::planner::placement::origin;
 use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, with_shared_subplans};
+use crate::planner::subqueries::with_values;
 use crate::planner::support::{
     aggregate_form, columns_have_device_form, computes, device_form, host_form, is_constant, is_limit, is_tiny, is_trivial,
     island_input, joins_other_lists,
@@ -150,6 +151,9 @@ impl<'a> Placer<'a> {
         self.subqueries_above.set(above + usize::from(plan.is::<ScalarSubqueryExec>()));
         let children = plan.children().into_iter().map(|child| self.place_subtree(child)).collect::<Result<Vec<_>>>()?;
         self.subqueries_above.set(above);
+        if let Some(subqueries) = plan.downcast_ref::<ScalarSubqueryExec>() {
+            return self.subqueries(subqueries, children);
+        }
         if self.options.enabled
             && let [child] = children.as_slice()
             && plan.is::<SortPreservingMergeExec>()
@@ -246,6 +250,27 @@ impl<'a> Placer<'a> {
         // Inputs whose fields have other metadata get projections of the host's.
         let fits = union.schema() == plan.schema() && union.children().into_iter().all(is_device);
         Ok(if fits { Some(Arc::new(DeviceUnionExec::try_new(union)?)) } else { None })
+    }
+
+    /// A main query and its scalar subqueries, the values of which stay on the device if it is there too.
+    fn subqueries(
+        &self,
+        subqueries: &ScalarSubqueryExec,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut placed = children.into_iter();
+        let Some(main) = placed.next() else { return internal_err!("scalar subqueries of no query") };
+        let placed = placed.map(|plan| exchange_over_island(&plan).unwrap_or(plan)).map(unsorted).collect();
+        let (main, left) = match is_device(&main) && !self.recursive.get() {
+            true => with_values(subqueries, main, placed)?,
+            false => (main, subqueries.subqueries().iter().cloned().zip(placed).collect()),
+        };
+        if left.is_empty() {
+            return Ok(main);
+        }
+        let (links, placed): (Vec<_>, Vec<_>) = left.into_iter().unzip();
+        let rest = ScalarSubqueryExec::new(Arc::clone(subqueries.input()), links, subqueries.results().clone());
+        self.host(&(Arc::new(rest) as _), [vec![main], placed].concat())
     }
 
     /// The device form of window functions; their input is sorted anew where it comes in several partitions.

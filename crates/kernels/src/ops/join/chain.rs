@@ -108,10 +108,8 @@ impl JoinChain {
             self.last = Some(select);
             return Ok(None);
         }
-        let multiplies = |index: usize, join: &Join| {
-            let unique = tables.and_then(|tables| tables.get(index)).map_or(!join.keys.is_empty(), |table| table.is_unique());
-            join.kind.pairs() && !unique
-        };
+        let multiplies =
+            |index: usize, join: &Join| join.kind.pairs() && !join.is_unique(tables.and_then(|tables| tables.get(index)));
         let first = joins.iter().enumerate().position(|(index, join)| multiplies(index, join));
         let count = first.map_or(joins.len(), |index| index + 1);
         let rest = joins.split_off(count);

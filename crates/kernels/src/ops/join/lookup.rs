@@ -205,7 +205,7 @@ pub(super) fn guess(join: &Join, types: &[ColumnType]) -> Form {
         keys if keys.iter().any(|(probe, _)| text(probe)) => Shape::Wide,
         _ => Shape::Number { dense: true },
     };
-    Form { shape, unique: !join.keys.is_empty() }
+    Form { shape, unique: join.is_unique(None) }
 }
 
 /// The conditions all of which a filter asks for.

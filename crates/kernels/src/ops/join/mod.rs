@@ -24,6 +24,8 @@ mod probe;
 mod search;
 mod table;
 
+use std::sync::Arc;
+
 use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
 use columnar::ColumnType;
 
@@ -94,6 +96,8 @@ pub struct Join {
     pub schema: SchemaRef,
     /// Types and layouts of the build side.
     pub types: Vec<ColumnType>,
+    /// Whether the build side has one row at most, as a scalar subquery has.
+    pub is_scalar: bool,
     /// Whether the rows that it removes are counted; of [`JoinKind::RightSemi`].
     pub tallied: bool,
 }
@@ -110,6 +114,7 @@ impl Join {
             residual: None,
             schema: Schema::empty().into(),
             types: vec![],
+            is_scalar: false,
             tallied: true,
         }
     }
@@ -117,6 +122,11 @@ impl Join {
     /// Whether a table can serve this dynamic filter, and is likely to remove rows.
     pub fn can_filter_by(&self, table: &JoinTable) -> bool {
         table.filters(self.keys.len())
+    }
+
+    /// Whether a row has one match at most; of a table that is not there yet, whether that is likely.
+    fn is_unique(&self, table: Option<&Arc<JoinTable>>) -> bool {
+        table.map_or(self.is_scalar || !self.keys.is_empty(), |table| table.is_unique())
     }
 
     /// The fields that it appends to those before it: the build side's, and the mark of a mark join.

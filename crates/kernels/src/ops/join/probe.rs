@@ -585,8 +585,8 @@ fn found_args(found: &[(String, Buffer)]) -> impl Iterator<Item = (&str, Arg<'_>
 /// Whether the last join gives pairs that must be listed.
 pub(super) fn expands(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool {
     let Some(last) = joins.last() else { return false };
-    let unique = tables.and_then(|tables| tables.get(joins.len() - 1)).map_or(!last.keys.is_empty(), |table| table.is_unique());
-    keeps_build(last.kind) || last.kind.pairs() && !unique
+    let table = tables.and_then(|tables| tables.get(joins.len() - 1));
+    keeps_build(last.kind) || last.kind.pairs() && !last.is_unique(table)
 }
 
 fn keeps_build(kind: JoinKind) -> bool {
