@@ -269,10 +269,7 @@ fn is_worth_sharing(plan: &Plan) -> bool {
     }
     let brings_value = plan.downcast_ref::<DeviceJoinExec>().is_some_and(|join| join.spec.is_scalar);
     // Each reader takes the columns that it wants, and has the value of a subquery brought to him.
-    plan.output_partitioning().partition_count() == 1
-        && passed_columns(plan).is_none()
-        && !brings_value
-        && any_works(plan)
+    plan.output_partitioning().partition_count() == 1 && passed_columns(plan).is_none() && !brings_value && any_works(plan)
 }
 
 /// Whether an operator does more than compute columns of single rows, or drop some.
