@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{ColumnarValue, Operator};
@@ -366,6 +366,9 @@ pub(crate) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
     fn bytes<T: AsRef<[u8]>>(value: &Option<T>) -> LiteralValue {
         value.as_ref().map_or(LiteralValue::Null, |value| LiteralValue::Bytes(value.as_ref().to_vec()))
     }
+    fn list(lists: &dyn Array, first: impl FnOnce() -> ArrayRef) -> LiteralValue {
+        if lists.is_valid(0) { LiteralValue::List(first()) } else { LiteralValue::Null }
+    }
     let literal = match value {
         Null => LiteralValue::Null,
         Boolean(value) => value.map_or(LiteralValue::Null, LiteralValue::Bool),
@@ -400,6 +403,9 @@ pub(crate) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
         Utf8(value) | LargeUtf8(value) | Utf8View(value) => bytes(value),
         Binary(value) | LargeBinary(value) | BinaryView(value) | FixedSizeBinary(_, value) => bytes(value),
         Dictionary(_, value) => return scalar(value),
+        List(lists) => list(lists.as_ref(), || lists.value(0)),
+        LargeList(lists) => list(lists.as_ref(), || lists.value(0)),
+        FixedSizeList(lists) => list(lists.as_ref(), || lists.value(0)),
         other => return Err(format!("a constant of type {} has no device form", other.data_type())),
     };
     Ok(Literal { data_type: value.data_type(), value: literal })

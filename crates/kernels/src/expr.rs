@@ -5,6 +5,7 @@
 //! Arrow's logical types; operands of arithmetic and comparison already have the types that
 //! DataFusion's coercion gave them.
 
+use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Schema, i256};
 
 use crate::function::Function;
@@ -155,6 +156,8 @@ pub enum LiteralValue {
     Float(f64),
     /// Strings and binary.
     Bytes(Vec<u8>),
+    /// The elements of a list, which only outputs of projections are.
+    List(ArrayRef),
 }
 
 /// Floats by their bits: -0.0 is another literal than 0.0, and a NaN is itself.
@@ -167,6 +170,7 @@ impl PartialEq for LiteralValue {
             (Self::Wide(left), Self::Wide(right)) => left == right,
             (Self::Float(left), Self::Float(right)) => left.to_bits() == right.to_bits(),
             (Self::Bytes(left), Self::Bytes(right)) => left == right,
+            (Self::List(left), Self::List(right)) => left == right,
             _ => false,
         }
     }

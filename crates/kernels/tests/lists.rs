@@ -12,7 +12,7 @@ use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, UInt64Type};
 use columnar::natural_types;
 use futures::executor::block_on;
-use kernels::expr::Expr;
+use kernels::expr::{Expr, Literal, LiteralValue};
 use kernels::function::Function;
 use kernels::ops::{Frame, Input, Sort, SortKey, Window, WindowCall, WindowFunction};
 use kernels::support::{must_be_column, supports, supports_output};
@@ -143,6 +143,45 @@ fn lists_of_rows() {
                     for (column, name) in actual.columns().iter().zip(kept) {
                         let expected = batch.column(index(&batch, name)).slice(*row, counts.value(*row) as usize);
                         assert_eq!(&column.as_list::<i32>().value(at), &expected, "{name} of row {row}, {:?}", options.profile);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Each row has the same elements: of every type, none of them, and no list at all; over survivors and over all rows.
+#[test]
+fn literal_lists() {
+    let names = ["i64", "flag", "text", "view", "word", "nothing", "numbers", "nested"];
+    let elements = table_with_lists(7, 5);
+    for n in SIZES {
+        let batch = table_with_lists(0, n);
+        let flag = index(&batch, "flag");
+        let flags = batch.column(flag).as_boolean();
+        let mut expected: Vec<Option<ArrayRef>> = Vec::new();
+        let mut outputs = Vec::new();
+        for name in names {
+            let all = elements.column(index(&elements, name));
+            let data_type = DataType::List(Arc::new(Field::new("item", all.data_type().clone(), true)));
+            for own in [Some(all.slice(1, 4)), Some(all.slice(0, 0)), None] {
+                let value = own.clone().map_or(LiteralValue::Null, LiteralValue::List);
+                outputs.push((
+                    Expr::Literal(Literal { data_type: data_type.clone(), value }),
+                    Field::new(name, data_type.clone(), true),
+                ));
+                expected.push(own);
+            }
+        }
+        for filter in [None, Some(col(flag))] {
+            let kept = (0..n).filter(|row| filter.is_none() || flags.is_valid(*row) && flags.value(*row)).count();
+            for options in profiles() {
+                let actual = select(&batch, filter.clone(), &outputs, &options);
+                assert_eq!(actual.num_rows(), kept);
+                for (column, own) in actual.columns().iter().zip(&expected) {
+                    for row in (0..kept).step_by(1 + kept / 5).chain(kept.checked_sub(1)) {
+                        let list = column.is_valid(row).then(|| column.as_list::<i32>().value(row));
+                        assert_eq!(&list, own, "row {row} of {}, {:?}", column.data_type(), options.profile);
                     }
                 }
             }

@@ -276,7 +276,11 @@ impl Params {
                 _ => return Err(mismatch(literal)),
             },
             LiteralValue::Bytes(bytes) if ctype == CType::Str => self.text(bytes)?,
-            LiteralValue::Bytes(_) => return Err(mismatch(literal)),
+            // Its elements are a column of their own, which has no others.
+            LiteralValue::List(elements) if ctype == CType::List => {
+                self.word(Constant::Int(CType::U64, (elements.len() as i128) << 32), "u64")
+            }
+            LiteralValue::Bytes(_) | LiteralValue::List(_) => return Err(mismatch(literal)),
         };
         // A class may reach beyond the type.
         let bounds = bounds.zip(ctype.range()).map(|((low, high), (least, most))| (low.max(least), high.min(most)));

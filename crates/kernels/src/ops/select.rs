@@ -4,10 +4,12 @@
 //! Without a filter one kernel writes the results, and plain columns are passed on without a copy.
 //! With one, see [`compact`](super::compact): only survivors load what the filter does not need.
 //! Strings write lengths, which are scanned to offsets, and then bytes; dictionary columns pass codes
-//! on, view columns their views over the same heap, and lists their words over the same elements.
+//! on, view columns their views over the same heap, and lists their words over the same elements; those of a literal list go up
+//! with each batch.
 
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, RecordBatch, new_empty_array};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Buffer, Queue};
@@ -20,7 +22,7 @@ use super::project::{Projection, Rows};
 use super::source::Source;
 use super::{Input, Options};
 use crate::codegen::{CType, Params, RowWriter, Value};
-use crate::expr::Expr;
+use crate::expr::{Expr, LiteralValue};
 use crate::function::Function;
 use crate::{Error, Result};
 
@@ -48,9 +50,18 @@ pub(super) enum Column {
     Written {
         output: Output,
         expr: Expr,
-        /// Source of the dictionary, of heap and bases of views, or of the elements of lists.
-        shares: Option<usize>,
+        /// Where the dictionary, heap and bases of views, or the elements of lists are.
+        shares: Option<Origin>,
     },
+}
+
+/// What has the values that rows of a column point at.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    /// A column of the source.
+    Column(usize),
+    /// A literal list, of these elements.
+    Literal(ArrayRef),
 }
 
 impl Select {
@@ -119,7 +130,7 @@ impl Select {
                     output.finish(queue, &primitives, rows, buffers, None)?
                 }
                 (Column::Written { shares: Some(shared), .. }, Some(buffers)) => {
-                    share(queue, &primitives, ty, rows, buffers, &batch.columns()[*shared])?
+                    share(queue, &primitives, ty, rows, buffers, &shared.column(queue, ty, batch.columns())?)?
                 }
                 (Column::Pass(index), _) => batch.columns()[*index].clone(),
                 (Column::Written { .. }, None) => return Err(Error::Internal("an output without buffers".into())),
@@ -172,6 +183,21 @@ impl Column {
     }
 }
 
+impl Origin {
+    /// The column, or one of the elements of a literal list in a column of type `ty`.
+    pub fn column(&self, queue: &Queue, ty: &ColumnType, columns: &[DeviceColumn]) -> Result<DeviceColumn> {
+        let (elements, ty) = match (self, &ty.layout) {
+            (Origin::Column(column), _) => return Ok(columns[*column].clone()),
+            (Origin::Literal(elements), Layout::List(ty)) => (elements, ty),
+            (Origin::Literal(_), _) => return Err(Error::Internal(format!("a literal list in a column of {}", ty.data_type))),
+        };
+        let schema = Arc::new(Schema::new(vec![Field::new("elements", ty.data_type.clone(), ty.nullable)]));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(elements)]).map_err(columnar::Error::from)?;
+        let batch = columnar::upload(queue, &schema, std::slice::from_ref(ty), &[batch])?;
+        batch.columns().first().cloned().ok_or_else(|| Error::Internal("a batch without its column".into()))
+    }
+}
+
 /// Decides how an output is made.
 pub(super) fn plan(
     source: &mut Source,
@@ -198,27 +224,42 @@ pub(super) fn plan(
         if let Some(alias) = alias {
             let mut params = Params::new();
             let ctype = source.writer(options.profile, &mut params).eval(&alias)?.ctype;
-            return Ok(Column::Written { output: Output::new(ty, ctype, &name), expr: alias, shares: Some(column) });
+            return Ok(Column::Written {
+                output: Output::new(ty, ctype, &name),
+                expr: alias,
+                shares: Some(Origin::Column(column)),
+            });
         }
     }
     let mut params = Params::new();
     let value = source.writer(options.profile, &mut params).result(&expr)?;
-    if let Some((column, layout)) = lists(source, &expr).filter(|_| value.ctype == CType::List) {
+    if let Some((origin, layout)) = lists(source, &expr).filter(|_| value.ctype == CType::List) {
         let ty = ColumnType { data_type: field.data_type().clone(), nullable: value.valid.is_some(), layout, bounds: None };
-        return Ok(Column::Written { output: Output::new(ty, CType::List, &name), expr, shares: Some(column) });
+        return Ok(Column::Written { output: Output::new(ty, CType::List, &name), expr, shares: Some(origin) });
     }
     Ok(Column::Written { output: Output::of(&value, field.data_type(), &name)?, expr, shares: None })
 }
 
-/// The column that has the elements of lists, or is these elements, and the layout of the lists.
-fn lists(source: &Source, expr: &Expr) -> Option<(usize, Layout)> {
+/// What has the elements of lists, or is these elements, and the layout of the lists.
+fn lists(source: &Source, expr: &Expr) -> Option<(Origin, Layout)> {
     let layout = |column: &usize| source.types.get(*column).map(|ty| ty.layout.clone());
     match expr {
-        Expr::Column(column) => Some((*column, layout(column)?)),
+        Expr::Column(column) => Some((Origin::Column(*column), layout(column)?)),
         Expr::Call { function: Function::ListOfRows, arguments, .. } => match arguments.as_slice() {
-            [Expr::Column(column), ..] => Some((*column, Layout::List(Box::new(source.types.get(*column)?.clone())))),
+            [Expr::Column(column), ..] => {
+                Some((Origin::Column(*column), Layout::List(Box::new(source.types.get(*column)?.clone()))))
+            }
             _ => None,
         },
+        Expr::Literal(literal) => {
+            let layout = ColumnType::of(&literal.data_type, true)?.layout;
+            let Layout::List(elements) = &layout else { return None };
+            let own = match &literal.value {
+                LiteralValue::List(own) => Arc::clone(own),
+                _ => new_empty_array(&elements.data_type),
+            };
+            Some((Origin::Literal(own), layout))
+        }
         _ => None,
     }
 }

@@ -216,7 +216,7 @@ impl Unnest {
                     output.finish(queue, primitives, total, buffers, None)?
                 }
                 (Column::Written { shares: Some(shared), .. }, Some(buffers)) => {
-                    share(queue, primitives, ty, total, buffers, &bound[*shared])?
+                    share(queue, primitives, ty, total, buffers, &shared.column(queue, ty, bound)?)?
                 }
                 _ => return Err(Error::Internal("an output without buffers".into())),
             });

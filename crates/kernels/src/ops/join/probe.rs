@@ -357,7 +357,7 @@ impl Probe {
                     output.finish(queue, primitives, rows, buffers, None)?
                 }
                 (Column::Written { shares: Some(shared), .. }, Some(buffers)) => {
-                    share(queue, primitives, ty, rows, buffers, &bound[*shared])?
+                    share(queue, primitives, ty, rows, buffers, &shared.column(queue, ty, bound)?)?
                 }
                 _ => return Err(Error::Internal("an output without buffers".into())),
             });
