@@ -20,6 +20,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
 
 use crate::aggregate::{AggregateCall, is_ordered};
+use crate::exec::AggregateSpec;
 use crate::expr::may_fail;
 use crate::list_of_rows::ListOfRows;
 use crate::text_of_rows::TextOfRows;
@@ -49,16 +50,16 @@ fn is_of_values(name: &str) -> bool {
     matches!(name, "median" | "percentile_cont")
 }
 
-/// The calls of an aggregation of raw rows, and the plan that numbers rows for them above `input`; `place` turns each of its
+/// The calls of an aggregation over `input`, and the plan that numbers rows for them above it; `place` turns each of its
 /// operators, made for the host, into what it becomes.
 pub(crate) fn ordered_calls(
-    raw: &AggregateExec,
+    spec: &AggregateSpec,
     input: Arc<dyn ExecutionPlan>,
     place: &dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
 ) -> Result<(Vec<AggregateCall>, Arc<dyn ExecutionPlan>)> {
+    let from = input.schema();
     let mut numbered = Numbered { plan: input, place, keys: Vec::new(), known: Vec::new(), input_place: None };
-    let functions = || raw.aggr_expr().iter().zip(raw.filter_expr());
-    let from = raw.input().schema();
+    let functions = || spec.calls.iter().map(|call| (&call.function, &call.filter));
     // What may fail is computed for the rows alone that the filter leaves.
     let guarded = |expr: &Expr, filter: &Option<Expr>| -> Result<Expr> {
         match filter {
@@ -68,7 +69,7 @@ pub(crate) fn ordered_calls(
             _ => Ok(Arc::clone(expr)),
         }
     };
-    let mut asked: Vec<Expr> = raw.group_expr().expr().iter().map(|(key, _)| Arc::clone(key)).collect();
+    let mut asked: Vec<Expr> = spec.keys.iter().map(|(key, _)| Arc::clone(key)).collect();
     for (function, filter) in functions().filter(|(function, _)| is_ordered(function)) {
         for expr in function.expressions().iter().chain(function.order_bys().iter().map(|key| &key.expr)) {
             asked.push(guarded(expr, filter)?);
@@ -83,7 +84,7 @@ pub(crate) fn ordered_calls(
         }
     };
     let schema = numbered.plan.schema();
-    for (key, _) in raw.group_expr().expr() {
+    for (key, _) in &spec.keys {
         let key = over(key)?;
         // Both zeros are one group.
         let float = matches!(key.data_type(&schema)?, DataType::Float32 | DataType::Float64);

@@ -6,13 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Result, internal_err};
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::window::WindowExpr;
-use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateOutputMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -35,12 +33,12 @@ use kernels::ops::Options;
 
 use crate::aggregate::AggregateCall;
 use crate::exec::{
-    AggregateSpec, DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceIslandExec, DeviceJoinExec,
-    DeviceLimitExec, DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec,
-    GroupingSet, is_device,
+    AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceFutharkExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec,
+    DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec, is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::dynamic_filters::with_dynamic_filters;
+use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::ordered::{all_name_their_order, has_ordered, ordered_calls};
 use crate::planner::placement::origin;
@@ -125,17 +123,10 @@ impl<'a> Placer<'a> {
         {
             let input = self.place_subtree(&without_exchanges(raw.input()))?;
             if let Some(input) = self.device_input(input)? {
-                let of_libraries = AggregateCall::of_libraries(raw).is_some();
-                let aggregate = match GroupingSet::numbered(raw.group_expr().groups()) {
-                    Some(sets) if raw.group_expr().has_grouping_set() => {
-                        grouping_sets(raw, sets, plan.schema(), unsorted(input))?
-                    }
-                    _ if of_libraries => aggregated(DeviceAggregateExec::spec_of(raw, plan.schema()), unsorted(input))?,
-                    // Their rows come in the order of the input where no other is asked for.
-                    _ if !all_name_their_order(raw) => ordered(raw, plan.schema(), input)?,
-                    _ if has_ordered(raw) => ordered(raw, plan.schema(), unsorted(input))?,
-                    _ => aggregated(DeviceAggregateExec::spec_of(raw, plan.schema()), unsorted(input))?,
-                };
+                // Rows come in the order of the input where a function asks for one and names none.
+                let input = if all_name_their_order(raw) { unsorted(input) } else { input };
+                let (spec, input) = aggregate_of_sets(raw, plan.schema(), input)?;
+                let aggregate = if has_ordered(raw) { ordered(spec, input)? } else { aggregated(spec, input)? };
                 if let Some(placed) = in_order_of(plan, Arc::new(aggregate))? {
                     return Ok(placed);
                 }
@@ -438,30 +429,9 @@ fn aggregated(mut spec: AggregateSpec, input: Arc<dyn ExecutionPlan>) -> Result<
 }
 
 /// An aggregation of rows at some places of an order, above window functions that number them.
-fn ordered(raw: &AggregateExec, schema: SchemaRef, input: Arc<dyn ExecutionPlan>) -> Result<DeviceAggregateExec> {
-    let (calls, input) = ordered_calls(raw, input, &device_operator)?;
-    let spec = AggregateSpec { calls, ..DeviceAggregateExec::spec_of(raw, schema) };
-    Ok(DeviceAggregateExec::new(spec, input))
-}
-
-/// An aggregation by several sets of keys: by all of them and the set's number, over rows that come once for each set.
-fn grouping_sets(
-    raw: &AggregateExec,
-    sets: Vec<GroupingSet>,
-    schema: SchemaRef,
-    input: Arc<dyn ExecutionPlan>,
-) -> Result<DeviceAggregateExec> {
-    let from = input.schema();
-    let own = from.fields().iter().enumerate().map(|(index, field)| {
-        let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), index));
-        (column, field.name().clone())
-    });
-    let columns = own.chain(raw.group_expr().expr().iter().cloned()).collect::<Vec<_>>();
-    let projection = DeviceProjectionExec::try_new(Arc::new(ProjectionExec::try_new(columns, input)?))?;
-    let expanded = DeviceExpandExec::try_new(Arc::new(projection), sets)?;
-    let real = expanded.schema().column_with_name(DeviceExpandExec::REAL).map(|(index, field)| Column::new(field.name(), index));
-    let spec = DeviceAggregateExec::spec_of_sets(raw, schema, from.fields().len(), real);
-    Ok(DeviceAggregateExec::new(spec, Arc::new(expanded)))
+fn ordered(spec: AggregateSpec, input: Arc<dyn ExecutionPlan>) -> Result<DeviceAggregateExec> {
+    let (calls, input) = ordered_calls(&spec, input, &device_operator)?;
+    Ok(DeviceAggregateExec::new(AggregateSpec { calls, ..spec }, input))
 }
 
 /// Whether a parent counts on which rows lie in which partition.

@@ -28,6 +28,7 @@ use crate::exec::{DeviceIslandExec, DeviceUnionExec, DeviceUnnestExec, GroupingS
 use crate::expr::{Reason, lower};
 use crate::futhark::{Calls, Fold};
 use crate::options::DeviceOptions;
+use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::ordered::{has_ordered, ordered_calls};
 use crate::planner::top_k::partitioned_top_k;
@@ -237,11 +238,9 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     let functions = raw.aggr_expr().iter().zip(raw.filter_expr());
     let (calls, schema) = match has_ordered(raw) {
         false => (functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect(), schema),
-        true if raw.group_expr().has_grouping_set() => {
-            return Err("GROUPING SETS with aggregates of rows in an order have no device form".to_string());
-        }
         true => {
-            let (calls, input) = ordered_calls(raw, Arc::clone(raw.input()), &trial).map_err(reason_of)?;
+            let sets = aggregate_of_sets(raw, raw.schema(), Arc::clone(raw.input()));
+            let (calls, input) = sets.and_then(|(spec, input)| ordered_calls(&spec, input, &trial)).map_err(reason_of)?;
             (calls, input.schema())
         }
     };
