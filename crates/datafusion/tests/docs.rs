@@ -208,7 +208,7 @@ async fn operators() -> String {
         ("UNION ALL of computed rows", "SELECT a + 1 FROM t UNION ALL SELECT b + 1 FROM u"),
         ("UNION", "SELECT a FROM t UNION SELECT b FROM u"),
         ("subquery in FROM", "SELECT sum(x) FROM (SELECT b, sum(a) AS x FROM t GROUP BY b)"),
-        ("GROUPING SETS, CUBE, ROLLUP", "SELECT b, flag, sum(a) FROM t GROUP BY ROLLUP (b, flag)"),
+        ("GROUPING SETS, CUBE, ROLLUP", "SELECT b, flag, sum(a), median(a) FROM t GROUP BY ROLLUP (b, flag)"),
         ("ORDER BY", "SELECT a, b FROM t ORDER BY b, a"),
         ("ORDER BY with LIMIT", "SELECT a, b FROM t ORDER BY b, a LIMIT 10"),
         ("INNER JOIN", "SELECT t.s FROM t JOIN u ON t.a = u.a"),
@@ -221,6 +221,7 @@ async fn operators() -> String {
         ("window functions", "SELECT sum(a) OVER (PARTITION BY b ORDER BY a) FROM t"),
         ("array_agg", "SELECT b, array_agg(s ORDER BY a), array_agg(DISTINCT s) FROM t GROUP BY b"),
         ("UNNEST", "SELECT b, unnest(l) FROM (SELECT b, array_agg(a) AS l FROM t GROUP BY b)"),
+        ("UNNEST of a literal list", "SELECT b, unnest([1, 2, NULL]) FROM t"),
         ("WITH RECURSIVE", "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 9) SELECT n FROM r"),
     ];
     let mut text = String::from(

@@ -9,6 +9,10 @@ FN u64 sketch_finish(u64 seed, u64 lo, u64 hi) {
   return sketch_fold(sketch_fold(lo ^ seed, hi ^ SKETCH_SEED0), (u64)0x243f6a8885a308d3UL);
 }
 FN u64 sketch_hash(u64 lo, u64 hi) { return sketch_finish(SKETCH_SEED, lo, hi); }
+/* Of 32 bytes. */
+FN u64 sketch_wide(u64 a, u64 b, u64 c, u64 d) {
+  return sketch_finish(sketch_fold(a ^ SKETCH_SEED, b ^ SKETCH_SEED0), c, d);
+}
 /* Two words into each of two lanes. */
 #define SKETCH_TAKE(x, y, a, b, c, d) { \
   x = sketch_fold(LOAD64(p + (a)) ^ x, LOAD64(p + (b)) ^ SKETCH_SEED0); \

@@ -10,10 +10,11 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, Date32Array, Decimal128Array, FixedSizeBinaryArray, Int32Array,
-    Int64Array, LargeStringArray, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, Date32Array, Decimal128Array, Decimal256Array, FixedSizeBinaryArray,
+    Int32Array, Int64Array, LargeStringArray, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray, UInt32Array,
+    UInt64Array,
 };
-use arrow::datatypes::{DataType, Field, Int32Type, UInt8Type, UInt16Type, UInt64Type};
+use arrow::datatypes::{DataType, Field, Int32Type, UInt8Type, UInt16Type, UInt64Type, i256};
 use device::{Grid, ProgramSource};
 use foldhash::quality::FixedState;
 use futures::executor::block_on;
@@ -64,6 +65,9 @@ fn columns(n: usize, salt: u64) -> Vec<(&'static str, ArrayRef, Vec<Option<u64>>
     let fixed = numbers.iter().map(|number| number.map(|number| number.to_be_bytes()[3..].to_vec()));
     let narrow = |number: &i64| *number as i32;
     let decimals: Decimal128Array = numbers.iter().map(|number| number.map(|number| i128::from(number) << 40)).collect();
+    let factor = i256::from_parts(0x1234_5678_9abc_def0, 1 << 30);
+    let wide = |number: &i64| i256::from_i128(i128::from(*number)).wrapping_mul(factor);
+    let wides: Decimal256Array = numbers.iter().map(|number| number.as_ref().map(wide)).collect();
     let times = TimestampMicrosecondArray::from_iter(numbers.iter().copied());
     vec![
         (
@@ -93,6 +97,7 @@ fn columns(n: usize, salt: u64) -> Vec<(&'static str, ArrayRef, Vec<Option<u64>>
             Arc::new(decimals.with_precision_and_scale(38, 2).unwrap()),
             hashes(&numbers, |number| i128::from(*number) << 40),
         ),
+        ("wide", Arc::new(wides.with_precision_and_scale(76, 2).unwrap()), hashes(&numbers, wide)),
         ("text", Arc::new(StringArray::from(texts.clone())), hashes(&texts, String::clone)),
         ("large", Arc::new(LargeStringArray::from(texts.clone())), hashes(&texts, String::clone)),
         ("view", Arc::new(StringViewArray::from_iter(texts.clone())), views.clone()),
@@ -233,12 +238,13 @@ fn estimates_are_the_hosts_to_the_last_number() {
 
 #[test]
 fn every_size_with_and_without_keys_and_filter() {
-    let key = 13;
+    let key = 14;
     for options in profiles() {
         for n in [0, 1, 5, 257, (1 << 17) + 1] {
             let (first, second) = (data(n, 21), data(n / 3, 22));
             let schema = first.0.schema();
-            let mut aggregates: Vec<_> = [1, 6, 7, 9].map(|at| aggregate(ApproxDistinct, Some(col(at)), DataType::UInt64)).into();
+            let mut aggregates: Vec<_> =
+                [1, 7, 8, 10].map(|at| aggregate(ApproxDistinct, Some(col(at)), DataType::UInt64)).into();
             let positive = compare(CompareOp::Gt, col(0), int(0, DataType::Int32));
             aggregates.push(aggregates[2].clone());
             aggregates[4].0.filter = Some(positive.clone());
@@ -249,7 +255,7 @@ fn every_size_with_and_without_keys_and_filter() {
                 let hash = |column: usize, row: usize| hashes[column][row];
                 for row in 0..batch.num_rows() {
                     let group = expected.entry(keys.is_valid(row).then(|| keys.value(row))).or_insert_with(|| vec![vec![]; 5]);
-                    for (at, column) in [1, 6, 7, 9, 7].into_iter().enumerate() {
+                    for (at, column) in [1, 7, 8, 10, 8].into_iter().enumerate() {
                         let kept = at < 4 || numbers.is_valid(row) && numbers.value(row) > 0;
                         group[at].extend(hash(column, row).filter(|_| kept));
                     }

@@ -35,6 +35,12 @@ impl RowWriter<'_> {
                 let wide = self.local(CType::I128, &value.to_ctype(CType::I128));
                 format!("sketch_hash({wide}.lo, {wide}.hi)")
             }
+            DataType::Decimal256(_, _) => {
+                self.params.need_type(CType::I256);
+                let wide = self.local(CType::I256, &value.to_ctype(CType::I256));
+                let words: Vec<String> = (0..4).map(|word| format!("{wide}.w[{word}]")).collect();
+                format!("sketch_wide({})", words.join(", "))
+            }
             DataType::Utf8 | DataType::LargeUtf8 => format!("sketch_text({code})"),
             DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => format!("sketch_binary({code})"),
             DataType::Utf8View | DataType::BinaryView => format!("sketch_view({code})"),
