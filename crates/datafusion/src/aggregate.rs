@@ -100,6 +100,8 @@ impl AggregateCall {
                     _ => (function, false),
                 }
             }
+            // DataFusion takes all pairs, whatever a query says.
+            (_, [_, _]) if function != AggregateFunction::Count => (function, false),
             _ => (function, self.function.is_distinct() && !self.chosen),
         };
         let arguments = match self.arguments.as_slice() {
