@@ -28,7 +28,7 @@ impl WindowFilters {
 }
 
 /// Aggregates that do not count rows where an argument is NULL.
-const PASS_OVER_NULLS: [&str; 29] = [
+const PASS_OVER_NULLS: [&str; 30] = [
     "approx_distinct",
     "avg",
     "bit_and",
@@ -55,6 +55,7 @@ const PASS_OVER_NULLS: [&str; 29] = [
     "regr_syy",
     "stddev",
     "stddev_pop",
+    "string_agg",
     "sum",
     "var",
     "var_pop",

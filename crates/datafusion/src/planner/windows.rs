@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion::logical_expr::{Operator, WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal, lit};
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
@@ -81,6 +81,9 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
             }
             [value] if name == "array_agg" && !distinct && is_own_aggregate(aggregate.fun()) => {
                 WindowFunction::Values(texts.lower(value)?)
+            }
+            [value, delimiter] if name == "string_agg" && !distinct && is_own_aggregate(aggregate.fun()) => {
+                joined(value, delimiter, texts)?
             }
             _ => WindowFunction::Aggregate(texts.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
         }
@@ -180,6 +183,19 @@ fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reaso
         },
         _ => Ok(None),
     }
+}
+
+/// The texts of frames with a delimiter between them: each row has it before its own, and the first one of a frame is not shown.
+fn joined(value: &Arc<dyn PhysicalExpr>, delimiter: &Arc<dyn PhysicalExpr>, texts: &mut Texts) -> Result<WindowFunction, Reason> {
+    let Some(delimiter) = delimiter.downcast_ref::<Literal>() else {
+        return Err("string_agg with a delimiter that is not constant has no device form".to_string());
+    };
+    let delimiter = delimiter.value().try_as_str().flatten().unwrap_or_default().to_string();
+    let skipped = u32::try_from(delimiter.len()).map_err(|_| "a delimiter of 4 GiB has no device form")?;
+    let value: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(Arc::clone(value), DataType::LargeUtf8, None));
+    let part = BinaryExpr::new(lit(ScalarValue::LargeUtf8(Some(delimiter))), Operator::StringConcat, value);
+    let part: Arc<dyn PhysicalExpr> = Arc::new(part);
+    Ok(WindowFunction::Texts(texts.lower(&part)?, skipped))
 }
 
 fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {

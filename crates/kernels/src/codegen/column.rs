@@ -110,7 +110,7 @@ impl RowWriter<'_> {
     }
 
     /// The texts of so many rows of a column from the current one on, which lie one after another.
-    pub(super) fn text_of_rows(&mut self, column: usize, rows: &Value) -> Result<Value> {
+    pub(crate) fn text_of_rows(&mut self, column: usize, rows: &Value) -> Result<Value> {
         let plain = self.types.get(column).filter(|ty| ty.layout == Layout::Offsets64 && self.place(column).is_none());
         let Some(data_type) = plain.map(|ty| ty.data_type.clone()).filter(|_| rows.ctype.is_integer()) else {
             return unsupported("text of several rows of such a column has no device form".to_string());

@@ -337,6 +337,9 @@ impl Sampler {
             layouts.map(|layout| ColumnType { data_type: data_type.clone(), nullable: true, layout, bounds: None }).collect();
         let concat = Concat::try_new(schema(&types), types.clone(), self.options.clone()).unwrap();
         self.add("concat", concat.programs());
+        let lists = DataType::new_list(data_type.clone(), true);
+        let list = Literal { data_type: lists, value: LiteralValue::List(new_empty_array(data_type)) };
+        self.select(&format!("list of {data_type}"), &input(data_type), vec![Expr::Literal(list)]);
         for take in [Take::try_new, Take::detached] {
             let take = take(schema(&types), types.clone(), self.options.clone());
             self.add(&format!("take {data_type}"), take.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
@@ -389,6 +392,9 @@ impl Sampler {
             functions.push((function, data_type.clone()));
         }
         functions.push((WindowFunction::Values(Expr::Column(0)), DataType::new_list(data_type.clone(), true)));
+        if *data_type == DataType::LargeUtf8 {
+            functions.push((WindowFunction::Texts(Expr::Column(0), 2), DataType::LargeUtf8));
+        }
         if value_type(data_type).is_decimal() || value_type(data_type).is_floating() {
             for quantile in [Quantile::Median, Quantile::Share(0.3)] {
                 let function = WindowFunction::Quantile { quantile, value: Expr::Column(0), distinct: false };

@@ -10,7 +10,9 @@ mod support;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
+};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Schema, UInt64Type};
 use columnar::{DeviceBatch, natural_types};
@@ -78,6 +80,7 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
         Lag { value, .. } | NthValue(value, _) | NthKnown(value, _) => value.data_type(&batch.schema()).unwrap(),
         Quantile { value, .. } => value.data_type(&batch.schema()).unwrap(),
         Values(value) => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
+        Texts(..) => DataType::LargeUtf8,
         Aggregate(aggregate) => aggregate.data_type.clone(),
     };
     Field::new("result", data_type, true)
@@ -526,6 +529,35 @@ fn lists_of_every_frame() {
         let calls = [NUMBER, TEXT].map(|column| call(WindowFunction::Values(col(column)), Frame::RUNNING));
         for n in [0, 1, 5, 257] {
             check(&batch.slice(0, n), &[n], &[PARTITION], &[ORDER], &calls, &options);
+        }
+    }
+}
+
+#[test]
+fn texts_of_every_frame() {
+    let rows = sorted(600, 40);
+    let texts = rows.column(TEXT).as_string::<i32>();
+    for (delimiter, nullable) in [(", ", true), ("", true), ("·", false)] {
+        let part = |text: Option<&str>| match text {
+            None if nullable => None,
+            text => Some(format!("{delimiter}{}", text.unwrap_or_default())),
+        };
+        let mut columns = rows.columns().to_vec();
+        columns[TEXT] = Arc::new(texts.iter().map(part).collect::<LargeStringArray>());
+        let mut fields = rows.schema().fields().to_vec();
+        fields[TEXT] = Arc::new(Field::new("text", DataType::LargeUtf8, nullable));
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+        let texts = |frame: Frame| call(WindowFunction::Texts(col(TEXT), delimiter.len() as u32), frame);
+        for options in profiles() {
+            // All of them once.
+            let some: Vec<_> = frames().into_iter().step_by(if delimiter == ", " { 1 } else { 5 }).collect();
+            for frames in some.chunks(12) {
+                let calls: Vec<_> = frames.iter().copied().map(texts).collect();
+                check(&batch, &[400, 200], &[PARTITION], &[ORDER], &calls, &options);
+            }
+            for n in [0, 1, 5, 257] {
+                check(&batch.slice(0, n), &[n], &[PARTITION], &[ORDER], &[texts(Frame::RUNNING)], &options);
+            }
         }
     }
 }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, ListArray, RecordBatch, StringArray, UInt32Array,
-    UInt64Array, new_null_array,
+    Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, LargeStringArray, ListArray, RecordBatch, StringArray,
+    UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{cast, concat, take};
@@ -271,6 +271,16 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             let offsets = OffsetBuffer::from_lengths(frames.iter().map(|frame| frame.len()));
             let some = frames.iter().map(|frame| !frame.is_empty()).collect::<NullBuffer>();
             Arc::new(ListArray::new(item, offsets, values, Some(some)))
+        }
+        WindowFunction::Texts(texts, skipped) => {
+            let Expr::Column(column) = texts else { panic!("{texts:?}") };
+            let texts = batch.column(*column).as_string::<i64>();
+            let joined = |row: usize| {
+                let known = frame_of(&places[row], row, &call.frame).filter(|row| texts.is_valid(*row));
+                let known: Vec<&str> = known.map(|row| texts.value(row)).collect();
+                (!known.is_empty()).then(|| known.concat().split_off(*skipped as usize))
+            };
+            Arc::new((0..n).map(joined).collect::<LargeStringArray>())
         }
         WindowFunction::Quantile { quantile, value, distinct } => {
             let Expr::Column(column) = value else { panic!("{value:?}") };

@@ -68,6 +68,9 @@ pub enum WindowFunction {
     NthKnown(Expr, i64),
     /// The list of the values in the frame's rows, NULLs among them; NULL where there are no rows.
     Values(Expr),
+    /// The texts of a `LargeUtf8` column in the frame's rows, one after another, without the first so many bytes, which each of them
+    /// has; NULL where all are.
+    Texts(Expr, u32),
     /// An aggregate of the frame's rows, but for medians and percentiles.
     Aggregate(Aggregate),
     /// A quantile of the frame's values that are not NULL, floats or decimals; NULL where there are none.
@@ -107,8 +110,9 @@ pub struct WindowCall {
 impl WindowCall {
     /// Whether rows are found by their order key.
     fn looks_at_keys(&self) -> bool {
-        use WindowFunction::{Aggregate, NthKnown, NthValue, Quantile, Values};
-        let frames = matches!(self.function, NthValue(..) | NthKnown(..) | Values(_) | Aggregate(_) | Quantile { .. });
+        use WindowFunction::{Aggregate, NthKnown, NthValue, Quantile, Texts, Values};
+        let frames =
+            matches!(self.function, NthValue(..) | NthKnown(..) | Values(_) | Texts(..) | Aggregate(_) | Quantile { .. });
         frames && self.frame.looks_at_keys()
     }
 }
@@ -271,6 +275,7 @@ impl Window {
                 WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame, known: false },
                 WindowFunction::NthKnown(value, n) => Of::Nth { column: column(&value)?, n, frame, known: true },
                 WindowFunction::Values(value) => Of::Rows { column: column(&value)?, frame },
+                WindowFunction::Texts(texts, skipped) => Of::Texts { column: column(&texts)?, skipped, frame, known: true },
             };
             calls.push(Call::Value(ValueCall::try_new(of, &field, &name, &types, &options, &mut kernels)?));
         }
@@ -413,6 +418,7 @@ impl Columns {
             WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
             WindowFunction::NthKnown(value, n) => WindowFunction::NthKnown(add(value)?, n),
             WindowFunction::Values(value) => WindowFunction::Values(add(value)?),
+            WindowFunction::Texts(texts, skipped) => WindowFunction::Texts(add(texts)?, skipped),
             WindowFunction::Aggregate(aggregate) => WindowFunction::Aggregate(Aggregate {
                 arguments: aggregate.arguments.into_iter().map(&mut add).collect::<Result<_>>()?,
                 filter: aggregate.filter.map(&mut add).transpose()?,

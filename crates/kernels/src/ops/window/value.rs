@@ -45,6 +45,14 @@ pub(super) enum Of {
         column: usize,
         frame: Frame,
     },
+    /// The texts of `column` in the frame's rows, one after another, without the first of their bytes; NULL where no row has one.
+    /// `known`: rows may have none.
+    Texts {
+        column: usize,
+        skipped: u32,
+        frame: Frame,
+        known: bool,
+    },
     /// The value of `column` in the frame's row of this number, from 1; from its end where negative. `known`: among the rows
     /// that have one.
     Nth {
@@ -79,7 +87,7 @@ impl ValueCall {
     ) -> Result<ValueCall> {
         let nullable = |column: usize| types.get(column).is_some_and(|ty| ty.nullable);
         match &mut of {
-            Of::Nth { column, known, .. } => *known &= nullable(*column),
+            Of::Nth { column, known, .. } | Of::Texts { column, known, .. } => *known &= nullable(*column),
             Of::Lag { column, counted, .. } if !nullable(*column) => *counted = Counted::All,
             // Nothing behind the next value is asked for.
             Of::Lag { offset: -1.., counted, .. } if *counted == Counted::InSight => *counted = Counted::Known,
@@ -106,7 +114,9 @@ impl ValueCall {
         let projection =
             Projection::try_new(&format!("window{name}"), &rows, vec![Some(output.clone())], false, options, kernels)?;
         let known = match of {
-            Of::Nth { column, known: true, .. } | Of::Lag { column, counted: Counted::Known | Counted::InSight, .. } => {
+            Of::Nth { column, known: true, .. }
+            | Of::Texts { column, known: true, .. }
+            | Of::Lag { column, counted: Counted::Known | Counted::InSight, .. } => {
                 kernels.extend([known_flags(name, &is_known(column), types, options)?, known_rows(name, options)]);
                 Some(kernels.len() - 2)
             }
@@ -247,6 +257,11 @@ impl Of {
             Of::Ntile(n) => vec![(NUMBER, Arg::U64(*n))],
             Of::Lag { offset, .. } => vec![(NUMBER, Arg::U64((*offset).clamp(-most, most) as u64))],
             Of::Rows { frame, .. } => frame.offsets().to_vec(),
+            Of::Texts { frame, skipped, .. } => {
+                let mut args = frame.offsets().to_vec();
+                args.push((NUMBER, Arg::U64(u64::from(*skipped))));
+                args
+            }
             Of::Nth { n, frame, .. } => {
                 let mut args = frame.offsets().to_vec();
                 args.push((NUMBER, Arg::U64(n.unsigned_abs())));
@@ -274,7 +289,7 @@ impl Rows for Placed<'_> {
         let number =
             |code: &str| Value { data_type: DataType::UInt64, ctype: CType::U64, code: code.into(), valid: None, bounds: None };
         let float = |code: &str| Value { data_type: DataType::Float64, ctype: CType::F64, ..number(code) };
-        if matches!(self.of, Of::Ntile(_) | Of::Lag { .. } | Of::Nth { .. }) {
+        if matches!(self.of, Of::Ntile(_) | Of::Lag { .. } | Of::Texts { .. } | Of::Nth { .. }) {
             writer.params().named(NUMBER, "u64");
         }
         Ok(match self.of {
@@ -339,6 +354,21 @@ u64 at = there ? (u64)to : row;",
                 let frame = frame.text(writer.params(), "row");
                 writer.push(&format!("{frame}\nu64 list = frame_start | (frame_end - frame_start) << 32;"));
                 Value { ctype: CType::List, valid: Some("(frame_end > frame_start)".into()), ..number("list") }
+            }
+            Of::Texts { column, frame, known, .. } => {
+                let frame = frame.text(writer.params(), "row");
+                writer.push(&frame);
+                let there = if *known {
+                    known_numbers(writer.params());
+                    format!("{KNOWN}[frame_end] > {KNOWN}[frame_start]")
+                } else {
+                    "frame_end > frame_start".into()
+                };
+                writer.push(&format!("i32 there = {there};\nu64 at = frame_start;"));
+                let texts = writer.text_of_rows(*column, &number("(there ? frame_end - frame_start : 0)"))?;
+                writer.push("u32 skipped = there ? (u32)number : 0;");
+                let code = format!("str_make({text}.p + skipped, {text}.len - skipped)", text = texts.code);
+                Value { code: writer.local(CType::Str, &code), valid: Some("there".into()), ..texts }
             }
             Of::Nth { column, n, frame, known } => {
                 let frame = frame.text(writer.params(), "row");
