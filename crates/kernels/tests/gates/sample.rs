@@ -397,8 +397,10 @@ impl Sampler {
         }
         if value_type(data_type).is_decimal() || value_type(data_type).is_floating() {
             for quantile in [Quantile::Median, Quantile::Share(0.3)] {
-                let function = WindowFunction::Quantile { quantile, value: Expr::Column(0), distinct: false };
-                functions.push((function, value_type(data_type).clone()));
+                for distinct in [false, true] {
+                    let function = WindowFunction::Quantile { quantile, value: Expr::Column(0), distinct };
+                    functions.push((function, value_type(data_type).clone()));
+                }
             }
         }
         let all = aggregates(data_type, &input.schema).into_iter();

@@ -425,12 +425,20 @@ fn quantiles_of_every_frame() {
             check(&batch, &[500, 200], &[PARTITION], &[ORDER], &calls, &options);
         }
         let last = Frame { units: FrameUnits::Rows, start: FrameBound::CurrentRow, end: FrameBound::UnboundedFollowing };
-        for frame in [Frame::PARTITION, Frame::RUNNING, last] {
+        let [some, before, behind] = [
+            (FrameBound::Preceding(9), FrameBound::Following(2)),
+            (FrameBound::Preceding(7), FrameBound::Preceding(2)),
+            (FrameBound::CurrentRow, FrameBound::Following(500)),
+        ]
+        .map(|(start, end)| Frame { units: FrameUnits::Rows, start, end });
+        for frame in [Frame::PARTITION, Frame::RUNNING, last, some, before, behind] {
             let calls: Vec<_> = functions.iter().take(4).map(|function| call(distinct(function), frame)).collect();
             check(&batch, &[700], &[PARTITION], &[ORDER], &calls, &options);
         }
         for n in [0, 1, 2, 5, 257] {
             let calls: Vec<_> = functions.iter().take(4).map(|function| call(function.clone(), Frame::RUNNING)).collect();
+            check(&batch.slice(0, n), &[n], &[], &[ORDER], &calls, &options);
+            let calls: Vec<_> = functions.iter().take(4).map(|function| call(distinct(function), some)).collect();
             check(&batch.slice(0, n), &[n], &[], &[ORDER], &calls, &options);
         }
     }
@@ -775,7 +783,8 @@ fn what_has_no_device_form_is_refused() {
     refused(call(quantile(Quantile::Share(f64::NAN), FLOAT), Frame::RUNNING), "NaN");
     refused(call(quantile(Quantile::Share(0.5), DECIMAL), Frame::RUNNING), "Decimal128");
     let distinct = WindowFunction::Quantile { quantile: Quantile::Median, value: col(FLOAT), distinct: true };
-    refused(call(distinct, some), "neither begin nor end");
+    refused(call(distinct.clone(), some), "neither begin nor end");
+    refused(call(distinct, many), "more than 512 rows");
 }
 
 /// Rows a second, for people: `cargo test --release -p kernels --test window -- --ignored --nocapture`.

@@ -323,7 +323,7 @@ impl Window {
     /// The kernels that all quantiles share.
     fn wavelet(&self) -> Option<&Wavelet> {
         self.calls.iter().find_map(|call| match call {
-            Call::Quantile(call) => Some(call.wavelet()),
+            Call::Quantile(call) => call.wavelet(),
             _ => None,
         })
     }

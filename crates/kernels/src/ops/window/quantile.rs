@@ -4,6 +4,9 @@
 //! Sorting by value gives each row the number of its value among all. The numbers of the rows that count are brought together;
 //! a frame is a range of them, in which a [`Wavelet`] matrix finds those around the place. What is made of their values is what
 //! grouped aggregation makes of them.
+//!
+//! Which rows of DISTINCT count depends on the frame, unless it begins or ends with the partition. A frame of few rows is looked at
+//! anew for each row then: a number is found by halving the range that it lies in.
 
 use arrow::datatypes::{DataType, Field};
 use columnar::{ColumnType, DeviceColumn};
@@ -34,6 +37,9 @@ pub enum Quantile {
     Share(f64),
 }
 
+/// Most rows of a frame that is looked at anew for each row, once for each bit of a number.
+const MOST_DISTINCT_ROWS: u64 = 1 << 9;
+
 /// A quantile of a column and what sorting tells of it.
 pub(super) struct Ranked {
     quantile: Quantile,
@@ -42,6 +48,8 @@ pub(super) struct Ranked {
     number: usize,
     /// Whether a row counts.
     counts: Expr,
+    /// For DISTINCT over a frame that begins and ends somewhere: the column that tells where the same value stands before a row.
+    before: Option<usize>,
     /// The position of the sort.
     order: usize,
 }
@@ -67,22 +75,22 @@ impl Ranked {
         }
         let number = sorted.tell(Tell::Number, column, types, options, kernels)?;
         let mut counts = vec![is_known(column)];
-        if distinct {
-            let tell = match (frame.start, frame.end) {
-                (FrameBound::UnboundedPreceding, _) => Tell::Before,
-                (_, FrameBound::UnboundedFollowing) => Tell::Behind,
-                _ => {
-                    return Err(Error::Unsupported(
-                        "a percentile of DISTINCT values over frames that neither begin nor end with the partition has no device form"
-                            .into(),
-                    ));
-                }
-            };
+        let mut before = None;
+        let begins_or_ends = frame.start == FrameBound::UnboundedPreceding || frame.end == FrameBound::UnboundedFollowing;
+        if distinct && !begins_or_ends {
+            if frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
+                return Err(Error::Unsupported(format!(
+                    "a percentile of DISTINCT values over frames that neither begin nor end with the partition and may have more than {MOST_DISTINCT_ROWS} rows has no device form"
+                )));
+            }
+            before = Some(sorted.tell(Tell::Before, column, types, options, kernels)?);
+        } else if distinct {
+            let tell = if frame.start == FrameBound::UnboundedPreceding { Tell::Before } else { Tell::Behind };
             let told = Box::new(Expr::Column(sorted.tell(tell, column, types, options, kernels)?));
             let none = Literal { data_type: DataType::UInt32, value: LiteralValue::Int(0) };
             counts.push(Expr::Compare { op: CompareOp::Eq, left: told, right: Box::new(Expr::Literal(none)) });
         }
-        Ok(Ranked { quantile, column, number, counts: Expr::And(counts), order: sorted.sort_of(number) })
+        Ok(Ranked { quantile, column, number, counts: Expr::And(counts), before, order: sorted.sort_of(number) })
     }
 }
 
@@ -92,16 +100,17 @@ pub(super) struct QuantileCall {
     frame: Frame,
     order: usize,
     output: Output,
-    wavelet: Wavelet,
-    /// The position of the first kernel.
+    /// What finds numbers in their order, where a frame is a range of those that count.
+    wavelet: Option<Wavelet>,
+    /// The positions of the first kernel and of the last one.
     first: usize,
+    end: usize,
 }
 
 /// Positions behind the first kernel.
 const FLAGS: usize = 0;
 const GATHER: usize = 1;
 const SEARCH: usize = 2;
-const END: usize = 3;
 
 impl QuantileCall {
     /// Appends the kernels, named after `name`, over columns of `types`.
@@ -118,12 +127,21 @@ impl QuantileCall {
         kernels: &mut Vec<Kernel>,
     ) -> Result<QuantileCall> {
         let first = kernels.len();
-        kernels.push(known_flags(name, &ranked.counts, types, options)?);
-        kernels.push(gather(name, ranked.number, types, options)?);
-        kernels.push(search(name, ranked.quantile, &frame, options)?);
+        let wavelet = match ranked.before {
+            Some(before) => {
+                kernels.push(pick(name, ranked, before, &frame, types, options)?);
+                None
+            }
+            None => {
+                kernels.push(known_flags(name, &ranked.counts, types, options)?);
+                kernels.push(gather(name, ranked.number, types, options)?);
+                kernels.push(search(name, ranked.quantile, &frame, options)?);
+                Some(Wavelet::try_new(options)?)
+            }
+        };
         let (end, output) = end(name, ranked, field, types, options)?;
         kernels.push(end);
-        Ok(QuantileCall { frame, order: ranked.order, output, wavelet: Wavelet::try_new(options)?, first })
+        Ok(QuantileCall { frame, order: ranked.order, output, wavelet, first, end: kernels.len() - 1 })
     }
 
     /// Type of the result.
@@ -131,9 +149,9 @@ impl QuantileCall {
         &self.output.ty
     }
 
-    /// What finds numbers in their order.
-    pub fn wavelet(&self) -> &Wavelet {
-        &self.wavelet
+    /// What finds numbers in their order, if it asks for it.
+    pub fn wavelet(&self) -> Option<&Wavelet> {
+        self.wavelet.as_ref()
     }
 
     /// The quantiles. `orders`: the rows in the order of each column's values.
@@ -149,30 +167,41 @@ impl QuantileCall {
         places: &Places,
         orders: &[Buffer],
     ) -> Result<DeviceColumn> {
-        let wavelet = self.wavelet.load(queue).await?;
         let order = orders.get(self.order).ok_or_else(|| Error::Internal(format!("no order {}", self.order)))?;
         let (grid, rows) = (spread(queue, options, n), ("n", Arg::U64(n as u64)));
-        let known = queue.alloc((n + 1) * size_of::<i64>())?;
-        let named = vec![(KNOWN, Arg::Buffer(&known)), rows];
-        loaded.launch_on(queue, self.first + FLAGS, grid, columns, None, named)?;
-        primitives.offsets(queue, &known, 0, n, 0, &queue.alloc(size_of::<u64>())?, 0)?;
-        let numbers = queue.alloc(n * size_of::<u32>())?;
-        let named = vec![(KNOWN, Arg::Buffer(&known)), (NUMBERS, Arg::Buffer(&numbers)), rows];
-        loaded.launch_on(queue, self.first + GATHER, grid, columns, None, named)?;
         let counts = queue.alloc(n * size_of::<u32>())?;
         let searches = queue.alloc(2 * n * 3 * size_of::<u32>())?;
-        let mut named = places.args();
-        named.extend(self.frame.offsets());
-        named.extend([(KNOWN, Arg::Buffer(&known)), (COUNTS, Arg::Buffer(&counts)), (SEARCHES, Arg::Buffer(&searches)), rows]);
-        loaded.launch(queue, self.first + SEARCH, grid, named)?;
-        let numbers = wavelet.select(queue, primitives, numbers, (&known, n), &searches, 2 * n)?;
+        let mut of_frame = places.args();
+        of_frame.extend(self.frame.offsets());
+        of_frame.extend([(COUNTS, Arg::Buffer(&counts)), (SEARCHES, Arg::Buffer(&searches)), rows]);
+        let numbers = match &self.wavelet {
+            Some(wavelet) => {
+                let wavelet = wavelet.load(queue).await?;
+                let known = queue.alloc((n + 1) * size_of::<i64>())?;
+                let named = vec![(KNOWN, Arg::Buffer(&known)), rows];
+                loaded.launch_on(queue, self.first + FLAGS, grid, columns, None, named)?;
+                primitives.offsets(queue, &known, 0, n, 0, &queue.alloc(size_of::<u64>())?, 0)?;
+                let numbers = queue.alloc(n * size_of::<u32>())?;
+                let named = vec![(KNOWN, Arg::Buffer(&known)), (NUMBERS, Arg::Buffer(&numbers)), rows];
+                loaded.launch_on(queue, self.first + GATHER, grid, columns, None, named)?;
+                of_frame.push((KNOWN, Arg::Buffer(&known)));
+                loaded.launch(queue, self.first + SEARCH, grid, of_frame)?;
+                wavelet.select(queue, primitives, numbers, (&known, n), &searches, 2 * n)?
+            }
+            None => {
+                let numbers = queue.alloc(2 * n * size_of::<u32>())?;
+                of_frame.push((NUMBERS, Arg::Buffer(&numbers)));
+                loaded.launch_on(queue, self.first, grid, columns, None, of_frame)?;
+                numbers
+            }
+        };
         let counts = primitives.column(queue, &Sorted::ty(false).into(), n, vec![counts], None, None)?;
         let columns: Vec<_> = columns.iter().cloned().chain([counts]).collect();
         let buffers = self.output.alloc(queue, n)?;
         let mut named =
             vec![(ROWS, Arg::Buffer(order)), (NUMBERS, Arg::Buffer(&numbers)), (SEARCHES, Arg::Buffer(&searches)), rows];
         named.extend(self.output.args(&buffers));
-        loaded.launch_on(queue, self.first + END, grid, &columns, None, named)?;
+        loaded.launch_on(queue, self.end, grid, &columns, None, named)?;
         self.output.finish(queue, primitives, n, buffers, None)
     }
 }
@@ -207,13 +236,7 @@ fn search(name: &str, quantile: Quantile, frame: &Frame, options: &Options) -> R
     params.named(COUNTS, "G u32 *RESTRICT");
     params.named(SEARCHES, "G u32 *RESTRICT");
     let n = params.named("n", "u64");
-    let between = match quantile {
-        Quantile::Median => "u32 low = last / 2, high = last - low;".into(),
-        Quantile::Share(share) => {
-            let share = RowWriter::new(&[], options.profile, &mut params).eval(&literal(share))?;
-            format!("f64 place = {} * (f64)last;\n    u32 low = (u32)place, high = low + ((f64)low < place);", share.code)
-        }
-    };
+    let between = between(quantile, &mut params, options)?;
     let text = format!(
         "    {places}
     {bounds}
@@ -229,6 +252,65 @@ fn search(name: &str, quantile: Quantile, frame: &Frame, options: &Options) -> R
 "
     );
     Ok(Kernel::new(format!("window_search{name}"), params, for_rows(options.profile, "row", &n, &text)))
+}
+
+/// C: the places around the quantile among so many numbers and one more, from 0.
+fn between(quantile: Quantile, params: &mut Params, options: &Options) -> Result<String> {
+    Ok(match quantile {
+        Quantile::Median => "u32 low = last / 2, high = last - low;".into(),
+        Quantile::Share(share) => {
+            let share = RowWriter::new(&[], options.profile, params).eval(&literal(share))?;
+            format!("f64 place = {} * (f64)last;\n    u32 low = (u32)place, high = low + ((f64)low < place);", share.code)
+        }
+    })
+}
+
+/// Finds the numbers themselves, of values that do not stand before in the frame.
+fn pick(name: &str, ranked: &Ranked, before: usize, frame: &Frame, types: &[ColumnType], options: &Options) -> Result<Kernel> {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    let places = Places::text(&mut params, "row");
+    let bounds = frame.text(&mut params, "row");
+    params.named(NUMBERS, "G u32 *RESTRICT");
+    params.named(COUNTS, "G u32 *RESTRICT");
+    params.named(SEARCHES, "G u32 *RESTRICT");
+    let n = params.named("n", "u64");
+    let between = between(ranked.quantile, &mut params, options)?;
+    let mut writer = RowWriter::new(types, options.profile, &mut params).with_names("i", "x");
+    let counts = writer.eval(&ranked.counts)?.is_true();
+    let (before, number) = (writer.eval(&Expr::Column(before))?.code, writer.eval(&Expr::Column(ranked.number))?.code);
+    let values = writer.statements();
+    let of_frame = |then: &str| {
+        format!(
+            "for (u64 i = frame_start; i < frame_end; ++i) {{\n{values}      if (({counts}) && {before} <= frame_start) {{ {then} }}\n    }}"
+        )
+    };
+    let text = format!(
+        "    {places}
+    {bounds}
+    u32 count = 0;
+    {count}
+    u32 last = count ? count - 1 : 0;
+    {between}
+    u32 least = 0, above = (u32){n};
+    while (above - least > 1) {{
+    u32 middle = least + (above - least) / 2, below = 0;
+    {below}
+    if (below <= low) least = middle; else above = middle;
+    }}
+    u32 next = (u32){n};
+    {next}
+    {COUNTS}[row] = count;
+    {NUMBERS}[row] = least;
+    {NUMBERS}[{n} + row] = next;
+    {SEARCHES}[row] = (u32)row;
+    {SEARCHES}[{n} + row] = (u32)(high > low ? {n} + row : row);
+",
+        count = of_frame("++count;"),
+        below = of_frame(&format!("below += {number} < middle;")),
+        next = of_frame(&format!("if ({number} > least && {number} < next) next = {number};")),
+    );
+    Ok(Kernel::new(format!("window_pick{name}"), params, for_rows(options.profile, "row", &n, &text)))
 }
 
 /// Writes the quantiles, out of the values that were found.
