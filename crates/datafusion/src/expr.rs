@@ -323,8 +323,9 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
         (name, _) => {
             let types = arguments.iter().map(|argument| type_of(argument, schema)).collect::<Result<Vec<_>, _>>()?;
             let data_type = value_type(function.return_type()).clone();
-            if let ([argument], [from]) = (arguments, &types[..])
-                && let Some(steps) = functions::casts(name, from, &data_type)
+            if let ([argument, others @ ..], [from, ..]) = (arguments, &types[..])
+                && others.iter().all(|other| other.is::<Constant>())
+                && let Some(steps) = functions::casts(name, &types, &data_type)
             {
                 let mut from = from.clone();
                 let mut expr = translate(argument, schema)?;
@@ -333,6 +334,14 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
                     from = step;
                 }
                 return Ok(expr);
+            }
+            if let Some((reads, made)) = functions::by_format(name, &types) {
+                if matches!(data_type, DataType::Timestamp(_, Some(_))) {
+                    return Err(format!("{name} by a format in a time zone has no device form"));
+                }
+                let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
+                let call = Expr::Call { function: reads, arguments, data_type: made.clone() };
+                return cast(call, &made, &data_type, true);
             }
             let found = functions::find(name, arguments, &types)?;
             let arguments = found.arguments.iter().map(|argument| translate(argument, schema));

@@ -94,11 +94,13 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
     found(function, arguments)
 }
 
-/// The casts that a function of one argument stands for, one after the other; `None` where it stands for none.
-pub(crate) fn casts(name: &str, from: &DataType, to: &DataType) -> Option<Vec<DataType>> {
-    let from = value_type(from);
-    let text = matches!(from, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+/// The casts that a function of one argument stands for, one after the other; `None` where it stands for none. Formats behind the
+/// argument say something of text alone.
+pub(crate) fn casts(name: &str, types: &[DataType], to: &DataType) -> Option<Vec<DataType>> {
+    let [from, formats @ ..] = types else { return None };
+    let (text, from) = (is_text(value_type(from)), value_type(from));
     let steps = match (name, to) {
+        _ if !formats.is_empty() && (text || !formats.iter().all(is_text)) => return None,
         ("to_date", _) if text => vec![],
         // Text is read in nanoseconds, whatever the unit.
         (
@@ -110,6 +112,23 @@ pub(crate) fn casts(name: &str, from: &DataType, to: &DataType) -> Option<Vec<Da
         _ => numbers_cast(name, from)?,
     };
     Some(steps.into_iter().chain([to.clone()]).collect())
+}
+
+/// The function that reads text of a type by the formats behind it, and the type that it gives; `None` where the name is not of
+/// such a function, or other things come.
+pub(crate) fn by_format(name: &str, types: &[DataType]) -> Option<(Function, DataType)> {
+    match name {
+        _ if types.len() < 2 || !types.iter().all(is_text) => None,
+        "to_date" => Some((Function::ToDate, DataType::Date32)),
+        "to_timestamp" | "to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos" => {
+            Some((Function::ToTimestamp, DataType::Timestamp(TimeUnit::Nanosecond, None)))
+        }
+        _ => None,
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 /// The casts of numbers and moments before the last one.

@@ -529,6 +529,8 @@ async fn functions() -> String {
         "greatest(a, b)",
         "date_part('year', d)",
         "date_trunc('month', d)",
+        "to_date(s, '%d/%m/%Y')",
+        "to_char(d, '%d/%m/%Y')",
         "now()",
         "random()",
         "lower(s)",

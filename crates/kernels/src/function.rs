@@ -80,6 +80,10 @@ pub enum Function {
     },
     /// `moment + interval` as `(moment, months, days, nanoseconds)`.
     Shift,
+    /// `to_date(text, format, …)`; the formats must be constants.
+    ToDate,
+    /// `to_timestamp(text, format, …)` in nanoseconds without a zone; the formats must be constants.
+    ToTimestamp,
     /// `abs(number)`.
     Abs,
     /// `floor(number)`.
@@ -169,6 +173,8 @@ impl Function {
             Function::DateTrunc(_) => "date_trunc",
             Function::DateBin { .. } => "date_bin",
             Function::Shift => "+ interval",
+            Function::ToDate => "to_date",
+            Function::ToTimestamp => "to_timestamp",
             Function::Abs => "abs",
             Function::Floor => "floor",
             Function::Ceil => "ceil",

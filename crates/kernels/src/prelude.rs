@@ -98,6 +98,8 @@ sections! {
     ParseFloat = "parse_float" needs [Parse, Pow10];
     /// Text as dates and times.
     ParseTime = "parse_time" needs [Parse, Date, Zone];
+    /// Text as moments by formats.
+    ParseFormat = "parse_format" needs [Parse, DatePart];
     /// Whether bytes are text.
     Utf8 = "utf8" needs [Str];
     /// Characters of text.

@@ -23,6 +23,11 @@ impl RowWriter<'_> {
                 false => self.rounded(function, &value, places.first(), data_type),
             };
         }
+        // So are formats.
+        if let (Function::ToDate | Function::ToTimestamp, [text, formats @ ..]) = (function, arguments) {
+            let text = self.eval(text)?;
+            return self.by_format(function, &text, formats, data_type);
+        }
         if let (Function::TextOfRows, [Expr::Column(column), rows]) = (function, arguments) {
             let rows = self.eval(rows)?;
             return self.text_of_rows(*column, &rows);

@@ -37,6 +37,7 @@ mod intervals;
 mod letters;
 mod like;
 mod math;
+mod moments;
 mod params;
 mod row;
 mod sketch;

@@ -14,6 +14,7 @@ mod inexact;
 mod like;
 mod lint;
 mod math;
+mod moments;
 mod operators;
 mod oracle;
 mod random;

@@ -8,7 +8,10 @@ use arrow::array::{ArrayRef, IntervalMonthDayNanoArray};
 use arrow::compute;
 use arrow::compute::kernels::{cmp, numeric};
 use arrow::datatypes::*;
-use chrono::{DateTime, Datelike, MappedLocalTime, Months, Offset, TimeDelta, TimeZone, Timelike, Utc, Weekday};
+use chrono::format::{Parsed, StrftimeItems, parse};
+use chrono::{
+    DateTime, Datelike, MappedLocalTime, Months, NaiveDate, NaiveTime, Offset, TimeDelta, TimeZone, Timelike, Utc, Weekday,
+};
 use kernels::codegen::CType;
 use kernels::expr::LiteralValue;
 use kernels::function::{DatePart, Function, Granularity};
@@ -57,6 +60,10 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             let [stride, origin] = [number(1), number(2)].map(|number| number as i64);
             let bin = date_bin(months, &arguments[0], stride, origin);
             Some(array(bin.map_or(LiteralValue::Null, |ticks| LiteralValue::Int(ticks.into()))))
+        }
+        (Function::ToDate | Function::ToTimestamp, n) => {
+            let moment = (1..n).find_map(|format| by_format(function, &texts(0), &texts(format)))?;
+            Some(array(LiteralValue::Int(moment.into())))
         }
         (Function::Shift, _) => shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64),
         (Function::Substring, n) => {
@@ -290,6 +297,21 @@ pub fn call_with_null(function: Function, arguments: &[ArrayRef], data_type: &Da
         }
         Function::Nanvl if !nan(&arguments[0]) => Arc::clone(&arguments[0]),
         _ => data::array(data_type, &[LiteralValue::Null]),
+    }
+}
+
+/// The days or nanoseconds that a text is by a format: an instant, a local time or a date, whichever it is first.
+fn by_format(function: Function, text: &str, format: &str) -> Option<i64> {
+    let mut parsed = Parsed::new();
+    parse(&mut parsed, text, StrftimeItems::new(format)).ok()?;
+    let midnight = |date: NaiveDate| date.and_time(NaiveTime::MIN);
+    let moment = match parsed.to_datetime() {
+        Ok(instant) => instant.to_utc(),
+        Err(_) => parsed.to_naive_datetime_with_offset(0).or_else(|_| parsed.to_naive_date().map(midnight)).ok()?.and_utc(),
+    };
+    match function {
+        Function::ToDate => Some(moment.timestamp_millis().div_euclid(86_400_000)),
+        _ => moment.timestamp_nanos_opt(),
     }
 }
 

@@ -152,6 +152,12 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
         call(Chr, vec![a()], &DataType::Utf8),
         call(DateBin { months: false }, vec![a(), int(900_000_000_000), int(0)], value),
         call(DateBin { months: true }, vec![a(), int(3), int(0)], value),
+        call(ToDate, vec![a(), text("%d/%m/%Y"), text("%A, %d %b %G-W%V-%u (%j %q) %C%y %U %W %g")], &DataType::Date32),
+        call(
+            ToTimestamp,
+            vec![a(), text("%F %T%.f%z"), text("%m/%d/%Y %I:%M %p"), text("%+"), text("%s%.3f %z"), text("%F %9f %#z")],
+            &DataType::Timestamp(TimeUnit::Nanosecond, None),
+        ),
         call(Shift, vec![a(), int(1), int(-2), int(3)], value),
     ];
     all.extend([CharacterLength, OctetLength, BitLength, Ascii].map(|function| call(function, vec![a()], &number)));
