@@ -38,6 +38,12 @@ pub fn can_fail(expr: &Expr, schema: &Schema) -> bool {
     write(expr, schema, true).is_ok_and(|(_, fails)| fails)
 }
 
+/// The same over columns of these types, whose bounds may say that it cannot.
+pub fn can_fail_over(expr: &Expr, types: &[ColumnType]) -> bool {
+    let mut params = Params::new();
+    RowWriter::new(types, Profile::Gpu, &mut params).result(expr).is_ok() && params.can_fail()
+}
+
 fn reason(result: Result<()>) -> Result<(), String> {
     result.map_err(|error| match error {
         Error::Unsupported(reason) => reason,

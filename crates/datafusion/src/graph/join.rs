@@ -133,7 +133,7 @@ impl BuildSide {
 /// Rows that another join's table has keys for: one more probe of the pipeline.
 pub(super) fn filtered(filter: &DeviceDynamicFilterExec, options: &Options) -> Result<Pipeline> {
     let schema = filter.input().schema();
-    let mut below = pipeline(filter.input(), options)?;
+    let mut below = pipeline(filter.input(), options)?.with_failures(&schema, options)?;
     if below.joins.len() >= BuildSide::MOST || below.tested_columns() > BuildSide::MOST_TESTED {
         below = Pipeline::of(below.materialise(Arc::clone(&schema), options)?.gathered(options)?);
     }
@@ -154,7 +154,8 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     let (own_left, own_right) = (join.left().schema(), join.right().schema());
     let (spec, texts) = JoinTexts::within(&join.spec, &own_left, &own_right)?;
     let kind = join_kind(spec.join_type);
-    let mut below = pipeline(join.right(), options)?.with_columns(&texts.right, &own_right, join.name(), options)?;
+    let below = pipeline(join.right(), options)?.with_failures(&own_right, options)?;
+    let mut below = below.with_columns(&texts.right, &own_right, join.name(), options)?;
     let left = pipeline(join.left(), options)?.with_columns(&texts.left, &own_left, join.name(), options)?;
     let (left_schema, right_schema) = (texts.left.schema, texts.right.schema);
     let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();

@@ -14,6 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use kernels::ops::{Decode, Input, Join, Options, Select};
+use kernels::support::can_fail_over;
 
 use super::join::{Side, filtered, joined};
 use super::operators::{called, expanded, folded, shared_rows, unioned, unnested, windowed};
@@ -44,8 +45,8 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Resu
     if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
         let schema = child(plan)?.schema();
         let predicate = [Arc::clone(filter.predicate())];
-        let (mut below, predicates, _) =
-            pipeline(child(plan)?, options)?.with_texts(&schema, &predicate, false, plan.name(), options)?;
+        let below = pipeline(child(plan)?, options)?.with_failures(&schema, options)?;
+        let (mut below, predicates, _) = below.with_texts(&schema, &predicate, false, plan.name(), options)?;
         for predicate in &predicates {
             below.predicates.push(below.over_source(predicate)?);
         }
@@ -208,6 +209,30 @@ impl Pipeline {
 
     pub(super) fn computes(&self) -> bool {
         self.outputs.iter().flatten().any(|output| !output.is::<Column>())
+    }
+
+    /// The pipeline, ended where it computes what may fail: that is for all of its rows, also for those that are dropped further
+    /// up. Its rows have the columns of `schema`.
+    pub(super) fn with_failures(self, schema: &SchemaRef, options: &Options) -> Result<Pipeline> {
+        match self.may_fail()? {
+            false => Ok(self),
+            true => Ok(Pipeline::of(self.materialise(Arc::clone(schema), options)?.gathered(options)?)),
+        }
+    }
+
+    fn may_fail(&self) -> Result<bool> {
+        if !self.computes() {
+            return Ok(false);
+        }
+        let schema = self.schema();
+        let mut types = columnar::natural_types(&schema).map_err(|error| plan_datafusion_err!("{error}"))?;
+        types.splice(..self.source.types.len(), self.source.types.iter().cloned());
+        for output in self.outputs.iter().flatten() {
+            if can_fail_over(&lowered_output(output, &schema)?, &types) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The pipeline, ended before what cannot go through joins itself; its rows have the columns of `schema`.
