@@ -12,7 +12,7 @@ use datafusion::common::{JoinSide, Result, internal_datafusion_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::ScalarFunctionExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column};
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use kernels::expr::{Aggregate, Expr};
@@ -20,6 +20,7 @@ use kernels::expr::{Aggregate, Expr};
 use crate::aggregate::AggregateCall;
 use crate::exec::JoinSpec;
 use crate::expr::{Reason, lower, lower_output, may_fail, must_be_column};
+use crate::own::is_own;
 
 /// Columns of texts behind those of a schema.
 pub(crate) struct Texts {
@@ -44,30 +45,44 @@ impl Texts {
 
     /// The expression over columns, also where it is a text itself.
     pub fn lift(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
-        let expr = self.lift_within(expr)?;
-        let may_be_text = expr.downcast_ref::<ScalarFunctionExpr>().is_some() || concatenates(&expr);
-        if !may_be_text || !must_be_column(&expr, &self.schema) || may_fail(&expr, &self.schema) {
-            return Ok(expr);
+        let within = self.lift_within(expr)?;
+        let may_be_text = within.is::<ScalarFunctionExpr>() || within.is::<CaseExpr>() || concatenates(&within);
+        if !may_be_text || !must_be_column(&within, &self.schema) {
+            return Ok(within);
         }
-        let known = self.texts.iter().position(|text| text == &expr);
+        if may_fail(&within, &self.schema) {
+            // The texts among which it chooses may be columns all the same.
+            return if chooses(expr) { self.lift_children(expr, |_| false) } else { Ok(within) };
+        }
+        let known = self.texts.iter().position(|text| text == &within);
         let index = self.columns + known.unwrap_or(self.texts.len());
         if known.is_none() {
             let name = format!("text {}", self.texts.len());
-            let field = Field::new(name, expr.data_type(&self.schema)?, expr.nullable(&self.schema)?);
+            let field = Field::new(name, within.data_type(&self.schema)?, within.nullable(&self.schema)?);
             let fields = self.schema.fields().iter().cloned().chain([Arc::new(field)]);
             self.schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-            self.texts.push(expr);
+            self.texts.push(within);
         }
         Ok(Arc::new(Column::new(self.schema.field(index).name(), index)))
     }
 
     /// As [`lift`](Self::lift) for an output of a projection, which may be new text itself.
     pub fn lift_within(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
-        let children = expr.children();
+        if let Some(case) = expr.downcast_ref::<CaseExpr>() {
+            // Operand, conditions and values in turn, and the last value.
+            let (first, count) = (usize::from(case.expr().is_some()), expr.children().len());
+            return self.lift_children(expr, |child| child >= first && ((child - first) % 2 == 1 || child + 1 == count));
+        }
         // Concatenation is one text after the other, whatever they are.
-        let inner = concatenates(expr);
-        let lift = |child: &Arc<dyn PhysicalExpr>| if inner { self.lift_within(child) } else { self.lift(child) };
-        let lifted = children.iter().copied().map(lift).collect::<Result<Vec<_>>>()?;
+        let inner = concatenates(expr) || chooses(expr);
+        self.lift_children(expr, |_| inner)
+    }
+
+    /// The expression with its operands lifted; `stays`: whether one of them may be new text itself.
+    fn lift_children(&mut self, expr: &Arc<dyn PhysicalExpr>, stays: impl Fn(usize) -> bool) -> Result<Arc<dyn PhysicalExpr>> {
+        let children = expr.children();
+        let lift = |(index, child)| if stays(index) { self.lift_within(child) } else { self.lift(child) };
+        let lifted = children.iter().copied().enumerate().map(lift).collect::<Result<Vec<_>>>()?;
         match children.iter().zip(&lifted).all(|(child, lifted)| Arc::ptr_eq(child, lifted)) {
             true => Ok(Arc::clone(expr)),
             false => Arc::clone(expr).with_new_children(lifted),
@@ -180,6 +195,12 @@ fn renumbered(expr: &Arc<dyn PhysicalExpr>, mut to: impl FnMut(usize) -> Result<
 
 fn concatenates(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.downcast_ref::<BinaryExpr>().is_some_and(|binary| *binary.op() == Operator::StringConcat)
+}
+
+/// Whether an expression is one of several values.
+fn chooses(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    let coalesces = |call: &ScalarFunctionExpr| is_own(call.fun()) && call.fun().name() == "coalesce";
+    expr.is::<CaseExpr>() || expr.downcast_ref::<ScalarFunctionExpr>().is_some_and(coalesces)
 }
 
 /// Whether an expression has a device form, with the texts within it as columns.

@@ -62,6 +62,8 @@ sections! {
     I256Float = "i256_float" needs [I256];
     /// Strings.
     Str = "str" needs [Base];
+    /// Strings one after the other.
+    Pieces = "pieces" needs [Str];
     /// HyperLogLog sketches.
     Sketch = "sketch" needs [Str];
     /// Dates.

@@ -3,9 +3,11 @@
 
 use arrow::datatypes::DataType;
 
+use super::compose::composes;
 use super::row::{RowWriter, Scope, unsupported};
 use super::value::{CType, Value};
 use crate::expr::{Expr, value_type};
+use crate::prelude::Section;
 use crate::{Error, Result};
 
 impl RowWriter<'_> {
@@ -14,36 +16,43 @@ impl RowWriter<'_> {
         let Some(((condition, value), rest)) = branches.split_first() else {
             return match otherwise {
                 Some(otherwise) => {
-                    let value = self.eval(otherwise)?;
+                    let value = self.branch(otherwise)?;
                     retype(value, data_type)
                 }
                 None => null(data_type),
             };
         };
+        let text = branches.iter().any(|(_, value)| composes(value)) || otherwise.is_some_and(composes);
         let condition = self.boolean(condition)?.is_true();
-        let then = self.detached(|writer| {
-            let value = writer.eval(value)?;
+        let then = self.detached_from(Scope::read_behind(text), |writer| {
+            let value = writer.branch(value)?;
             retype(value, data_type)
         })?;
-        let other = self.detached(|writer| writer.case(rest, otherwise, data_type))?;
-        Ok(self.choose(&condition, then, other))
+        let other = self.detached_from(Scope::read_behind(text), |writer| writer.case(rest, otherwise, data_type))?;
+        Ok(if text { self.choose_text(&condition, then, other) } else { self.choose(&condition, then, other) })
+    }
+
+    /// A value that is one of several: new text, too.
+    fn branch(&mut self, expr: &Expr) -> Result<Value> {
+        if composes(expr) { self.result(expr) } else { self.eval(expr) }
     }
 
     pub(super) fn coalesce(&mut self, operands: &[Expr]) -> Result<Value> {
         let Some((first, rest)) = operands.split_first() else {
             return Err(Error::Internal("COALESCE of nothing".into()));
         };
-        let first = self.eval(first)?;
+        let text = operands.iter().any(composes);
+        let first = self.branch(first)?;
         match &first.valid {
             Some(valid) if !rest.is_empty() => {
                 let valid = valid.clone();
-                let other = self.detached(|writer| writer.coalesce(rest))?;
+                let other = self.detached_from(Scope::read_behind(text), |writer| writer.coalesce(rest))?;
                 let data_type =
                     if first.data_type == DataType::Null { other.1.data_type.clone() } else { first.data_type.clone() };
                 let first = retype(first, &data_type)?;
                 let other = (other.0, retype(other.1, &data_type)?);
                 let first = (Scope::default(), Value { valid: None, ..first });
-                Ok(self.choose(&valid, first, other))
+                Ok(if text { self.choose_text(&valid, first, other) } else { self.choose(&valid, first, other) })
             }
             _ => Ok(first),
         }
@@ -86,6 +95,38 @@ impl RowWriter<'_> {
         self.push("}");
         Value { data_type, ctype, code, valid, bounds }
     }
+
+    /// The first text where the condition holds, else the other, of which one or both are calls that append: so is the result,
+    /// which reads what the blocks have computed.
+    fn choose_text(&mut self, condition: &str, then: (Scope, Value), other: (Scope, Value)) -> Value {
+        let ((then_scope, then), (other_scope, other)) = (then, other);
+        let before = self.fresh();
+        self.declare(&format!("u64 {before} = 0;"));
+        for declaration in then_scope.declared().iter().chain(other_scope.declared()) {
+            self.declare(declaration);
+        }
+        let condition = self.flag(condition);
+        let valid = (then.valid.is_some() || other.valid.is_some()).then(|| self.flag("0"));
+        let assign = |value: &Value| valid.as_ref().map(|valid| format!("{valid} = {};", value.valid_code())).unwrap_or_default();
+        self.params.need(Section::Text);
+        self.costly();
+        self.push(&format!("if ({condition}) {{"));
+        self.append(&then_scope);
+        self.push_inner(&assign(&then));
+        self.push("} else {");
+        self.append(&other_scope);
+        self.push_inner(&assign(&other));
+        self.push("}");
+        let appends = |value: &Value| match value.ctype {
+            CType::Text => value.code.replace('@', &before),
+            CType::Str => format!("text_of(#, {before}, {})", value.code),
+            // A NULL of any type.
+            _ => format!("text_of(#, {before}, {})", CType::Str.zero()),
+        };
+        // What comes before stands there once: it may be long.
+        let code = format!("({before} = @, {condition} ? {} : {})", appends(&then), appends(&other));
+        Value { data_type: then.data_type.clone(), ctype: CType::Text, code, valid, bounds: None }
+    }
 }
 
 fn widened(value: &Value, ctype: CType) -> String {
@@ -109,7 +150,8 @@ fn retype(value: Value, data_type: &DataType) -> Result<Value> {
     if value.data_type == DataType::Null {
         return null(data_type);
     }
-    if value.data_type == *data_type || CType::native(data_type) == Some(CType::Str) && value.ctype == CType::Str {
+    let text = CType::native(data_type) == Some(CType::Str) && matches!(value.ctype, CType::Str | CType::Text);
+    if value.data_type == *data_type || text {
         return Ok(Value { data_type: data_type.clone(), ..value });
     }
     unsupported(format!("a branch of type {} in a CASE of type {data_type} has no device form", value.data_type))

@@ -12,6 +12,7 @@
 
 use arrow::datatypes::DataType;
 
+use super::compose::is_concatenation;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
@@ -30,6 +31,10 @@ impl RowWriter<'_> {
         {
             let code = if op == CompareOp::Eq { same } else { self.flag(&format!("!{same}")) };
             return Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None });
+        }
+        if is_concatenation(left) || is_concatenation(right) {
+            let [left, right] = self.compared_pieces(left, right)?;
+            return self.compare_values(op, &left, &right);
         }
         let (left, right) = (self.eval(left)?, self.eval(right)?);
         self.compare_values(op, &left, &right)
@@ -124,6 +129,12 @@ impl RowWriter<'_> {
     }
 
     pub(super) fn in_list(&mut self, expr: &Expr, list: &[Literal], negated: bool) -> Result<Value> {
+        if is_concatenation(expr) && !list.is_empty() {
+            let right = |literal: &Literal| Box::new(Expr::Literal(literal.clone()));
+            let equal = |literal| Expr::Compare { op: CompareOp::Eq, left: Box::new(expr.clone()), right: right(literal) };
+            let any = Expr::Or(list.iter().map(equal).collect());
+            return if negated { self.not(&any) } else { self.eval(&any) };
+        }
         let has_null = list.iter().any(|literal| literal.value == LiteralValue::Null);
         let literals: Vec<&Literal> = list.iter().filter(|literal| literal.value != LiteralValue::Null).collect();
         let (found, valid) = match self.found_view(expr, &literals)? {
@@ -307,7 +318,7 @@ fn comparable(left: &Value, right: &Value) -> Result<()> {
 }
 
 /// Whether values of two logical types may be compared as they are.
-fn same_type(left: &DataType, right: &DataType) -> Result<()> {
+pub(super) fn same_type(left: &DataType, right: &DataType) -> Result<()> {
     use DataType::*;
     let same = match (left, right) {
         (Null, _) | (_, Null) => true,

@@ -2,16 +2,19 @@
 //! Functions whose result is new text, of any length.
 //!
 //! Nobody knows where such a text could lie before its length is known, so the value is a call that appends it: who writes a
-//! column calls once to measure and once more to write. No operation takes such a value, but for concatenation.
+//! column calls once to measure and once more to write. No operation takes such a value, but for concatenation, `CASE` and
+//! `COALESCE`; and comparisons look at the pieces of a concatenation as they lie.
 
 use arrow::datatypes::DataType;
 
 use super::call::refuse_call;
+use super::compare::same_type;
 use super::params::SCRATCH_SLOT;
 use super::row::RowWriter;
 use super::text::is_text;
 use super::value::{CType, Value};
 use crate::Result;
+use crate::expr::{Expr, value_type};
 use crate::function::Function;
 use crate::prelude::Section;
 
@@ -71,9 +74,19 @@ impl RowWriter<'_> {
         self.appended(Section::Text, call, valid, data_type)
     }
 
-    /// One text after the other. NULLs are nothing where they are skipped, else the result is NULL; so it is where the
-    /// separator, which stands between what is not NULL, is NULL.
+    /// One text after the other.
     pub(super) fn concatenated(&mut self, function: Function, arguments: &[Value], data_type: &DataType) -> Result<Value> {
+        let (pieces, valid) = self.pieces(function, arguments)?;
+        let call = pieces.into_iter().fold("@".to_string(), |call, piece| match piece {
+            Piece::Text(code) => code.replace('@', &call),
+            Piece::Str(code) => format!("text_of(#, {call}, {code})"),
+        });
+        self.appended(Section::Text, call, valid, data_type)
+    }
+
+    /// What a concatenation puts one after the other, and its validity. NULLs are nothing where they are skipped, else the result
+    /// is NULL; so it is where the separator, which stands between what is not NULL, is NULL.
+    fn pieces(&mut self, function: Function, arguments: &[Value]) -> Result<(Vec<Piece>, Option<String>)> {
         let (separator, parts) = match (function, arguments) {
             (Function::ConcatWs, [separator, parts @ ..]) => (Some(separator), parts),
             _ => (None, arguments),
@@ -93,19 +106,18 @@ impl RowWriter<'_> {
             (true, None) => None,
         };
         let nothing = CType::Str.zero();
-        let mut call = "@".to_string();
+        let mut pieces = Vec::new();
         // Whether a part that is there came before.
         let mut begun = "0".to_string();
         for part in parts {
             let there = if skips { part.valid_code() } else { "1" };
             if let Some(separator) = separator {
-                let between = match (&begun[..], there) {
-                    ("0", _) => None,
-                    ("1", "1") => Some(separator.code.clone()),
-                    (begun, there) => Some(format!("str_sel({begun} & {there}, {}, {nothing})", separator.code)),
-                };
-                if let Some(between) = between {
-                    call = format!("text_of(#, {call}, {between})");
+                match (&begun[..], there) {
+                    ("0", _) => {}
+                    ("1", "1") => pieces.push(Piece::Str(separator.code.clone())),
+                    (begun, there) => {
+                        pieces.push(Piece::Str(format!("str_sel({begun} & {there}, {}, {nothing})", separator.code)));
+                    }
                 }
                 begun = match (&begun[..], there) {
                     ("1", _) | (_, "1") => "1".into(),
@@ -113,13 +125,57 @@ impl RowWriter<'_> {
                     (begun, there) => self.flag(&format!("{begun} | {there}")),
                 };
             }
-            call = match (part.ctype, there) {
-                (CType::Text, _) => part.code.replace('@', &call),
-                (_, "1") => format!("text_of(#, {call}, {})", part.code),
-                (_, there) => format!("text_of(#, {call}, str_sel({there}, {}, {nothing}))", part.code),
-            };
+            pieces.push(match (part.ctype, there) {
+                (CType::Text, _) => Piece::Text(part.code.clone()),
+                (_, "1") => Piece::Str(part.code.clone()),
+                (_, there) => Piece::Str(format!("str_sel({there}, {}, {nothing})", part.code)),
+            });
         }
-        self.appended(Section::Text, call, valid, data_type)
+        Ok((pieces, valid))
+    }
+
+    /// Two texts, of which one or both are concatenations, as integers that compare as the texts do: nothing is written for that.
+    pub(super) fn compared_pieces(&mut self, left: &Expr, right: &Expr) -> Result<[Value; 2]> {
+        let (left, left_type, left_valid) = self.text_pieces(left)?;
+        let (right, right_type, right_valid) = self.text_pieces(right)?;
+        same_type(&left_type, &right_type)?;
+        self.params.need(Section::Pieces);
+        self.costly();
+        let order = self.local(CType::I32, "0");
+        let (l, r) = (self.fresh(), self.fresh());
+        let valid: Vec<&str> = [&left_valid, &right_valid].into_iter().flatten().map(String::as_str).collect();
+        let lists = format!("str {l}[] = {{ {} }}, {r}[] = {{ {} }};", left.join(", "), right.join(", "));
+        let call = format!("{order} = pieces_cmp({l}, {}u, {r}, {}u);", left.len(), right.len());
+        // Bytes of a NULL may not be there.
+        match valid.is_empty() {
+            true => self.push(&format!("{{ {lists} {call} }}")),
+            false => self.push(&format!("if ({}) {{ {lists} {call} }}", valid.join(" & "))),
+        }
+        let value =
+            |code: &str, valid| Value { data_type: DataType::Int32, ctype: CType::I32, code: code.into(), valid, bounds: None };
+        Ok([value(&order, left_valid), value("0", right_valid)])
+    }
+
+    /// A text, or the texts that it is a concatenation of; its type and its validity.
+    fn text_pieces(&mut self, expr: &Expr) -> Result<(Vec<String>, DataType, Option<String>)> {
+        let (function, arguments, data_type) = match expr {
+            Expr::Call { function, arguments, data_type } if is_concatenation(expr) => (function, arguments, data_type),
+            _ => {
+                let value = self.eval(expr)?;
+                // An untyped NULL is no string.
+                let code = if value.ctype == CType::Str { value.code } else { CType::Str.zero().into() };
+                return Ok((vec![code], value.data_type, value.valid));
+            }
+        };
+        let values = arguments.iter().map(|argument| self.eval(argument)).collect::<Result<Vec<_>>>()?;
+        let (pieces, valid) = self.pieces(*function, &values)?;
+        let code = |piece| match piece {
+            Piece::Str(code) | Piece::Text(code) => code,
+        };
+        let pieces: Vec<String> = pieces.into_iter().map(code).collect();
+        // C has no lists of nothing.
+        let pieces = if pieces.is_empty() { vec![CType::Str.zero().to_string()] } else { pieces };
+        Ok((pieces, value_type(data_type).clone(), valid))
     }
 
     /// The character of a code.
@@ -142,5 +198,41 @@ impl RowWriter<'_> {
         self.params.need(section);
         self.costly();
         Ok(Value { data_type: data_type.clone(), ctype: CType::Text, code: call, valid, bounds: None })
+    }
+}
+
+/// A piece of a concatenation: C of a string, or of a call that appends.
+enum Piece {
+    Str(String),
+    Text(String),
+}
+
+/// Whether an expression puts one text after the other.
+pub(super) fn is_concatenation(expr: &Expr) -> bool {
+    matches!(expr, Expr::Call { function: Function::Concat { .. } | Function::ConcatWs, .. })
+}
+
+/// Whether an expression gives text that the row computes, of any length.
+pub(super) fn composes(expr: &Expr) -> bool {
+    match expr {
+        Expr::Call { function, .. } => matches!(
+            function,
+            Function::Upper
+                | Function::Lower
+                | Function::InitCap
+                | Function::Concat { .. }
+                | Function::ConcatWs
+                | Function::Replace
+                | Function::Repeat
+                | Function::Pad { .. }
+                | Function::Reverse
+                | Function::Overlay
+                | Function::Translate
+        ),
+        Expr::Case { branches, otherwise, .. } => {
+            branches.iter().any(|(_, value)| composes(value)) || otherwise.as_deref().is_some_and(composes)
+        }
+        Expr::Coalesce(operands) => operands.iter().any(composes),
+        _ => false,
     }
 }

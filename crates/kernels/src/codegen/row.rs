@@ -50,9 +50,21 @@ pub(super) struct Scope {
     /// Set once the block holds what should not run for rows that do not need it: branches, loops,
     /// recorded errors, long arithmetic.
     costly: bool,
+    /// The locals of a block that is read behind it: they are declared before it.
+    declared: Option<Vec<String>>,
 }
 
 impl Scope {
+    /// A block whose locals are read behind it, or one like any other.
+    pub(super) fn read_behind(is: bool) -> Scope {
+        Scope { declared: is.then(Vec::new), ..Scope::default() }
+    }
+
+    /// What must be declared before the block.
+    pub(super) fn declared(&self) -> &[String] {
+        self.declared.as_deref().unwrap_or_default()
+    }
+
     pub(super) fn is_cheap(&self) -> bool {
         !self.costly
     }
@@ -97,6 +109,9 @@ impl<'a> RowWriter<'a> {
         match (self.result(expr)?, expr) {
             (Value { ctype: CType::Text, .. }, Expr::Call { function, .. }) => {
                 unsupported(format!("text of {} within another operation has no device form", function.name()))
+            }
+            (Value { ctype: CType::Text, .. }, _) => {
+                unsupported("text of CASE or coalesce within another operation has no device form")
             }
             (Value { ctype: CType::List, data_type, .. }, _) => {
                 unsupported(format!("{data_type} as a key or within another operation has no device form"))
@@ -180,8 +195,22 @@ impl<'a> RowWriter<'a> {
     pub fn local(&mut self, ctype: CType, code: &str) -> String {
         self.params.need_type(ctype);
         let name = self.fresh();
-        self.push(&format!("{} {name} = {code};", ctype.local()));
+        match self.scope().declared {
+            None => self.push(&format!("{} {name} = {code};", ctype.local())),
+            Some(_) => {
+                self.declare(&format!("{} {name} = {};", ctype.local(), ctype.zero()));
+                self.push(&format!("{name} = {code};"));
+            }
+        }
         name
+    }
+
+    /// Declares what the current block needs, where it may be read behind the block.
+    pub(super) fn declare(&mut self, declaration: &str) {
+        match &mut self.scope().declared {
+            Some(declared) => declared.push(declaration.into()),
+            None => self.push(declaration),
+        }
     }
 
     /// Declares a local that is 0 or 1; its name.
@@ -210,10 +239,15 @@ impl<'a> RowWriter<'a> {
 
     /// Writes into a block of its own that is not yet part of the text.
     pub(super) fn detached<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<(Scope, T)> {
+        self.detached_from(Scope::default(), body)
+    }
+
+    /// The same with a block that says what becomes of its locals.
+    pub(super) fn detached_from<T>(&mut self, scope: Scope, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<(Scope, T)> {
         if self.scopes.len() >= DEEPEST {
             return unsupported(format!("an expression of more than {DEEPEST} nested branches has no device form"));
         }
-        self.scopes.push(Scope::default());
+        self.scopes.push(scope);
         let result = body(self);
         let scope = self.scopes.pop().unwrap_or_default();
         Ok((scope, result?))

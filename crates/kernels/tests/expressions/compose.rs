@@ -126,6 +126,74 @@ fn arguments_of_two_columns() {
     }
 }
 
+/// Nothing is written for that: also not where they are of different tables.
+#[test]
+fn concatenations_are_compared_piece_by_piece() {
+    use CompareOp::*;
+    for data_type in data::strings() {
+        let (left, right) = pairs_of(&data_type, &texts(), &data_type, &texts());
+        let rows = batch(vec![left, right]);
+        let (a, b) = (|| Expr::Column(0), || Expr::Column(1));
+        let literal = |word: &str| lit(&data_type, text(word));
+        let of = |function, arguments| call(function, arguments, &data_type);
+        let compare = |op, left: Expr, right: Expr| Expr::Compare { op, left: left.into(), right: right.into() };
+        let every = [Eq, NotEq, Lt, LtEq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom];
+        check(&rows, &every.map(|op| compare(op, of(STRICT, vec![a(), b()]), of(STRICT, vec![b(), a()]))));
+        let list = ["", "aé", " aa"].map(|word| data::literal(&data_type, text(word))).to_vec();
+        let listed = |list, negated| Expr::InList { expr: of(STRICT, vec![a(), b()]).into(), list, negated };
+        let exprs = [
+            compare(Lt, of(CONCAT, vec![a(), b()]), a()),
+            compare(GtEq, literal("aé"), of(CONCAT, vec![a(), literal(""), b()])),
+            compare(Eq, of(Function::ConcatWs, vec![a(), b(), b()]), of(STRICT, vec![b(), a(), b()])),
+            compare(
+                IsDistinctFrom,
+                of(STRICT, vec![a(), literal("a")]),
+                of(CONCAT, vec![lit(&data_type, LiteralValue::Null), b()]),
+            ),
+            compare(Eq, of(CONCAT, vec![lit(&data_type, LiteralValue::Null)]), b()),
+            compare(NotEq, of(STRICT, vec![a(), b()]), lit(&data_type, LiteralValue::Null)),
+            listed(list.clone(), false),
+            listed(list.into_iter().chain([data::literal(&data_type, LiteralValue::Null)]).collect(), true),
+        ];
+        check(&rows, &exprs);
+    }
+}
+
+#[test]
+fn new_text_of_one_of_several_branches() {
+    for data_type in data::strings() {
+        let numbers: Vec<LiteralValue> = [0, 1, 3, i64::MAX].map(|n| LiteralValue::Int(n.into())).to_vec();
+        let (left, right) = pairs_of(&data_type, &texts(), &DataType::Int64, &[numbers, vec![LiteralValue::Null]].concat());
+        let rows = batch(vec![left, right]);
+        let (s, n) = (|| Expr::Column(0), || Expr::Column(1));
+        let of = |function, arguments| call(function, arguments, &data_type);
+        let less = |most: i64| Expr::Compare { op: CompareOp::Lt, left: n().into(), right: int(most).into() };
+        let case = |branches, otherwise: Option<Expr>| Expr::Case {
+            branches,
+            otherwise: otherwise.map(Box::new),
+            data_type: data_type.clone(),
+        };
+        // What fails is not asked for where the number is great.
+        let repeat = || of(Function::Repeat, vec![s(), n()]);
+        let guarded = || case(vec![(less(9), repeat())], None);
+        let exclaimed = || of(STRICT, vec![s(), lit(&data_type, text("!"))]);
+        let exprs = [
+            guarded(),
+            case(vec![(less(2), repeat()), (less(9), s())], Some(exclaimed())),
+            case(vec![(less(2), s()), (less(9), guarded())], Some(of(Function::Upper, vec![s()]))),
+            of(STRICT, vec![guarded(), lit(&data_type, text("é")), guarded()]),
+            Expr::Coalesce(vec![guarded(), exclaimed()]),
+            Expr::Coalesce(vec![s(), of(Function::Pad { left: true }, vec![lit(&data_type, text("none")), int(6)])]),
+            Expr::Coalesce(vec![guarded(), s(), of(Function::Lower, vec![lit(&data_type, text("NONE"))])]),
+            case(vec![(less(2), lit(&data_type, LiteralValue::Null))], Some(of(Function::Reverse, vec![s()]))),
+        ];
+        check(&rows, &exprs);
+        if data_type != DataType::LargeUtf8 {
+            check(&rows, &[repeat(), case(vec![(less(2), s())], Some(repeat()))]);
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_fails() {
     let data_type = DataType::Utf8;
@@ -162,6 +230,14 @@ fn new_text_is_an_output_and_no_operand() {
     assert_eq!(supports_output(&compared, &schema).unwrap_err(), reason);
     let lower = call(Function::Lower, vec![upper.clone()], &DataType::Utf8);
     assert_eq!(supports_output(&lower, &schema).unwrap_err(), reason);
+    let case = Expr::Case {
+        branches: vec![(Expr::IsNull(Expr::Column(0).into()), Expr::Column(0))],
+        otherwise: Some(upper.clone().into()),
+        data_type: DataType::Utf8,
+    };
+    assert!(supports_output(&case, &schema).is_ok() && must_be_column(&case, &schema));
+    let reason = supports(&case, &schema).unwrap_err();
+    assert_eq!(reason, "text of CASE or coalesce within another operation has no device form");
     // Concatenation is one text after the other, whatever they are.
     let both = call(STRICT, vec![upper.clone(), lit(&DataType::Utf8, text("-")), upper], &DataType::Utf8);
     assert!(supports_output(&both, &schema).is_ok());
