@@ -138,6 +138,16 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
         call(Overlay, vec![a(), b(), int(2)], value),
         call(Concat { skips_nulls: true }, vec![a(), text("-"), b()], value),
         call(Concat { skips_nulls: false }, vec![call(Upper, vec![a()], value), b()], value),
+        Expr::Compare {
+            op: CompareOp::Lt,
+            left: call(Concat { skips_nulls: false }, vec![a(), b()], value).into(),
+            right: call(ConcatWs, vec![text("-"), b(), a()], value).into(),
+        },
+        Expr::Case {
+            branches: vec![(Expr::IsNull(a().into()), call(Repeat, vec![b(), int(3)], value))],
+            otherwise: Some(call(Upper, vec![a()], value).into()),
+            data_type: value.clone(),
+        },
         call(ConcatWs, vec![text(","), a(), b()], value),
         call(Round, vec![a(), int(-1)], value),
         call(Round, vec![a(), int(1)], value),
