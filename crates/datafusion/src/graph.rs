@@ -20,7 +20,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::ops::{Conform, Decode, JoinChain, Options, Select, Sort, Strict, Unnest, Window};
 
 use crate::exchange::Source;
-use crate::exec::{GroupingSet, Sharing};
+use crate::exec::{GroupingSet, ScalarSubquery, Sharing};
 use crate::futhark::{DeviceCall, Fold};
 use crate::table::Snapshot;
 
@@ -155,10 +155,18 @@ impl Stage {
         own || self.inputs().into_iter().any(|input| input.asks_for_table(of_join))
     }
 
-    /// Whether scalar subqueries run before its rows, or rows below.
-    pub fn has_scalar_subqueries(&self) -> bool {
-        let own = matches!(&self.kind, StageKind::Join(joins) if joins.builds().any(|build| build.is_scalar));
-        own || self.inputs().into_iter().any(|input| input.has_scalar_subqueries())
+    /// The scalar subqueries that run before its rows, without those that run before theirs.
+    pub fn scalar_subqueries(&self) -> Vec<(&ScalarSubquery, &Arc<Stage>)> {
+        let builds: Vec<_> = match &self.kind {
+            StageKind::Join(joins) => joins.builds().collect(),
+            StageKind::Mark(mark) => vec![&mark.build],
+            _ => vec![],
+        };
+        let own = builds.iter().filter_map(|build| Some((build.scalar.as_ref()?, &build.stage)));
+        let own: Vec<_> = own.collect();
+        let others = self.inputs().into_iter().filter(|input| !own.iter().any(|(_, stage)| Arc::ptr_eq(stage, input)));
+        let below: Vec<_> = others.flat_map(|input| input.scalar_subqueries()).collect();
+        own.into_iter().chain(below).collect()
     }
 
     /// Whether its batches come from outside of the device's own memory.

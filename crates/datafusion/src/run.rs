@@ -8,6 +8,7 @@ mod gather;
 mod joins;
 mod kept;
 mod lists;
+mod subqueries;
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -31,7 +32,7 @@ use kernels::ops::{Decode, JoinTable};
 use tokio::sync::mpsc;
 
 use crate::exchange::{ImportedArrayStream, of_query};
-use crate::exec::GroupingSet;
+use crate::exec::{GroupingSet, ScalarSubquery};
 use crate::graph::{AggregateOp, Stage, StageKind};
 use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
@@ -59,6 +60,8 @@ struct Run {
     /// Rows that several stages read, each with how many of these have not come yet.
     /// `None` once the run has ended.
     shared: parking_lot::Mutex<Option<HashMap<usize, (SharedRows, usize)>>>,
+    /// The rows of scalar subqueries.
+    scalars: parking_lot::Mutex<Vec<(ScalarSubquery, SharedRows)>>,
     /// What is read for metrics alone, which nobody waits for before the end.
     at_end: parking_lot::Mutex<Vec<BoxFuture<'static, Result<()>>>>,
 }
@@ -69,13 +72,14 @@ const ENDED: &str = "rows of a run that has ended";
 /// Batches that are computed as soon as the first one asks for them.
 type SharedRows = Shared<BoxFuture<'static, std::result::Result<Arc<Vec<DeviceBatch>>, Arc<DataFusionError>>>>;
 
-/// Lets go, at the end of a run, of shared rows that nobody came for.
+/// Lets go, at the end of a run, of shared rows that nobody came for, and of scalar subqueries' rows.
 struct SharedUntilDropped(Arc<Run>);
 
 impl Drop for SharedUntilDropped {
     fn drop(&mut self) {
         let shared = self.0.shared.lock().take();
-        drop(shared);
+        let scalars = std::mem::take(&mut *self.0.scalars.lock());
+        drop((shared, scalars));
     }
 }
 
@@ -88,9 +92,9 @@ impl Run {
         let apart = stage.uploads() && !context.info().unified_memory;
         let uploads = if apart { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
-        let (meters, tables, at_end) = Default::default();
+        let (meters, tables, scalars, at_end) = Default::default();
         let shared = parking_lot::Mutex::new(Some(HashMap::new()));
-        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters, tables, shared, at_end }))
+        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters, tables, shared, scalars, at_end }))
     }
 
     /// A handle of a queue that charges what it does to an operator.
@@ -207,7 +211,17 @@ fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> 
 /// The last stage of a run.
 fn open_run(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
     let shared = SharedUntilDropped(Arc::clone(run));
-    let batches = open(stage, partition, run)?;
+    let batches = match stage.scalar_subqueries().is_empty() {
+        true => open(stage, partition, run)?,
+        false => {
+            let (stage, run) = (Arc::clone(stage), Arc::clone(run));
+            let after = async move {
+                subqueries::run_all(&stage, &run).await?;
+                open(&stage, partition, &run)
+            };
+            stream::once(after).try_flatten().boxed()
+        }
+    };
     let of_run = move |batch| {
         let _ = &shared;
         batch

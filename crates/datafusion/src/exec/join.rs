@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{JoinType, Result, ScalarValue};
+use datafusion::common::{JoinType, Result, ScalarValue, exec_err};
 use datafusion::logical_expr::physical_planning_context::{ScalarSubqueryResults, SubqueryIndex};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
@@ -30,10 +30,8 @@ pub(crate) struct JoinSpec {
     pub null_aware: bool,
     /// What else must be true of a pair.
     pub filter: Option<JoinFilter>,
-    /// Whether the left side is a scalar subquery, of one row at most.
-    pub is_scalar: bool,
-    /// Where scans of the host below the right side look for the value of that subquery.
-    pub tells: Option<ScalarPlace>,
+    /// The scalar subquery that the left side is: one row at most.
+    pub scalar: Option<ScalarSubquery>,
     /// Columns of the join that are handed on, all where `None`.
     pub projection: Option<Vec<usize>>,
     /// The result's, after the projection.
@@ -42,18 +40,34 @@ pub(crate) struct JoinSpec {
     pub equivalences: EquivalenceProperties,
 }
 
-/// Where DataFusion's expressions look for the value of a scalar subquery.
+/// A scalar subquery of an island, which runs once, before the island's rows.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ScalarPlace {
+pub(crate) struct ScalarSubquery {
+    /// Where DataFusion's expressions look for its value.
     pub results: ScalarSubqueryResults,
     pub index: SubqueryIndex,
+    /// Whether scans of the host do.
+    pub is_told: bool,
 }
 
-impl ScalarPlace {
-    /// Puts the value there, unless another join that brings it, or a run before, has.
+impl ScalarSubquery {
+    /// Whether both are one subquery.
+    pub fn is(&self, other: &ScalarSubquery) -> bool {
+        (&self.results, self.index) == (&other.results, other.index)
+    }
+
+    /// Puts the value where scans of the host look for it.
+    ///
+    /// # Errors
+    /// If another run of the plan has put another value there, by which its scans may still leave out rows.
     pub fn tell(&self, value: ScalarValue) -> Result<()> {
-        let told = self.results.set(self.index, value);
-        if self.results.get(self.index).is_some() { Ok(()) } else { told }
+        match self.results.get(self.index) {
+            None => self.results.set(self.index, value),
+            Some(told) if told == value => Ok(()),
+            Some(told) => {
+                exec_err!("a scalar subquery gave {told} when the plan ran before, and now {value}: plan the query again")
+            }
+        }
     }
 }
 
@@ -172,7 +186,7 @@ impl DeviceJoinExec {
 impl DisplayAs for DeviceJoinExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let on: Vec<String> = self.spec.on.iter().map(|(left, right)| format!("({left}, {right})")).collect();
-        if self.spec.is_scalar {
+        if self.spec.scalar.is_some() {
             let label = if format == DisplayFormatType::TreeRender { "" } else { "DeviceJoinExec: " };
             let column = self.spec.projection.iter().flatten().position(|index| *index == 0).unwrap_or_default();
             let name = self.left.schema().fields().first().map(|field| field.name().clone()).unwrap_or_default();

@@ -36,7 +36,7 @@ pub use futhark::DeviceFutharkExec;
 pub use host::HostExec;
 pub use island::DeviceIslandExec;
 pub use join::DeviceJoinExec;
-pub(crate) use join::{JoinSpec, ScalarPlace};
+pub(crate) use join::{JoinSpec, ScalarSubquery};
 pub use limit::DeviceLimitExec;
 pub(crate) use methods::{device_methods, inner_methods, leaf_methods, row_wise_operator, statistics_of_the_input};
 pub use projection::DeviceProjectionExec;

@@ -15,7 +15,7 @@ use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Op
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, over_columns, pipeline};
 use super::{Stage, StageKind};
-use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec, ScalarPlace};
+use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec, ScalarSubquery};
 use crate::texts::JoinTexts;
 
 /// The build side of a join.
@@ -29,10 +29,8 @@ pub(crate) struct BuildSide {
     /// The keys of the probe side, over the columns before the join, and what else must be true of a pair; for messages too.
     pub probe_checks: Vec<Arc<dyn PhysicalExpr>>,
     pub condition: Option<Arc<dyn PhysicalExpr>>,
-    /// Whether it is a scalar subquery, of one row at most.
-    pub is_scalar: bool,
-    /// Where its value is told to scans of the host.
-    pub tells: Option<ScalarPlace>,
+    /// The scalar subquery that it is: one row at most.
+    pub scalar: Option<ScalarSubquery>,
     /// The number by which dynamic filters ask for the table.
     pub number: Option<usize>,
     /// What host scans below the probe side are told of the keys, which these are.
@@ -197,7 +195,7 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
         residual: None,
         schema: Arc::clone(&left_schema),
         types: concat.output_types().to_vec(),
-        is_scalar: spec.is_scalar,
+        is_scalar: spec.scalar.is_some(),
         tallied: false,
     };
     let mut condition = None;
@@ -226,8 +224,8 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     let number = join.number();
     // What filters by the table removes the more, the narrower its ranges are.
     let build = if scan_filter.is_some() || number.is_some() { build.with_found_ranges() } else { build };
-    let (is_scalar, tells, checks) = (spec.is_scalar, spec.tells.clone(), build_checks);
-    let build = BuildSide { stage, concat, build, checks, probe_checks, condition, is_scalar, tells, number, scan_filter };
+    let (scalar, checks) = (spec.scalar.clone(), build_checks);
+    let build = BuildSide { stage, concat, build, checks, probe_checks, condition, scalar, number, scan_filter };
     let mark: Arc<dyn PhysicalExpr> =
         Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
     // Texts end here.

@@ -413,7 +413,7 @@ fn aggregates(a: &Plan, b: &Plan) -> Option<Merged> {
 /// for the sizes of their columns; the rows of that one then come in another order.
 fn joins(a: &Plan, b: &Plan, swapped: bool, in_order: bool) -> Option<Merged> {
     let (a, b) = both::<DeviceJoinExec>(a, b)?;
-    let kind = |spec: &JoinSpec| (spec.null_equals_null, spec.null_aware, spec.is_scalar, spec.tells.clone(), spec.on.len());
+    let kind = |spec: &JoinSpec| (spec.null_equals_null, spec.null_aware, spec.scalar.clone(), spec.on.len());
     let (b_type, b_left, b_right, b_on) = match swapped {
         true => (b.spec.join_type.swap(), b.right(), b.left(), b.spec.on.iter().map(|(left, right)| (right, left)).collect()),
         false => (b.spec.join_type, b.left(), b.right(), b.spec.on.iter().map(|(left, right)| (left, right)).collect::<Vec<_>>()),

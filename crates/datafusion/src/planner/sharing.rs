@@ -267,7 +267,7 @@ fn is_worth_sharing(plan: &Plan) -> bool {
     fn any_works(plan: &Plan) -> bool {
         is_device(plan) && !plan.is::<DeviceUploadExec>() && (works(plan) || plan.children().into_iter().any(any_works))
     }
-    let brings_value = plan.downcast_ref::<DeviceJoinExec>().is_some_and(|join| join.spec.is_scalar);
+    let brings_value = plan.downcast_ref::<DeviceJoinExec>().is_some_and(|join| join.spec.scalar.is_some());
     // Each reader takes the columns that it wants, and has the value of a subquery brought to him.
     plan.output_partitioning().partition_count() == 1 && passed_columns(plan).is_none() && !brings_value && any_works(plan)
 }
@@ -362,9 +362,8 @@ fn same_operator(a: &Plan, b: &Plan) -> bool {
         DeviceWindowExec => |a, b| format!("{:?}", a.functions()) == format!("{:?}", b.functions()),
         DeviceJoinExec => |a, b| {
             let (a, b) = (&a.spec, &b.spec);
-            (a.join_type, a.null_equals_null, a.null_aware, a.is_scalar)
-                == (b.join_type, b.null_equals_null, b.null_aware, b.is_scalar)
-                && a.tells == b.tells
+            (a.join_type, a.null_equals_null, a.null_aware, &a.scalar)
+                == (b.join_type, b.null_equals_null, b.null_aware, &b.scalar)
                 && a.on == b.on
                 && a.projection == b.projection
                 && same_condition(a.filter.as_ref(), b.filter.as_ref())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scalar subqueries whose value stays on the device: a column of the rows that ask for it, which a join with the subquery's one
-//! row brings. Kernels read that row where it lies.
+//! row brings. Kernels read that row where it lies. Each runs once, before the rows of its island, whoever asks; scans of the host
+//! that leave out parts of files by its value are told it.
 
 use std::sync::Arc;
 
@@ -11,12 +12,14 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::filter::FilterExecBuilder;
+use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqueryLink};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectionExec, JoinSpec, ScalarPlace, is_device,
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, JoinSpec, ScalarSubquery,
+    is_device,
 };
 use crate::planner::dynamic_filters::of_children;
 use crate::planner::support::device_form;
@@ -33,9 +36,10 @@ pub(crate) fn with_values(
 ) -> Result<(Plan, Vec<(ScalarSubqueryLink, Plan)>)> {
     let mut left = Vec::new();
     for (link, plan) in subqueries.subqueries().iter().zip(placed) {
-        match Value::of(subqueries, link, &plan) {
-            Some(value) if let Some(with_value) = value.within(&main)? => main = with_value,
-            _ => left.push((link.clone(), plan)),
+        let value = Value::of(subqueries, link, &plan);
+        match value.map(|value| value.within(&main)).transpose()?.flatten() {
+            Some(with_value) => main = with_value,
+            None => left.push((link.clone(), plan)),
         }
     }
     Ok((main, left))
@@ -45,7 +49,7 @@ pub(crate) fn with_values(
 struct Value {
     /// As expressions ask for it.
     expr: ScalarSubqueryExpr,
-    place: ScalarPlace,
+    subquery: ScalarSubquery,
     rows: Plan,
     /// Whether there is a row, whatever the subquery finds.
     always: bool,
@@ -55,20 +59,30 @@ impl Value {
     fn of(subqueries: &ScalarSubqueryExec, link: &ScalarSubqueryLink, plan: &Plan) -> Option<Value> {
         let schema = plan.schema();
         let ([field], true) = (schema.fields().as_ref(), is_device(plan)) else { return None };
-        let place = ScalarPlace { results: subqueries.results().clone(), index: link.index };
-        let expr = ScalarSubqueryExpr::new(field.data_type().clone(), field.is_nullable(), place.index, place.results.clone());
-        Some(Value { expr, place, rows: Arc::clone(plan), always: gives_one_row(plan) })
+        let (results, index) = (subqueries.results().clone(), link.index);
+        let expr = ScalarSubqueryExpr::new(field.data_type().clone(), field.is_nullable(), index, results.clone());
+        let subquery = ScalarSubquery { results, index, is_told: false };
+        Some(Value { expr, subquery, rows: Arc::clone(plan), always: gives_one_row(plan) })
     }
 
-    /// A plan in which joins bring the value to all who ask for it; `None` where they cannot, or where another plan would come
-    /// out of it than one for the same rows.
-    fn within(&self, main: &Plan) -> Result<Option<Plan>> {
-        let with_value = self.brought(main)?;
+    /// A plan in which joins bring the value to all operators of the device that ask for it; `None` where they cannot, where
+    /// another plan would come out of it than one for the same rows, and where there would be no such join.
+    fn within(mut self, main: &Plan) -> Result<Option<Plan>> {
+        self.subquery.is_told = main.exists(|node| Ok(!is_device(node) && self.is_asked_for_by(node)?))?;
+        let mut with_value = self.brought(main)?;
+        // Each partition would run the subquery.
+        if with_value.output_partitioning().partition_count() > 1 && main.output_ordering().is_none() {
+            with_value = Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(with_value, 0, None)))?);
+        }
         let in_order = match main.output_ordering() {
             Some(ordering) => with_value.equivalence_properties().ordering_satisfy(ordering.clone())?,
             None => true,
         };
-        let fits = in_order && with_value.schema() == main.schema() && !self.is_asked_for_too_early(&with_value, false)?;
+        let fits = in_order
+            && with_value.output_partitioning().partition_count() == 1
+            && with_value.schema() == main.schema()
+            && with_value.exists(|node| Ok(self.is_brought_by(node)))?
+            && !with_value.exists(|node| Ok(is_device(node) && self.is_asked_for_by(node)?))?;
         Ok(fits.then_some(with_value))
     }
 
@@ -128,8 +142,7 @@ impl Value {
             null_aware: false,
             filter: None,
             projection: Some((1..=own.fields().len()).chain([0]).collect()),
-            is_scalar: true,
-            tells: self.is_asked_for_in(input)?.then(|| self.place.clone()),
+            scalar: Some(self.subquery.clone()),
             equivalences: EquivalenceProperties::new(Arc::clone(&schema)),
             schema,
         };
@@ -162,26 +175,9 @@ impl Value {
         Ok(asked)
     }
 
-    /// Whether somebody asks, scans of the host among them: a filter of theirs may leave out parts of files.
-    fn is_asked_for_in(&self, plan: &Plan) -> Result<bool> {
-        plan.exists(|node| self.is_asked_for_by(node))
-    }
-
-    /// Whether somebody asks who may run before the value is there, or who is not told: all but operators of the host that a join
-    /// with the value reads as its own rows, and not as the rows of another join's table. `told`: whether it has read so far.
-    fn is_asked_for_too_early(&self, plan: &Plan, told: bool) -> Result<bool> {
-        if self.is_asked_for_by(plan)? && (!told || is_device(plan)) {
-            return Ok(true);
-        }
-        let join = plan.downcast_ref::<DeviceJoinExec>();
-        let tells = join.is_some_and(|join| join.spec.tells.as_ref() == Some(&self.place));
-        for (side, child) in plan.children().into_iter().enumerate() {
-            let told = if join.is_some() { side == 1 && (told || tells) } else { told };
-            if self.is_asked_for_too_early(child, told)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    fn is_brought_by(&self, plan: &Plan) -> bool {
+        let scalar = plan.downcast_ref::<DeviceJoinExec>().and_then(|join| join.spec.scalar.as_ref());
+        scalar.is_some_and(|scalar| scalar.is(&self.subquery))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use arrow::datatypes::DataType;
 use columnar::{ColumnType, DeviceBatch};
-use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, internal_err};
+use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
@@ -18,7 +18,8 @@ use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, 
 
 use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
-use super::{DeviceBatchStream, Run, columnar_error, explain, merge, op_error};
+use super::subqueries::rows_of;
+use super::{DeviceBatchStream, Run, explain, merge, op_error};
 use crate::graph::{AggregateOp, BuildSide, Joins, ScanFilter, Side, Stage, StageKind};
 
 /// Rows that probe the tables of one join after another.
@@ -156,7 +157,7 @@ impl Probing {
         probe: &Arc<Stage>,
         run: &Arc<Run>,
     ) -> Result<Probing> {
-        let input = if nothing { unread(probe, run)? } else { merge(probe, run)? };
+        let input = if nothing { stream::empty().boxed() } else { merge(probe, run)? };
         let pushed = Pushed { stage: Arc::clone(stage), tables: Arc::clone(tables), batch: None };
         Ok(Probing { input, state: chain.start(), chain, pushed })
     }
@@ -197,15 +198,6 @@ impl Probing {
             (Err(error), _) => Err(op_error(&stage.operator, error)),
         }
     }
-}
-
-/// None of a stage's rows, where they are of no use: scalar subqueries among them run all the same, since one that fails fails
-/// the query.
-fn unread(stage: &Arc<Stage>, run: &Arc<Run>) -> Result<DeviceBatchStream> {
-    if !stage.has_scalar_subqueries() {
-        return Ok(stream::empty().boxed());
-    }
-    Ok(merge(stage, run)?.take(1).try_filter(|_| std::future::ready(false)).boxed())
 }
 
 /// The joins that are to be gone through, without filters that are of no use, and their tables.
@@ -283,15 +275,11 @@ fn gives(types: &[ColumnType], stage: &Stage) -> bool {
 
 /// The table of a build side.
 async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
-    let batches: Vec<DeviceBatch> = merge(&side.stage, run)?.try_collect().await?;
-    if side.is_scalar && batches.iter().map(DeviceBatch::num_rows).sum::<usize>() > 1 {
-        // DataFusion's own message.
-        return exec_err!("Scalar subquery returned more than one row");
-    }
+    let batches = match &side.scalar {
+        Some(subquery) => rows_of(subquery, &side.stage, run).await?,
+        None => merge(&side.stage, run)?.try_collect().await?,
+    };
     let batch = side.concat.run(queue, batches).await.map_err(|error| op_error(operator, error))?;
-    if let Some(place) = &side.tells {
-        place.tell(scalar_of(&batch, &side.stage, operator, queue).await?)?;
-    }
     match side.build.build(queue, batch.clone()).await {
         Ok(table) => {
             let table = Arc::new(table);
@@ -307,17 +295,6 @@ async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) 
             Some(batch) => explain(error, operator, queue, batch, &side.checks).await,
             None => op_error(operator, error),
         }),
-    }
-}
-
-/// The value of a scalar subquery, which is NULL without a row.
-async fn scalar_of(batch: &Option<DeviceBatch>, stage: &Stage, operator: &str, queue: &Queue) -> Result<ScalarValue> {
-    match batch.as_ref().filter(|batch| batch.num_rows() > 0) {
-        Some(batch) => {
-            let row = columnar::download(queue, batch).await.map_err(|error| columnar_error(operator, error))?;
-            ScalarValue::try_from_array(row.column(0), 0)
-        }
-        None => ScalarValue::try_from(stage.schema.field(0).data_type()),
     }
 }
 
@@ -370,7 +347,7 @@ pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
         let op = Mark::try_new(marks.input.clone(), &marks.join, Some(Arc::clone(&table)), marks.options.clone())
             .map_err(|error| op_error(&stage.operator, error))?;
         let mut state = op.start();
-        let mut input = if empty { unread(&marks.probe, &run)? } else { merge(&marks.probe, &run)? };
+        let mut input = if empty { stream::empty().boxed() } else { merge(&marks.probe, &run)? };
         while let Some(batch) = input.next().await {
             let batch = batch?;
             if let Err(error) = op.push(&queue, &mut state, &batch).await {

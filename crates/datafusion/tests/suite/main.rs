@@ -13,6 +13,7 @@ mod explain;
 mod faults;
 mod harness;
 mod inserts;
+mod matrix;
 mod observe;
 mod reductions;
 mod reuse;

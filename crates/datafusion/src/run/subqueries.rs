@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Scalar subqueries of an island: each runs once, before the island's rows.
+
+use std::sync::Arc;
+
+use columnar::DeviceBatch;
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, internal_err};
+use futures::future::{BoxFuture, try_join_all};
+use futures::{FutureExt, TryStreamExt};
+
+use super::{ENDED, Run, SharedRows, columnar_error, merge};
+use crate::exec::ScalarSubquery;
+use crate::graph::Stage;
+
+/// Runs the subqueries of a stage and of those below, each after the subqueries within it.
+pub(super) fn run_all<'a>(stage: &'a Stage, run: &'a Arc<Run>) -> BoxFuture<'a, Result<()>> {
+    let each = stage.scalar_subqueries().into_iter().map(move |(subquery, rows)| async move {
+        run_all(rows, run).await?;
+        rows_of(subquery, rows, run).await.map(drop)
+    });
+    let each: Vec<_> = each.collect();
+    async move { try_join_all(each).await.map(drop) }.boxed()
+}
+
+/// The row of a subquery, if it has one.
+pub(super) async fn rows_of(subquery: &ScalarSubquery, stage: &Arc<Stage>, run: &Arc<Run>) -> Result<Vec<DeviceBatch>> {
+    let rows = {
+        let mut scalars = run.scalars.lock();
+        match scalars.iter().find(|(known, _)| known.is(subquery)) {
+            Some((_, rows)) => rows.clone(),
+            None => {
+                let rows = compute(subquery.clone(), Arc::clone(stage), run);
+                scalars.push((subquery.clone(), rows.clone()));
+                rows
+            }
+        }
+    };
+    rows.await.map(|rows| rows.as_ref().clone()).map_err(DataFusionError::Shared)
+}
+
+fn compute(subquery: ScalarSubquery, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
+    // The run holds the rows, not the rows the run.
+    let run = Arc::downgrade(run);
+    let rows = async move {
+        let Some(run) = run.upgrade() else { return internal_err!("{ENDED}") };
+        let mut batches = merge(&stage, &run)?;
+        let mut rows: Vec<DeviceBatch> = Vec::new();
+        while let Some(batch) = batches.try_next().await? {
+            if batch.num_rows() + rows.len() > 1 {
+                // DataFusion's own message.
+                return exec_err!("Scalar subquery returned more than one row");
+            }
+            rows.extend((batch.num_rows() > 0).then_some(batch));
+        }
+        if subquery.is_told {
+            subquery.tell(value(rows.first(), &stage, &run).await?)?;
+        }
+        Ok(rows)
+    };
+    rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared()
+}
+
+/// The value, which is NULL without a row.
+async fn value(row: Option<&DeviceBatch>, stage: &Stage, run: &Run) -> Result<ScalarValue> {
+    let Some(row) = row else { return ScalarValue::try_from(stage.schema.field(0).data_type()) };
+    let row = columnar::download(&run.queue, row).await.map_err(|error| columnar_error(&stage.operator, error))?;
+    ScalarValue::try_from_array(row.column(0), 0)
+}

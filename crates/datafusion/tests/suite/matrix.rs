@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every operator over every type, with no NULLs, some and nothing else, over 0, 1, 31, 257 and 2^17 + 1 rows.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{Array, RecordBatch};
+use arrow::compute::concat_batches;
+use arrow::datatypes::Schema;
+use arrow::util::pretty::pretty_format_batches;
+use datafusion::datasource::MemTable;
+
+use crate::harness::{Answer, answer, block_on, plain, strict};
+
+/// Types, and how a number `$` becomes a value of each: small ones become different values, but for booleans.
+const TYPES: &[(&str, &str)] = &[
+    ("Boolean", "$ % 2 = 1"),
+    ("Int8", "$ % 100 - 50"),
+    ("Int16", "$ % 30000 - 40"),
+    ("Int32", "$ * 1001 - 50000"),
+    ("Int64", "$ * 4000000007 - 50"),
+    ("UInt8", "$ % 250"),
+    ("UInt16", "$ % 60000"),
+    ("UInt32", "$ * 30001"),
+    ("UInt64", "$ * 4000000007"),
+    ("Float32", "CASE $ WHEN 3 THEN 'NaN'::DOUBLE WHEN 4 THEN -0.0::DOUBLE ELSE $ / 8.0::DOUBLE - 5 END"),
+    ("Float64", "CASE $ WHEN 3 THEN 'NaN'::DOUBLE WHEN 4 THEN -0.0::DOUBLE ELSE $ / 8.0::DOUBLE - 5 END"),
+    ("Decimal128(9, 2)", "($ - 50)::DECIMAL(9, 0) / 4"),
+    ("Decimal128(18, 4)", "$ * 1000003 - 50"),
+    ("Decimal128(38, 10)", "($ - 50)::DECIMAL(18, 0) * 40000000000000000::DECIMAL(18, 0)"),
+    ("Decimal256(50, 5)", "($ - 50)::DECIMAL(18, 0) * 40000000000000000::DECIMAL(18, 0)"),
+    ("Date32", "arrow_cast($ - 50, 'Int32')"),
+    ("Date64", "($ - 50) * 86400000"),
+    ("Time32(Second)", "arrow_cast($ % 86400, 'Int32')"),
+    ("Time64(Nanosecond)", "$ % 80000 * 1000000007"),
+    ("Timestamp(Second, None)", "$ * 100003 - 5000000"),
+    ("Timestamp(Microsecond, None)", "$ * 100000000003 - 50"),
+    ("Timestamp(Nanosecond, Some(\"Europe/Berlin\"))", "$ * 100000000003 - 50"),
+    ("Duration(Millisecond)", "$ * 1003 - 50"),
+    ("Utf8", "CASE $ WHEN 2 THEN '' ELSE $ % 7 || ' word ' || $ END"),
+    ("LargeUtf8", "CASE $ WHEN 2 THEN '' ELSE $ % 7 || ' word ' || $ END"),
+    ("Utf8View", "CASE $ WHEN 2 THEN '' ELSE $ % 7 || CASE $ % 2 WHEN 0 THEN ' a word that is long ' ELSE '' END || $ END"),
+    ("Binary", "arrow_cast(CASE $ WHEN 2 THEN '' ELSE $ % 7 || 'x' || $ END, 'Utf8')"),
+    ("BinaryView", "arrow_cast(CASE $ WHEN 2 THEN '' ELSE $ % 7 || ' bytes that are many ' || $ END, 'Utf8View')"),
+    ("Dictionary(Int32, Utf8)", "arrow_cast($ % 7 || ' word ' || $, 'Utf8')"),
+];
+
+/// Which rows have no value, of their numbers `i`.
+const NULLS: [&str; 3] = ["false", "i % 3 = 1", "true"];
+
+/// What meets all of these; a kernel's last tile is empty, short or full.
+const SIZES: [usize; 4] = [0, 1, 31, 257];
+
+/// More than the tiles of a launch: with some NULLs, of a type of each layout, and of joins none that gives each pair of rows.
+const LARGE: usize = (1 << 17) + 1;
+const LAYOUTS: [&str; 3] = ["Int64", "Decimal128(38, 10)", "Utf8View"];
+
+/// A table of `id`, `v` and `w`, whose values some rows have in common.
+async fn table(data_type: &str, value: &str, rows: usize, nulls: &str) -> RecordBatch {
+    let keys = (rows / 3).max(5);
+    let column = |number: &str| {
+        let value = format!("arrow_cast({}, '{data_type}')", value.replace('$', number));
+        if nulls == "false" { value } else { format!("CASE WHEN {nulls} THEN NULL ELSE {value} END") }
+    };
+    let numbers =
+        format!("SELECT value AS i, value * 7919 % {keys} AS n, value * 13 % {keys} AS m FROM generate_series(1, {rows})");
+    let sql = format!("SELECT i AS id, {} AS v, {} AS w FROM ({numbers})", column("n"), column("m"));
+    let made = answer(&plain(1), &sql).await.unwrap();
+    let batch = concat_batches(&made.schema, &made.batches).unwrap();
+    let nullable = nulls != "false";
+    let fields = made.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(nullable && field.name() != "id"));
+    let schema = Schema::new(fields.collect::<Vec<_>>());
+    assert_eq!(batch.column(1).null_count() > 0, nullable && rows > 0);
+    RecordBatch::try_new(Arc::new(schema), batch.columns().to_vec()).unwrap()
+}
+
+/// Rows as text, in their order.
+fn text(answer: &Answer) -> String {
+    pretty_format_batches(&answer.batches).unwrap().to_string()
+}
+
+/// Compares the answers of queries over tables of each type, NULLs and size; rows in their order where the query says one.
+fn check_all(queries: &[&str]) {
+    block_on(async {
+        let (device, host) = (strict(2), plain(2));
+        let start = Instant::now();
+        let (mut compared, mut launches) = (0, 0);
+        for (data_type, value) in TYPES {
+            let all = SIZES.into_iter().flat_map(|rows| NULLS.map(|nulls| (rows, nulls)));
+            for (rows, nulls) in all.chain(LAYOUTS.contains(data_type).then_some((LARGE, NULLS[1]))) {
+                if rows < 2 && nulls == NULLS[1] {
+                    continue;
+                }
+                for (name, rows) in [("t", rows), ("u", rows.min(40))] {
+                    let batch = table(data_type, value, rows, nulls).await;
+                    for ctx in [&device, &host] {
+                        ctx.deregister_table(name).unwrap();
+                        let table = MemTable::try_new(batch.schema(), vec![vec![batch.clone()]]).unwrap();
+                        ctx.register_table(name, Arc::new(table)).unwrap();
+                    }
+                }
+                for sql in queries.iter().filter(|sql| rows < LARGE || !sql.contains("t.v < u.v")) {
+                    let case = format!("{sql}, {data_type}, {rows} rows, NULL where {nulls}");
+                    // DataFusion has no ranks of times.
+                    let Ok(expected) = answer(&host, sql).await else { continue };
+                    let actual = answer(&device, sql).await.unwrap_or_else(|error| panic!("{case}: {error}"));
+                    if sql.contains("FROM t ORDER BY") {
+                        assert_eq!(text(&actual), text(&expected), "{case}");
+                    } else {
+                        assert_eq!(actual.lines(), expected.lines(), "{case}");
+                    }
+                    assert_eq!(actual.placement.host_operators.len(), 0, "{case}");
+                    compared += 1;
+                    launches += actual.launches;
+                }
+            }
+        }
+        println!("{compared} queries compared, {launches} launches, {:?}", start.elapsed());
+        assert!(launches > compared, "{launches} launches for {compared} queries");
+    });
+}
+
+#[test]
+fn filters_and_projections_of_all_types_and_sizes() {
+    check_all(&[
+        "SELECT id, v FROM t WHERE v < w OR v IS NULL",
+        "SELECT id, v = w, v IS DISTINCT FROM w, coalesce(v, w), CASE WHEN v > w THEN v ELSE w END FROM t",
+        "SELECT id, v FROM t WHERE v IN (SELECT w FROM u) OR id % 7 = 0",
+        "SELECT id, v FROM t UNION ALL SELECT id, w FROM u",
+    ]);
+}
+
+#[test]
+fn aggregates_of_all_types_and_sizes() {
+    check_all(&[
+        "SELECT count(*), count(v), count(DISTINCT v), min(v), max(w) FROM t",
+        "SELECT v, count(*), count(w), min(w), max(w) FROM t GROUP BY v",
+        "SELECT v, w, count(*), sum(id) FROM t GROUP BY v, w",
+        "SELECT v, count(*) FROM t GROUP BY ROLLUP (v)",
+        "SELECT id % 5 AS k, first_value(v ORDER BY id), last_value(w ORDER BY id), count(DISTINCT v) FROM t GROUP BY k",
+        "SELECT DISTINCT v FROM t",
+    ]);
+}
+
+#[test]
+fn sorts_of_all_types_and_sizes() {
+    check_all(&[
+        "SELECT v, id FROM t ORDER BY v, id",
+        "SELECT v, id FROM t ORDER BY v DESC NULLS LAST, w, id DESC",
+        "SELECT v, id, w FROM t ORDER BY w DESC, v NULLS FIRST, id LIMIT 7 OFFSET 2",
+    ]);
+}
+
+#[test]
+fn windows_of_all_types_and_sizes() {
+    check_all(&[
+        "SELECT id, row_number() OVER (PARTITION BY v ORDER BY id), count(w) OVER (PARTITION BY v) FROM t",
+        "SELECT id, rank() OVER (ORDER BY v), dense_rank() OVER (ORDER BY v DESC), lag(v) OVER (ORDER BY id) FROM t",
+        "SELECT id, min(v) OVER (ORDER BY id ROWS BETWEEN 3 PRECEDING AND 1 FOLLOWING), \
+             first_value(w) OVER (ORDER BY id ROWS 2 PRECEDING), max(w) OVER (ORDER BY id) FROM t",
+    ]);
+}
+
+#[test]
+fn joins_of_all_types_and_sizes() {
+    check_all(&[
+        "SELECT t.id, u.id, t.w FROM t JOIN u ON t.v = u.v",
+        "SELECT t.id, u.id, u.w FROM t LEFT JOIN u ON t.v = u.v AND t.w <= u.w",
+        "SELECT t.id, u.id FROM t FULL JOIN u ON t.v = u.v AND t.w = u.w",
+        "SELECT id, v FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.v = t.v AND u.id <> t.id)",
+        "SELECT id, v FROM u WHERE NOT EXISTS (SELECT 1 FROM t WHERE u.v = t.v)",
+        "SELECT count(*), sum(t.id) FROM t JOIN u ON t.v < u.v",
+    ]);
+}
+
+#[test]
+fn set_operations_of_all_types_and_sizes() {
+    check_all(&[
+        "SELECT v FROM t INTERSECT SELECT w FROM u",
+        "SELECT v, w FROM t EXCEPT SELECT v, w FROM u",
+        "SELECT v FROM t EXCEPT ALL SELECT w FROM u",
+        "SELECT v FROM t UNION SELECT w FROM u",
+    ]);
+}
