@@ -76,6 +76,12 @@ fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
     let mut params = Params::new();
     let mut writer = RowWriter::new(&types, Profile::Gpu, &mut params);
     let value = if output { writer.result(expr)? } else { writer.eval(expr)? };
+    let (bytes, limit) = (params.bytes() + SINK_BYTES, Options::new(Profile::Gpu).max_arg_bytes);
+    if bytes > limit {
+        return Err(Error::Unsupported(format!(
+            "its columns and constants need {bytes} bytes of kernel arguments, the limit is {limit}"
+        )));
+    }
     Ok((value.ctype, params.can_fail()))
 }
 
@@ -111,6 +117,9 @@ pub fn supports_group_keys(keys: Vec<Field>) -> Result<(), String> {
     let keys = keys.into_iter().enumerate().map(|(index, key)| (Expr::Column(index), key)).collect();
     reason(GroupBy::try_new(input, keys, vec![], Options::new(Profile::Gpu)).map(|_| ()))
 }
+
+/// Arguments of a kernel besides those of an expression, in bytes.
+const SINK_BYTES: usize = 256;
 
 /// Arguments of a search in a join's table besides keys and conditions, in bytes, and those of the joins around it.
 const SEARCH_BYTES: usize = 256;

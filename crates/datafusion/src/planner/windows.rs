@@ -10,6 +10,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal, lit};
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
@@ -32,6 +33,9 @@ pub(crate) fn is_bounded(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<BoundedWindowAggExec>().is_some()
 }
 
+/// The most texts that each hold those before them: together they are as long as half the square of their number.
+const MOST_GROWING_TEXTS: usize = 1 << 15;
+
 /// Whether a window operator has a device form.
 pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let children = plan.children();
@@ -50,6 +54,17 @@ pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         let partition = expr.partition_by().iter().map(|key| texts.lower(key)).collect::<Result<_, _>>()?;
         let order = expr.order_by().iter().map(|key| texts.lower(&key.expr)).collect::<Result<_, _>>()?;
         let call = lower_window(expr, is_bounded(plan), &mut texts)?;
+        let frame = &call.frame;
+        let grows = (frame.start == FrameBound::UnboundedPreceding) != (frame.end == FrameBound::UnboundedFollowing);
+        if matches!(call.function, WindowFunction::Texts(..)) && grows && expr.partition_by().is_empty() {
+            let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new());
+            let rows = statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied());
+            if let Some(rows) = rows.filter(|rows| *rows > MOST_GROWING_TEXTS) {
+                return Err(format!(
+                    "string_agg over frames that grow with each of {rows} rows has no device form: all texts would lie in memory at once"
+                ));
+            }
+        }
         supports_window(partition, order, (call, field.as_ref().clone()), &texts.schema)?;
     }
     texts.check()?;
@@ -192,10 +207,11 @@ fn joined(value: &Arc<dyn PhysicalExpr>, delimiter: &Arc<dyn PhysicalExpr>, text
     };
     let delimiter = delimiter.value().try_as_str().flatten().unwrap_or_default().to_string();
     let skipped = u32::try_from(delimiter.len()).map_err(|_| "a delimiter of 4 GiB has no device form")?;
-    let value: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(Arc::clone(value), DataType::LargeUtf8, None));
-    let part = BinaryExpr::new(lit(ScalarValue::LargeUtf8(Some(delimiter))), Operator::StringConcat, value);
+    let cast: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(Arc::clone(value), DataType::LargeUtf8, None));
+    let part = BinaryExpr::new(lit(ScalarValue::LargeUtf8(Some(delimiter))), Operator::StringConcat, cast);
     let part: Arc<dyn PhysicalExpr> = Arc::new(part);
-    Ok(WindowFunction::Texts(texts.lower(&part)?, skipped))
+    let text = texts.lower(&part).map_err(|_| format!("string_agg over frames of {value} has no device form"))?;
+    Ok(WindowFunction::Texts(text, skipped))
 }
 
 fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {

@@ -352,8 +352,9 @@ impl Accumulators {
         }
         let values = aggregate.arguments.iter().map(|argument| writer.eval(argument)).collect::<Result<Vec<_>>>()?;
         let nullable = values.iter().any(|value| value.valid.is_some());
-        // Without NULLs every count of values counts rows.
-        let counted = if nullable { aggregate.arguments.clone() } else { Vec::new() };
+        // Without NULLs every count of values counts rows. What may fail is computed all the same, by the function itself or here.
+        let fails = matches!(aggregate.function, Count | RegrCount) && params.can_fail();
+        let counted = if nullable || fails { aggregate.arguments.clone() } else { Vec::new() };
         let count = self.state(Kind::Count, feed, &aggregate.filter, counted);
         let mut others = Vec::new();
         let (state, count) = match (aggregate.function, values.first()) {

@@ -50,7 +50,7 @@ impl Program {
         for kernel in &kernels {
             if !kernel.fits(options) {
                 return Err(Error::Unsupported(format!(
-                    "{operator} needs {} bytes of arguments for one kernel, the limit is {}: it takes too many columns at once",
+                    "{operator} needs {} bytes of arguments for one kernel, the limit is {}: it takes too many columns and constants at once",
                     kernel.params.bytes(),
                     options.max_arg_bytes
                 )));

@@ -79,13 +79,14 @@ impl Frame {
 
     /// How many rows a frame of rows has at most, where offsets tell.
     pub(super) fn rows(&self) -> Option<u64> {
-        let offset = |bound| match bound {
-            FrameBound::Preceding(offset) | FrameBound::Following(offset) => Some(offset),
+        let place = |bound| match bound {
+            FrameBound::Preceding(offset) => Some(-i128::from(offset)),
             FrameBound::CurrentRow => Some(0),
+            FrameBound::Following(offset) => Some(i128::from(offset)),
             FrameBound::UnboundedPreceding | FrameBound::UnboundedFollowing => None,
         };
-        let (start, end) = (offset(self.start)?, offset(self.end)?);
-        (self.units == FrameUnits::Rows).then(|| start.saturating_add(end).saturating_add(1))
+        let rows = (place(self.end)? - place(self.start)? + 1).max(0);
+        (self.units == FrameUnits::Rows).then(|| u64::try_from(rows).unwrap_or(u64::MAX))
     }
 
     /// The offsets, as kernels take them.
