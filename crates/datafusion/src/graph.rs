@@ -157,13 +157,10 @@ impl Stage {
 
     /// The scalar subqueries that run before its rows, without those that run before theirs.
     pub fn scalar_subqueries(&self) -> Vec<(&ScalarSubquery, &Arc<Stage>)> {
-        let builds: Vec<_> = match &self.kind {
-            StageKind::Join(joins) => joins.builds().collect(),
-            StageKind::Mark(mark) => vec![&mark.build],
+        let own: Vec<_> = match &self.kind {
+            StageKind::Join(joins) => joins.builds().filter_map(|build| Some((build.scalar.as_ref()?, &build.stage))).collect(),
             _ => vec![],
         };
-        let own = builds.iter().filter_map(|build| Some((build.scalar.as_ref()?, &build.stage)));
-        let own: Vec<_> = own.collect();
         let others = self.inputs().into_iter().filter(|input| !own.iter().any(|(_, stage)| Arc::ptr_eq(stage, input)));
         let below: Vec<_> = others.flat_map(|input| input.scalar_subqueries()).collect();
         own.into_iter().chain(below).collect()

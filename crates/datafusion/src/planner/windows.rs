@@ -22,6 +22,21 @@ use crate::own::{is_own_aggregate, is_own_window};
 use crate::planner::support::columns_have_device_form;
 use crate::texts::Texts;
 
+/// Refuses texts of frames that grow row by row where statistics say that there are too many rows in the one partition.
+fn check_growing_texts(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+    let grows = (call.frame.start == FrameBound::UnboundedPreceding) != (call.frame.end == FrameBound::UnboundedFollowing);
+    if !grows || !matches!(call.function, WindowFunction::Texts(..)) {
+        return Ok(());
+    }
+    let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok();
+    match statistics.and_then(|statistics| statistics.num_rows.get_value().copied()) {
+        Some(rows) if rows > MOST_GROWING_TEXTS => Err(format!(
+            "string_agg over frames that grow with each of {rows} rows has no device form: all texts would lie in memory at once"
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The functions of a window operator, all of one partitioning and order.
 pub(crate) fn window_exprs(plan: &Arc<dyn ExecutionPlan>) -> Option<&[Arc<dyn WindowExpr>]> {
     let exact = plan.downcast_ref::<WindowAggExec>().map(WindowAggExec::window_expr);
@@ -54,16 +69,8 @@ pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         let partition = expr.partition_by().iter().map(|key| texts.lower(key)).collect::<Result<_, _>>()?;
         let order = expr.order_by().iter().map(|key| texts.lower(&key.expr)).collect::<Result<_, _>>()?;
         let call = lower_window(expr, is_bounded(plan), &mut texts)?;
-        let frame = &call.frame;
-        let grows = (frame.start == FrameBound::UnboundedPreceding) != (frame.end == FrameBound::UnboundedFollowing);
-        if matches!(call.function, WindowFunction::Texts(..)) && grows && expr.partition_by().is_empty() {
-            let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new());
-            let rows = statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied());
-            if let Some(rows) = rows.filter(|rows| *rows > MOST_GROWING_TEXTS) {
-                return Err(format!(
-                    "string_agg over frames that grow with each of {rows} rows has no device form: all texts would lie in memory at once"
-                ));
-            }
+        if expr.partition_by().is_empty() {
+            check_growing_texts(&call, input)?;
         }
         supports_window(partition, order, (call, field.as_ref().clone()), &texts.schema)?;
     }

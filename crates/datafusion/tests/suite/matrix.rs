@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every operator over every type, with no NULLs, some and nothing else, over 0, 1, 31, 257 and, of some types, 2^17 + 1 rows.
+//! Every operator over every type, without NULLs and with some, over 0, 1, 31 and 257 rows, NULLs alone over 31, and a type of each
+//! layout over 2^17 + 1.
 
 use std::sync::Arc;
 use std::time::Instant;
