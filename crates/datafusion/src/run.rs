@@ -470,7 +470,7 @@ fn expand(batch: &DeviceBatch, set: &GroupingSet, real: bool, stage: &Stage, que
 fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
     let run = move |batch: Result<DeviceBatch>| {
         let (stage, queue) = (Arc::clone(&stage), queue.clone());
-        let mut selected = Box::pin(async move {
+        started(async move {
             let batch = batch?;
             let StageKind::Select { op, checks, .. } = &stage.kind else {
                 return internal_err!("a select stage");
@@ -479,19 +479,23 @@ fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBa
                 Ok(selected) => Ok(selected),
                 Err(error) => Err(explain(error, &stage.operator, &queue, &batch, checks).await),
             }
-        });
-        // Its first kernels run while the input makes the next batch.
-        let begun = selected.as_mut().now_or_never();
-        async move {
-            match begun {
-                Some(selected) => selected,
-                None => selected.await,
-            }
-        }
+        })
     };
     // While the host waits for the number of one batch's survivors, the device tests the next one's rows. Errors of the
     // input keep their place.
     input.map(run).buffered(2).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
+}
+
+/// A future that has done what it can without waiting: its first kernels run while the input makes the next batch.
+fn started<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> impl Future<Output = T> + Send {
+    let mut future = future.boxed();
+    let done = future.as_mut().now_or_never();
+    async move {
+        match done {
+            Some(done) => done,
+            None => future.await,
+        }
+    }
 }
 
 /// The elements of lists, in batches of bounded size.

@@ -15,6 +15,7 @@ use arrow::datatypes::{DataType, Field, Int16Type, Int64Type, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use columnar::{DeviceBatch, natural_types};
 use device::Queue;
+use futures::future::try_join_all;
 use kernels::expr::{CompareOp, Expr, Literal, LiteralValue};
 use kernels::ops::{ChainState, Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, Options};
 use support::*;
@@ -117,6 +118,11 @@ async fn table(queue: &Queue, join: &Join, probe: &RecordBatch, build: &RecordBa
 /// All that a batch gives.
 async fn pushed(chain: &JoinChain, queue: &Queue, state: &mut ChainState, batch: &DeviceBatch) -> Vec<DeviceBatch> {
     chain.push(state, batch);
+    given(chain, queue, state).await
+}
+
+/// All that is on its way.
+async fn given(chain: &JoinChain, queue: &Queue, state: &mut ChainState) -> Vec<DeviceBatch> {
     let mut results = Vec::new();
     while let Some(batch) = chain.next(queue, state).await.unwrap() {
         results.push(batch);
@@ -159,10 +165,13 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
             }
             let field = |index: usize| fields.iter().chain(&more).nth(index).unwrap().as_ref().clone().with_nullable(true);
             let outputs = all.iter().map(|index| (col(*index), field(*index).with_name(format!("o{index}")))).collect();
-            let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap();
+            let chain = Arc::new(JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap());
             let mut state = chain.start();
-            for piece in &pieces {
-                results.extend(pushed(&chain, &queue, &mut state, piece).await);
+            // None of them waits for what another has found.
+            let begun = pieces.iter().flat_map(|piece| chain.pieces(&queue, piece)).map(chain.beginning(&queue, &state));
+            for begun in try_join_all(begun).await.unwrap() {
+                chain.resume(&mut state, begun);
+                results.extend(given(&chain, &queue, &mut state).await);
             }
             results.extend(chain.finish(&queue, &state).await.unwrap());
             for batch in &results {

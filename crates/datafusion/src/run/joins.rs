@@ -12,14 +12,15 @@ use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalEx
 use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
 use futures::future::try_join_all;
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, Pace};
+use kernels::ops::{Begun, ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, Pace};
 
 use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
 use super::subqueries::rows_of;
-use super::{DeviceBatchStream, Run, explain, merge, op_error};
+use super::{DeviceBatchStream, Run, explain, merge, op_error, started};
 use crate::graph::{AggregateOp, BuildSide, Joins, ScanFilter, Side, Stage, StageKind};
 
 /// Rows that probe the tables of one join after another.
@@ -36,21 +37,20 @@ pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
 /// The rows of joins, with their columns.
 fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tables: &Arc<Tables>) -> Result<DeviceBatchStream> {
     let (chain, operator) = (tables.chain(stage, joins)?, stage.operator.clone());
-    let probing = Probing::new(chain.is_empty(), chain, stage, tables, &joins.probe, run)?;
-    let gathering = queue.clone();
-    let state = (Some(probing), Arc::clone(run), queue);
-    let batches = stream::try_unfold(state, |(probing, run, queue)| async move {
+    let probing = Probing::new(chain.is_empty(), chain, stage, tables, run, &queue)?;
+    let state = (Some(probing), Arc::clone(run));
+    let batches = stream::try_unfold(state, |(probing, run)| async move {
         let Some(mut probing) = probing else { return Ok::<_, DataFusionError>(None) };
-        if let Some(batch) = probing.next(&queue).await? {
-            return Ok(Some((stream::iter(vec![Ok(batch)]), (Some(probing), run, queue))));
+        if let Some(batch) = probing.next().await? {
+            return Ok(Some((stream::iter(vec![Ok(batch)]), (Some(probing), run))));
         }
-        let rest = probing.finish(&queue, &run).await?;
+        let rest = probing.finish(&run).await?;
         let rest = rest.into_iter().map(Ok::<_, DataFusionError>).collect::<Vec<_>>();
-        Ok(Some((stream::iter(rest), (None, run, queue))))
+        Ok(Some((stream::iter(rest), (None, run))))
     });
     let batches = batches.try_flatten().boxed();
     Ok(match joins.gathers.clone() {
-        Some(concat) => gather(batches, concat, run.batch_rows, gathering, operator),
+        Some(concat) => gather(batches, concat, run.batch_rows, queue, operator),
         None => batches,
     })
 }
@@ -76,14 +76,14 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
             return Ok(super::aggregate(rows.boxed(), Arc::clone(&stage), queue));
         };
         let nothing = chain.is_empty() || joined.is_empty();
-        let mut probing = Probing::new(nothing, chain, &below, &tables, &joins.probe, &run)?;
+        let mut probing = Probing::new(nothing, chain, &below, &tables, &run, &of_joins)?;
         let failed = |error| op_error(&stage.operator, error);
         // Operators have no type in common, but the same steps.
         macro_rules! finished {
             ($op:ident) => {{
                 let mut state = $op.start();
                 let mut pace = Pace::default();
-                while let Some(batch) = probing.next(&of_joins).await? {
+                while let Some(batch) = probing.next().await? {
                     for piece in joined.pieces(&queue, &batch) {
                         joined.keep_pace(&queue, &mut pace, &piece).await.map_err(failed)?;
                         if let Err(error) = $op.push(&queue, &mut state, &piece).await {
@@ -93,7 +93,7 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
                         }
                     }
                 }
-                let (before, within) = (probing.removed(&of_joins), $op.joined_rows(&queue, &state));
+                let (before, within) = (probing.removed(), $op.joined_rows(&queue, &state));
                 let (removed, operator) = (tables.removed.clone(), stage.operator.clone());
                 run.at_end(async move {
                     let (before, within) = futures::try_join!(before, within).map_err(|error| op_error(&operator, error))?;
@@ -122,13 +122,19 @@ fn count(counters: &[Count], removed: impl IntoIterator<Item = u64>) {
 
 /// Rows on their way through joins.
 struct Probing {
-    input: DeviceBatchStream,
-    chain: JoinChain,
+    queue: Queue,
+    chain: Arc<JoinChain>,
     state: ChainState,
+    /// Pieces of the probe side that have been through the first step.
+    begun: BoxStream<'static, Result<(DeviceBatch, Begun)>>,
     pushed: Pushed,
 }
 
+/// Pieces of the probe side whose searches run, or wait for their numbers, at the same time.
+const PIECES_AHEAD: usize = 2;
+
 /// The rows that are on their way, for messages.
+#[derive(Clone)]
 struct Pushed {
     stage: Arc<Stage>,
     tables: Arc<Tables>,
@@ -154,46 +160,63 @@ impl Probing {
         chain: JoinChain,
         stage: &Arc<Stage>,
         tables: &Arc<Tables>,
-        probe: &Arc<Stage>,
         run: &Arc<Run>,
+        queue: &Queue,
     ) -> Result<Probing> {
-        let input = if nothing { stream::empty().boxed() } else { merge(probe, run)? };
+        let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
+        let input = if nothing { stream::empty().boxed() } else { merge(&joins.probe, run)? };
+        let (state, chain, queue) = (chain.start(), Arc::new(chain), queue.clone());
         let pushed = Pushed { stage: Arc::clone(stage), tables: Arc::clone(tables), batch: None };
-        Ok(Probing { input, state: chain.start(), chain, pushed })
+        let cut = (Arc::clone(&chain), queue.clone());
+        let pieces = input.map_ok(move |batch| stream::iter(cut.0.pieces(&cut.1, &batch).map(Ok))).try_flatten();
+        let begin = (chain.beginning(&queue, &state), pushed.clone(), queue.clone());
+        let begun = pieces.map(move |piece: Result<DeviceBatch>| {
+            let (begin, pushed, queue) = &begin;
+            let begun = piece.map(|piece| (begin(piece.clone()), piece));
+            let (pushed, queue) = (pushed.clone(), queue.clone());
+            started(async move {
+                let (begun, piece) = begun?;
+                match begun.await {
+                    Ok(begun) => Ok((piece, begun)),
+                    Err(error) => Err(Pushed { batch: Some(piece), ..pushed }.failed(error, &queue).await),
+                }
+            })
+        });
+        Ok(Probing { queue, chain, state, begun: begun.buffered(PIECES_AHEAD).boxed(), pushed })
     }
 
     /// The next rows.
-    async fn next(&mut self, queue: &Queue) -> Result<Option<DeviceBatch>> {
+    async fn next(&mut self) -> Result<Option<DeviceBatch>> {
         loop {
-            match self.chain.next(queue, &mut self.state).await {
+            match self.chain.next(&self.queue, &mut self.state).await {
                 Ok(None) => {}
                 Ok(batch) => return Ok(batch),
-                Err(error) => return Err(self.pushed.failed(error, queue).await),
+                Err(error) => return Err(self.pushed.failed(error, &self.queue).await),
             }
-            let Some(batch) = self.input.next().await else { return Ok(None) };
-            let batch = batch?;
-            self.chain.push(&mut self.state, &batch);
-            self.pushed.batch = Some(batch);
+            let Some(begun) = self.begun.next().await else { return Ok(None) };
+            let (piece, begun) = begun?;
+            self.chain.resume(&mut self.state, begun);
+            self.pushed.batch = Some(piece);
         }
     }
 
     /// Rows that each dynamic filter has removed.
-    fn removed(&self, queue: &Queue) -> impl Future<Output = kernels::Result<Vec<u64>>> + Send + use<> {
-        self.chain.removed(queue, &self.state)
+    fn removed(&self) -> impl Future<Output = kernels::Result<Vec<u64>>> + Send + use<> {
+        self.chain.removed(&self.queue, &self.state)
     }
 
     /// What remains of the build side once every row was probed.
-    async fn finish(self, queue: &Queue, run: &Run) -> Result<Option<DeviceBatch>> {
+    async fn finish(self, run: &Run) -> Result<Option<DeviceBatch>> {
         let stage = &self.pushed.stage;
-        let (removed, counters, operator) = (self.removed(queue), self.pushed.tables.removed.clone(), stage.operator.clone());
+        let (removed, counters, operator) = (self.removed(), self.pushed.tables.removed.clone(), stage.operator.clone());
         run.at_end(async move {
             count(&counters, removed.await.map_err(|error| op_error(&operator, error))?);
             Ok(())
         });
-        match (self.chain.finish(queue, &self.state).await, &stage.kind) {
+        match (self.chain.finish(&self.queue, &self.state).await, &stage.kind) {
             (Ok(rest), _) => Ok(rest),
             (Err(kernels::Error::Row { row }), StageKind::Join(joins)) => {
-                Err(failed_left_over(stage, joins, &self.pushed.tables, queue, &self.state, row).await)
+                Err(failed_left_over(stage, joins, &self.pushed.tables, &self.queue, &self.state, row).await)
             }
             (Err(error), _) => Err(op_error(&stage.operator, error)),
         }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
 use device::Queue;
-use futures::future::try_join_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
 
 use super::joined::Joined;
 use super::lookup::{conjuncts, position};
@@ -31,18 +32,32 @@ pub struct JoinChain {
 }
 
 /// What the steps of a [`JoinChain`] remember between batches, and what is left to do.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ChainState {
-    steps: Vec<ProbeState>,
+    steps: Arc<[ProbeState]>,
     /// What comes next is last.
     pending: Vec<Work>,
 }
+
+/// Rows of the probe side that have been through the first step.
+#[derive(Debug)]
+pub struct Begun(Work);
 
 /// Something that a step, by its number, is to go on with.
 #[derive(Debug)]
 enum Work {
     Batch(usize, DeviceBatch),
     Pairs(usize, Pairs),
+}
+
+impl Work {
+    /// What is left to do with what a step has found.
+    fn after(step: usize, found: Probed) -> Work {
+        match found {
+            Probed::Rows(batch) => Work::Batch(step + 1, batch),
+            Probed::Pairs(pairs) => Work::Pairs(step, pairs),
+        }
+    }
 }
 
 impl JoinChain {
@@ -214,6 +229,41 @@ impl JoinChain {
         state.pending.push(Work::Batch(0, batch.clone()));
     }
 
+    /// A batch of the probe side in pieces for the [`beginning`](Self::beginning).
+    pub fn pieces(&self, queue: &Queue, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
+        let pieces = self.steps.first().map(|step| step.pieces(queue, batch));
+        let whole = pieces.is_none().then(|| batch.clone());
+        pieces.into_iter().flatten().chain(whole)
+    }
+
+    /// What takes pieces of the probe side through the first step, several at the same time: while the host waits for the number
+    /// of what one has found, the device searches for another. Fails with `JoinedRow` where an expression failed.
+    pub fn beginning(
+        self: &Arc<Self>,
+        queue: &Queue,
+        state: &ChainState,
+    ) -> impl Fn(DeviceBatch) -> BoxFuture<'static, Result<Begun>> + Send + use<> {
+        let (chain, queue, states) = (Arc::clone(self), queue.clone(), Arc::clone(&state.steps));
+        move |piece| {
+            let (chain, queue, states) = (Arc::clone(&chain), queue.clone(), Arc::clone(&states));
+            let begun = async move {
+                match (chain.steps.first(), states.first()) {
+                    (Some(step), Some(state)) if piece.num_rows() > 0 => {
+                        let found = step.probe(&queue, state, &piece).await.map_err(of_joined_rows)?;
+                        Ok(Begun(Work::after(0, found)))
+                    }
+                    _ => Ok(Begun(Work::Batch(0, piece))),
+                }
+            };
+            begun.boxed()
+        }
+    }
+
+    /// Goes on with what has begun, as [`push`](Self::push) does with a batch.
+    pub fn resume(&self, state: &mut ChainState, begun: Begun) {
+        state.pending.push(begun.0);
+    }
+
     /// The next rows of what was pushed; `None` once there are no more. However many rows a join makes of one, few of them are
     /// in memory at once.
     ///
@@ -235,13 +285,10 @@ impl JoinChain {
                     let mut pieces = step.pieces(queue, &batch);
                     let first = pieces.next().unwrap_or(batch);
                     state.pending.extend(pieces.rev().map(|piece| Work::Batch(index, piece)));
-                    match step.probe(queue, &mut state.steps[index], &first).await.map_err(of_joined_rows)? {
-                        Probed::Rows(batch) => Work::Batch(index + 1, batch),
-                        Probed::Pairs(pairs) => Work::Pairs(index, pairs),
-                    }
+                    Work::after(index, step.probe(queue, &state.steps[index], &first).await.map_err(of_joined_rows)?)
                 }
                 Work::Pairs(index, mut pairs) => {
-                    let next = self.steps[index].next_pairs(queue, &mut state.steps[index], &mut pairs).await;
+                    let next = self.steps[index].next_pairs(queue, &state.steps[index], &mut pairs).await;
                     let Some(batch) = next.map_err(of_joined_rows)? else { continue };
                     state.pending.push(Work::Pairs(index, pairs));
                     Work::Batch(index + 1, batch)
@@ -254,7 +301,8 @@ impl JoinChain {
 
     /// Rows that each dynamic filter has removed so far, in the order of the joins.
     pub fn removed(&self, queue: &Queue, state: &ChainState) -> impl Future<Output = Result<Vec<u64>>> + Send + use<> {
-        let of_steps: Vec<_> = self.steps.iter().zip(&state.steps).map(|(step, state)| step.removed(queue, state)).collect();
+        let of_steps: Vec<_> =
+            self.steps.iter().zip(state.steps.iter()).map(|(step, state)| step.removed(queue, state)).collect();
         async move { Ok(try_join_all(of_steps).await?.concat()) }
     }
 

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
 use columnar::ColumnType;
 
-pub use chain::{ChainState, JoinChain};
+pub use chain::{Begun, ChainState, JoinChain};
 pub use joined::{Joined, JoinedRows};
 pub(super) use lookup::Lookup;
 pub use mark::{Mark, MarkState};

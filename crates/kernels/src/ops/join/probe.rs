@@ -6,7 +6,7 @@
 //! `probe_count` counts them, a scan makes places of the counts, `probe_pairs` lists the pairs of rows, and the columns
 //! are written for these.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
@@ -57,13 +57,14 @@ const PAIRS: usize = 1;
 const UNMATCHED: usize = 2;
 const LEFT_OVER: usize = 3;
 
-/// Which rows of the build side have been matched so far, and how many rows dynamic filters have removed.
+/// Which rows of the build side have been matched so far, and how many rows dynamic filters have removed. Batches on their way
+/// at the same time share it.
 #[derive(Debug, Default)]
 pub struct ProbeState {
-    marks: Option<Buffer>,
-    tallies: Option<Buffer>,
+    marks: OnceLock<Buffer>,
+    tallies: OnceLock<Buffer>,
     /// A row of the probe side, which left over rows of the build side take their dictionaries from.
-    sample: Option<DeviceBatch>,
+    sample: OnceLock<DeviceBatch>,
 }
 
 /// What a batch's rows have found.
@@ -160,7 +161,7 @@ impl Probe {
     ///
     /// # Errors
     /// `Row` with the lowest row of which an expression failed.
-    pub async fn probe(&self, queue: &Queue, state: &mut ProbeState, batch: &DeviceBatch) -> Result<Probed> {
+    pub async fn probe(&self, queue: &Queue, state: &ProbeState, batch: &DeviceBatch) -> Result<Probed> {
         self.lookup.check_tables()?;
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
@@ -171,7 +172,7 @@ impl Probe {
     }
 
     /// The next of a batch's pairs; `None` once there are no more.
-    pub async fn next_pairs(&self, queue: &Queue, state: &mut ProbeState, pairs: &mut Pairs) -> Result<Option<DeviceBatch>> {
+    pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut Pairs) -> Result<Option<DeviceBatch>> {
         let (from, to) = (pairs.next, pairs.total.min(pairs.next + MOST_PAIRS));
         if from == to {
             return Ok(None);
@@ -187,10 +188,7 @@ impl Probe {
         named.extend([("from", Arg::U64(from)), ("to", Arg::U64(to))]);
         named.extend([("pair_rows", Arg::Buffer(&rows)), ("pair_builds", Arg::Buffer(&builds))]);
         if let (true, Some(table)) = (self.marks(), self.lookup.tables.last()) {
-            if state.marks.is_none() {
-                state.marks = Some(queue.zeroed(table.batch().num_rows())?);
-            }
-            named.extend(state.marks.as_ref().map(|marks| ("marks", Arg::Buffer(marks))));
+            named.push(("marks", Arg::Buffer(zeroed_once(queue, &state.marks, table.batch().num_rows())?)));
         }
         // What fails has failed when the pairs were counted; this word is never read.
         let error = queue.filled(8, 0xff)?;
@@ -204,7 +202,7 @@ impl Probe {
     /// Rows that each dynamic filter has removed so far, in their order.
     pub fn removed(&self, queue: &Queue, state: &ProbeState) -> impl Future<Output = Result<Vec<u64>>> + Send + use<> {
         let filters = self.lookup.tallies();
-        let counted = state.tallies.as_ref().map(|tallies| queue.read(tallies, 0..filters * 8));
+        let counted = state.tallies.get().map(|tallies| queue.read(tallies, 0..filters * 8));
         async move {
             let Some(counted) = counted else { return Ok(vec![0; filters]) };
             let counted = counted.await?;
@@ -224,11 +222,8 @@ impl Probe {
         }
         let loaded = self.program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
-        let marks = match &state.marks {
-            Some(marks) => marks.clone(),
-            None => queue.zeroed(table.num_rows())?,
-        };
-        let extra = [("marks", Arg::Buffer(&marks))];
+        let marks = zeroed_once(queue, &state.marks, table.num_rows())?;
+        let extra = [("marks", Arg::Buffer(marks))];
         let nothing: &[DeviceColumn] = &[];
         let survivors = Survivors::find(queue, &self.options, &primitives, table.num_rows(), &extra, |grid, named, control| {
             loaded.launch_on(queue, UNMATCHED, grid, nothing, Some(control), named)
@@ -249,7 +244,7 @@ impl Probe {
         }
         let rows = queue.filled(count * 4, 0xff)?;
         let (schema, types) = &self.probe;
-        let sample = match &state.sample {
+        let sample = match state.sample.get() {
             Some(sample) => sample.clone(),
             None => DeviceBatch::blank(queue, schema, types)?,
         };
@@ -263,7 +258,7 @@ impl Probe {
         queue: &Queue,
         loaded: &Loaded<'_>,
         primitives: &LoadedPrimitives<'_>,
-        state: &mut ProbeState,
+        state: &ProbeState,
         batch: &DeviceBatch,
     ) -> Result<DeviceBatch> {
         let n = batch.num_rows();
@@ -272,7 +267,7 @@ impl Probe {
         let mut extra = self.lookup.args();
         extra.extend(found_args(&found));
         let tallies = self.open_tallies(queue, state)?;
-        extra.extend(tallies.iter().map(|tallies| ("tallies", Arg::Buffer(tallies))));
+        extra.extend(tallies.map(|tallies| ("tallies", Arg::Buffer(tallies))));
         let survivors = Survivors::find(queue, &self.options, primitives, n, &extra, |grid, named, control| {
             loaded.launch_on(queue, SEARCH, grid, &*bound, Some(control), named)
         })
@@ -300,12 +295,12 @@ impl Probe {
         queue: &Queue,
         loaded: &Loaded<'_>,
         primitives: &LoadedPrimitives<'_>,
-        state: &mut ProbeState,
+        state: &ProbeState,
         batch: &DeviceBatch,
     ) -> Result<Pairs> {
         let n = batch.num_rows();
-        if self.marks() && state.sample.is_none() {
-            state.sample = Some(batch.slice(0, 1));
+        if self.marks() {
+            state.sample.get_or_init(|| batch.slice(0, 1));
         }
         let bound = self.bound(batch)?;
         let found = self.alloc_found(queue, n)?;
@@ -316,7 +311,7 @@ impl Probe {
         let mut named = self.lookup.args();
         named.extend(found_args(&found));
         named.extend([("n", Arg::U64(n as u64)), ("places", Arg::Buffer(&places))]);
-        named.extend(tallies.iter().map(|tallies| ("tallies", Arg::Buffer(tallies))));
+        named.extend(tallies.map(|tallies| ("tallies", Arg::Buffer(tallies))));
         loaded.launch_on(queue, SEARCH, self.spread(queue, n), &*bound, Some(&control), named)?;
         primitives.offsets(queue, &places, 0, n, 0, &control, 1)?;
         let answer = queue.read(&control, 0..16).await?;
@@ -381,11 +376,9 @@ impl Probe {
     }
 
     /// Where the rows that dynamic filters remove are counted, over all batches.
-    fn open_tallies(&self, queue: &Queue, state: &mut ProbeState) -> Result<Option<Buffer>> {
-        if self.lookup.tallies() > 0 && state.tallies.is_none() {
-            state.tallies = Some(queue.zeroed(self.lookup.tallies() * 8)?);
-        }
-        Ok(state.tallies.clone())
+    fn open_tallies<'a>(&self, queue: &Queue, state: &'a ProbeState) -> Result<Option<&'a Buffer>> {
+        let tallies = self.lookup.tallies();
+        (tallies > 0).then(|| zeroed_once(queue, &state.tallies, tallies * 8)).transpose()
     }
 
     /// The grid of a search for `n` rows.
@@ -576,6 +569,15 @@ impl Rows for Probe {
             Column::Pass(_) => Err(Error::Internal("a column that is passed on is not written".into())),
         }
     }
+}
+
+/// The buffer of a state, which is made of zeros when it is asked for first.
+fn zeroed_once<'a>(queue: &Queue, buffer: &'a OnceLock<Buffer>, bytes: usize) -> Result<&'a Buffer> {
+    if let Some(buffer) = buffer.get() {
+        return Ok(buffer);
+    }
+    let zeros = queue.zeroed(bytes)?;
+    Ok(buffer.get_or_init(|| zeros))
 }
 
 fn found_args(found: &[(String, Buffer)]) -> impl Iterator<Item = (&str, Arg<'_>)> {
