@@ -15,7 +15,8 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_type};
-use kernels::function::{Function, InexactFunction};
+use kernels::function::Function;
+use kernels::libm;
 
 use crate::functions;
 use crate::list_of_rows::ListOfRows;
@@ -299,8 +300,8 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
                 [base] => cast(translate(base, schema)?, &type_of(base, schema)?, &data_type, true)?,
                 _ => Expr::Literal(Literal { data_type: data_type.clone(), value: LiteralValue::Float(10.0) }),
             };
-            let (logarithm, arguments) = (Function::Inexact(InexactFunction::Log), vec![base, translate(number, schema)?]);
-            allowed(Expr::Call { function: logarithm, arguments, data_type }, function, schema)
+            let arguments = vec![base, translate(number, schema)?];
+            allowed(Expr::Call { function: Function::Log, arguments, data_type }, function, schema)
         }
         // A type is known before any row.
         ("arrow_typeof", [argument]) => {
@@ -347,14 +348,19 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             let arguments = found.arguments.iter().map(|argument| translate(argument, schema));
             let numbers = found.numbers.into_iter().map(|number| Ok(functions::number(number)));
             let arguments = arguments.chain(numbers).collect::<Result<_, Reason>>()?;
-            let call = Expr::Call { function: found.function, arguments, data_type };
-            if matches!(found.function, Function::Inexact(_)) { allowed(call, function, schema) } else { Ok(call) }
+            allowed(Expr::Call { function: found.function, arguments, data_type }, function, schema)
         }
     }
 }
 
-/// A call whose last digits differ between the host and devices, where the session allows that.
+/// A call, unless its last digits differ between the host and devices and the session does not allow that.
 fn allowed(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
+    let Expr::Call { function: called, data_type, .. } = &call else { return Ok(call) };
+    let differs = match called {
+        Function::Inexact(_) => "the host and devices",
+        _ if libm::host_agrees(*called, data_type) => return Ok(call),
+        _ => "devices and this host, whose C library computes it in another way,",
+    };
     if !options_of(function.config_options()).exact_functions {
         return Ok(call);
     }
@@ -362,7 +368,7 @@ fn allowed(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result
     kernels::support::supports(&call, schema)?;
     let name = function.fun().name();
     Err(format!(
-        "the last digits of the function {name} differ between the host and devices, which SET device.exact_functions = 'false' allows"
+        "the last digits of the function {name} differ between {differs}, which SET device.exact_functions = 'false' allows"
     ))
 }
 

@@ -93,7 +93,7 @@ const SETTINGS: &[SettingDoc] = &[
         key: "device.exact_functions",
         default: "true",
         frozen: false,
-        description: "Whether functions of floats whose last digits each library rounds in its own way (exp, ln, power, sin and their like) stay on the host; with false they run on the device",
+        description: "Whether functions of floats whose last digits differ between the host and devices stay on the host: sin, cos, cbrt and their like, and exp, ln, power and theirs where the host's C library is none that kernels follow; with false they run on the device",
     },
     SettingDoc {
         key: "device.fallback",

@@ -526,6 +526,8 @@ async fn functions() -> String {
         "round(x, 1)",
         "sqrt(x)",
         "ln(x)",
+        "power(x, a)",
+        "sin(x)",
         "greatest(a, b)",
         "date_part('year', d)",
         "date_trunc('month', d)",

@@ -96,7 +96,19 @@ pub enum Function {
     Trunc,
     /// `sqrt(number)`.
     Sqrt,
-    /// `exp(number)`, `power(number, number)` and their like.
+    /// `exp(number)`.
+    Exp,
+    /// `ln(number)`.
+    Ln,
+    /// `log(base, number)`.
+    Log,
+    /// `log2(number)`.
+    Log2,
+    /// `log10(number)`.
+    Log10,
+    /// `power(number, number)`.
+    Power,
+    /// `sin(number)`, `atan2(number, number)` and their like.
     Inexact(InexactFunction),
     /// `signum(number)`.
     Signum,
@@ -181,6 +193,12 @@ impl Function {
             Function::Round => "round",
             Function::Trunc => "trunc",
             Function::Sqrt => "sqrt",
+            Function::Exp => "exp",
+            Function::Ln => "ln",
+            Function::Log => "log",
+            Function::Log2 => "log2",
+            Function::Log10 => "log10",
+            Function::Power => "power",
             Function::Inexact(function) => function.name(),
             Function::Signum => "signum",
             Function::Degrees => "degrees",
@@ -323,10 +341,10 @@ macro_rules! inexact_functions {
                 Self::ALL.iter().copied().find(|function| function.name() == name)
             }
 
-            /// How many arguments it takes; `log` is that of a base here.
+            /// How many arguments it takes.
             pub const fn arity(self) -> usize {
                 match self {
-                    InexactFunction::Atan2 | InexactFunction::Log | InexactFunction::Power => 2,
+                    InexactFunction::Atan2 => 2,
                     _ => 1,
                 }
             }
@@ -346,12 +364,6 @@ inexact_functions! {
     Cos = "cos",
     Cosh = "cosh",
     Cot = "cot",
-    Exp = "exp",
-    Ln = "ln",
-    Log = "log",
-    Log10 = "log10",
-    Log2 = "log2",
-    Power = "power",
     Sin = "sin",
     Sinh = "sinh",
     Tan = "tan",

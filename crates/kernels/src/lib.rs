@@ -11,6 +11,7 @@ pub mod codegen;
 pub mod error;
 pub mod expr;
 pub mod function;
+pub mod libm;
 pub mod ops;
 pub mod prelude;
 pub mod support;

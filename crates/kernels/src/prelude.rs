@@ -46,6 +46,18 @@ sections! {
     Math = "math" needs [Float];
     /// Functions of floats whose last digits differ between libraries.
     Inexact = "inexact" needs [Float];
+    /// Rounded steps of the functions below.
+    Steps = "steps" needs [Float];
+    /// `exp`.
+    Exp = "exp" needs [Steps];
+    /// `ln`.
+    Ln = "ln" needs [Steps];
+    /// `log2`.
+    Log2 = "log2" needs [Steps];
+    /// `log10`.
+    Log10 = "log10" needs [Ln];
+    /// `power`.
+    Power = "power" needs [Exp];
     /// Functions of integers.
     Integers = "integers" needs [Base];
     /// 128-bit integers without division.

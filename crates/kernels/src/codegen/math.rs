@@ -67,6 +67,11 @@ impl RowWriter<'_> {
                 let code = self.local(value.ctype, &format!("{of}_mul({}, {factor})", value.code));
                 Ok(Value { code, ..value.clone() })
             }
+            (Function::Exp | Function::Ln | Function::Log | Function::Log2 | Function::Log10 | Function::Power, values)
+                if values.iter().all(|value| value.ctype.is_float() && value.data_type == *data_type) =>
+            {
+                self.exponential(function, values)
+            }
             (Function::Inexact(inexact), values)
                 if values.len() == inexact.arity()
                     && values.iter().all(|value| value.ctype.is_float() && value.data_type == *data_type) =>
@@ -90,14 +95,33 @@ impl RowWriter<'_> {
         }
     }
 
+    /// `exp`, logarithms and powers. Which hosts give the same bits: [`crate::libm`].
+    fn exponential(&mut self, function: Function, values: &[Value]) -> Result<Value> {
+        let Some(first) = values.first() else { return refuse_call(function, values) };
+        let of = first.ctype.name();
+        let valid = self.all_valid(values);
+        let (section, call) = match (function, values) {
+            (Function::Exp, [x]) => (Section::Exp, format!("{of}_exp({})", x.code)),
+            (Function::Ln, [x]) => (Section::Ln, format!("{of}_ln({})", x.code)),
+            (Function::Log2, [x]) => (Section::Log2, format!("{of}_log2({})", x.code)),
+            (Function::Log10, [x]) => (Section::Log10, format!("{of}_log10({})", x.code)),
+            (Function::Log, [base, x]) => (Section::Ln, format!("{of}_div({of}_ln({}), {of}_ln({}))", x.code, base.code)),
+            (Function::Power, [base, exponent]) if first.ctype == CType::F64 => {
+                self.fail_where(&[&format!("({} == 0 && {} < 0)", base.code, exponent.code)], &valid);
+                (Section::Power, format!("f64_power({}, {})", base.code, exponent.code))
+            }
+            _ => return refuse_call(function, values),
+        };
+        self.params.need(section);
+        let code = self.called(first.ctype, &valid, &call);
+        Ok(Value { code, valid, bounds: None, ..first.clone() })
+    }
+
     /// A function of the section `Inexact`.
     fn inexact(&mut self, function: InexactFunction, values: &[Value]) -> Result<Value> {
         let Some(first) = values.first() else { return refuse_call(Function::Inexact(function), values) };
         self.params.need(Section::Inexact);
         let valid = self.all_valid(values);
-        if let (InexactFunction::Power, [base, exponent]) = (function, values) {
-            self.fail_where(&[&format!("({} == 0 && {} < 0)", base.code, exponent.code)], &valid);
-        }
         self.costly();
         let codes: Vec<&str> = values.iter().map(|value| value.code.as_str()).collect();
         let call = format!("{}_{}({})", first.ctype.name(), function.name(), codes.join(", "));

@@ -7,6 +7,7 @@ mod columns;
 mod compose;
 mod data;
 mod dates;
+mod exponential;
 mod floats;
 mod harness;
 mod host;

@@ -173,6 +173,8 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
     all.extend([CharacterLength, OctetLength, BitLength, Ascii].map(|function| call(function, vec![a()], &number)));
     let same = [Upper, Lower, InitCap, Reverse, Abs, Floor, Ceil, Round, Trunc, Sqrt, Signum, Degrees, Radians, Factorial];
     all.extend(same.map(|function| call(function, vec![a()], value)));
+    all.extend([Exp, Ln, Log2, Log10].map(|function| call(function, vec![a()], value)));
+    all.extend([Log, Power].map(|function| call(function, vec![a(), b()], value)));
     for function in InexactFunction::ALL {
         all.push(call(Inexact(*function), [a(), b()][..function.arity()].to_vec(), value));
     }

@@ -1,0 +1,30 @@
+/* Steps of functions of floats: each is rounded once, and no compiler contracts two. Unlike f64_add and its like they leave the
+   bits of NaNs open: functions keep these out. */
+#if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
+FN f64 f64_fma(f64 a, f64 b, f64 c) { return fma(a, b, c); }
+FN f64 f64_plus(f64 a, f64 b) { return a + b; }
+FN f64 f64_minus(f64 a, f64 b) { return a - b; }
+FN f64 f64_times(f64 a, f64 b) { return a * b; }
+#else
+FN f64 f64_fma(f64 a, f64 b, f64 c) { return __fma_rn(a, b, c); }
+FN f64 f64_plus(f64 a, f64 b) { return __dadd_rn(a, b); }
+FN f64 f64_minus(f64 a, f64 b) { return __dsub_rn(a, b); }
+FN f64 f64_times(f64 a, f64 b) { return __dmul_rn(a, b); }
+#endif
+#define F64_INF BITS_F64((u64)0x7ff0000000000000UL)
+#define F32_INF BITS_F32(0x7f800000u)
+/* Logarithms of what is no positive number: -inf of 0, inf of inf, a NaN of all else. */
+FN f64 f64_log_edge(f64 a) { return a == 0 ? -F64_INF : a > 0 ? a : BITS_F64(f64_nan_of(a, a)); }
+FN f32 f32_log_edge(f32 a) { return a == 0 ? -F32_INF : a > 0 ? a : BITS_F32(f32_nan_of(a, a)); }
+/* A positive number as 2^exponent * part, where the part lies in [low, 2 low); place is what is left of its bits above those of low. */
+typedef struct { f64 exponent, part; u64 place; } f64_parts;
+FN f64_parts f64_parted(f64 a, u64 low) {
+  u64 bits = F64_BITS(a), below;
+  f64_parts r;
+  if (bits >> 52 == 0) bits = F64_BITS(f64_times(a, 0x1p52)) - ((u64)52 << 52);
+  below = bits - low;
+  r.exponent = (f64)((i64)below >> 52);
+  r.part = BITS_F64(bits - (below & (u64)0xfff0000000000000UL));
+  r.place = below & (u64)0x000fffffffffffffUL;
+  return r;
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the host computes `exp`, logarithms and powers to the bits that kernels give.
+//!
+//! Kernels compute them operation for operation as glibc does where the processor has fused multiply-adds (`prelude/exp.h` and its
+//! neighbours), and DataFusion calls the C library of the host, whatever that is. So the host is asked once: its results for some
+//! thousand inputs, folded into one number, are compared with the number that kernels' results give. A library that rounds
+//! correctly differs in one result of a hundred or a thousand; glibc without fused multiply-adds in one of a hundred thousand,
+//! so that some of these are among the inputs.
+
+use std::sync::OnceLock;
+
+use arrow::datatypes::DataType;
+
+use crate::function::Function;
+
+/// What is known of a function of floats of one type.
+#[derive(Debug)]
+pub struct Known {
+    /// The function.
+    pub function: Function,
+    /// The type of its arguments.
+    pub data_type: DataType,
+    /// Arguments for which glibc gives something else without fused multiply-adds.
+    fused: &'static [(f64, f64)],
+    /// The [`digest`] of what kernels give for the samples.
+    pub digest: u64,
+    agrees: OnceLock<bool>,
+}
+
+/// Each function that is asked for; `log` is not among them, a quotient of two `ln`.
+pub static KNOWN: [Known; 9] = [
+    Known::new(
+        Function::Exp,
+        DataType::Float64,
+        &[
+            (1.877417836918709, 0.0),
+            (-1.7396386310222267, 0.0),
+            (-0.7772292750144234, 0.0),
+            (-164.24147944180913, 0.0),
+            (9.607728833527451, 0.0),
+            (-356.6735671125784, 0.0),
+        ],
+        0x4e3f_e060_6d8f_7159,
+    ),
+    Known::new(Function::Exp, DataType::Float32, &[(32.564632415771484, 0.0), (-63.09946060180664, 0.0)], 0x1934_7689_e61b_fe43),
+    Known::new(
+        Function::Ln,
+        DataType::Float64,
+        &[
+            (1.0489421930778347, 0.0),
+            (0.9603318678504259, 0.0),
+            (0.9584314490705883, 0.0),
+            (2.5123002188930954, 0.0),
+            (0.9058567970456508, 0.0),
+            (28.569715434822, 0.0),
+        ],
+        0xa89b_f6c9_a66a_e8c4,
+    ),
+    Known::new(Function::Ln, DataType::Float32, &[], 0x315d_01b6_6101_bf1b),
+    Known::new(
+        Function::Log2,
+        DataType::Float64,
+        &[
+            (1.013863728255981, 0.0),
+            (0.9746803927108383, 0.0),
+            (0.9673937939387978, 0.0),
+            (4.293861715570856, 0.0),
+            (3.7065544753978656, 0.0),
+            (1.4813671715177463, 0.0),
+        ],
+        0x800e_2ebb_4457_98bd,
+    ),
+    Known::new(Function::Log2, DataType::Float32, &[], 0x1c93_e4ea_40de_dc2c),
+    Known::new(
+        Function::Log10,
+        DataType::Float64,
+        &[
+            (1.0219066275799014, 0.0),
+            (1.054693002784802, 0.0),
+            (1.0454477239414535, 0.0),
+            (46.22434221929153, 0.0),
+            (1.199397572517519, 0.0),
+            (40.02812804911703, 0.0),
+        ],
+        0x60ec_2c5d_6507_417f,
+    ),
+    Known::new(Function::Log10, DataType::Float32, &[], 0xb402_0eb4_c49b_4a3c),
+    Known::new(
+        Function::Power,
+        DataType::Float64,
+        &[
+            (2.297256201678204, 10.893049672695035),
+            (3.7801446792960753, 4.887893679591611),
+            (2.301541003400553, -15.400346009985512),
+            (0.7308535129713105, 9.536411696790307),
+            (0.9472623471514385, -19.439112350035536),
+            (3.7262267142889947, -0.08826161631144913),
+        ],
+        0x141c_673b_6c58_fb47,
+    ),
+];
+
+/// Whether the host gives the bits that kernels give, of any function that is not [`Function::Inexact`].
+pub fn host_agrees(function: Function, data_type: &DataType) -> bool {
+    let function = if function == Function::Log { Function::Ln } else { function };
+    // Singles hide most of how their digits came about: they ask for doubles too.
+    let asked = |known: &&Known| known.function == function && [&DataType::Float64, data_type].contains(&&known.data_type);
+    KNOWN.iter().filter(asked).all(Known::host_agrees)
+}
+
+impl Known {
+    const fn new(function: Function, data_type: DataType, fused: &'static [(f64, f64)], digest: u64) -> Known {
+        Known { function, data_type, fused, digest, agrees: OnceLock::new() }
+    }
+
+    fn host_agrees(&self) -> bool {
+        *self.agrees.get_or_init(|| {
+            let results = self.samples().map(|(a, b)| host(self.function, &self.data_type, a, b));
+            digest(results) == self.digest
+        })
+    }
+
+    /// Arguments, the same ones always: all over the function's range, and many near 1, where logarithms take another way.
+    pub fn samples(&self) -> impl Iterator<Item = (f64, f64)> {
+        let single = self.data_type == DataType::Float32;
+        let numbers = (0..4096).map(move |index| {
+            let (word, other) = (mixed(2 * index), mixed(2 * index + 1));
+            // From -1 to 1.
+            let fraction = |word: u64| (word >> 10) as f64 / (1u64 << 53) as f64 - 1.0;
+            let a = match self.function {
+                Function::Exp if single => fraction(word) * 100.0,
+                Function::Exp => fraction(word) * 2f64.powi((other % 11) as i32),
+                Function::Power => fraction(word).abs() * 2f64.powi((other % 31) as i32 - 15),
+                _ if other.is_multiple_of(2) => 1.0 + fraction(word) / 8.0,
+                _ if single => f32::from_bits(word as u32 % f32::INFINITY.to_bits()).into(),
+                _ => f64::from_bits(word % f64::INFINITY.to_bits()),
+            };
+            let a = if single { f64::from(a as f32) } else { a };
+            (a, fraction(mixed(other)) * 2f64.powi((other >> 8 & 7) as i32))
+        });
+        numbers.chain(self.fused.iter().copied())
+    }
+}
+
+/// What the host gives, as bits.
+pub fn host(function: Function, data_type: &DataType, a: f64, b: f64) -> u64 {
+    if *data_type == DataType::Float32 {
+        let a = a as f32;
+        let result = match function {
+            Function::Exp => a.exp(),
+            Function::Ln => a.ln(),
+            Function::Log => (b as f32).log(a),
+            Function::Log2 => a.log2(),
+            Function::Log10 => a.log10(),
+            _ => f32::NAN,
+        };
+        return result.to_bits().into();
+    }
+    let result = match function {
+        Function::Exp => a.exp(),
+        Function::Ln => a.ln(),
+        Function::Log => b.log(a),
+        Function::Log2 => a.log2(),
+        Function::Log10 => a.log10(),
+        Function::Power => a.powf(b),
+        _ => f64::NAN,
+    };
+    result.to_bits()
+}
+
+/// One number of many results.
+pub fn digest(results: impl Iterator<Item = u64>) -> u64 {
+    results.fold(0, |digest, bits| mixed(digest ^ bits))
+}
+
+/// A number that looks like a random one (SplitMix64).
+fn mixed(number: u64) -> u64 {
+    let word = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
