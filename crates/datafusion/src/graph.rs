@@ -20,12 +20,12 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::ops::{Conform, Decode, JoinChain, Options, Select, Sort, Strict, Unnest, Window};
 
 use crate::exchange::Source;
-use crate::exec::{GroupingSet, ScalarSubquery, Sharing};
+use crate::exec::{GroupingSet, Sharing};
 use crate::futhark::{DeviceCall, Fold};
 use crate::table::Snapshot;
 
 pub(crate) use aggregate::{AggregateOp, OverJoins};
-pub(crate) use join::{BuildSide, Joins, Marks, ScanFilter, Side};
+pub(crate) use join::{BuildSide, Joins, Marks, ScalarSide, ScanFilter, Side};
 use pipeline::pipeline;
 
 /// A step of an island that produces device batches.
@@ -156,7 +156,7 @@ impl Stage {
     }
 
     /// The scalar subqueries that run before its rows, without those that run before theirs.
-    pub fn scalar_subqueries(&self) -> Vec<(&ScalarSubquery, &Arc<Stage>)> {
+    pub fn scalar_subqueries(&self) -> Vec<(&ScalarSide, &Arc<Stage>)> {
         let own: Vec<_> = match &self.kind {
             StageKind::Join(joins) => joins.builds().filter_map(|build| Some((build.scalar.as_ref()?, &build.stage))).collect(),
             _ => vec![],

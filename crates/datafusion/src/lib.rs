@@ -40,7 +40,8 @@ pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
 pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc};
 pub use parameters::{with_parameters, with_rows_of_parameters};
 pub use planner::{
-    DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, WindowFilters, placement,
+    DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, SubqueryColumns, WindowFilters,
+    placement,
 };
 pub use run::DeviceBatchStream;
 pub use runtime::DeviceRuntime;

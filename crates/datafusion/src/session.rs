@@ -11,7 +11,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
 use crate::futhark::{FutharkFactory, TableFunctionsListed};
 use crate::options::DeviceOptions;
-use crate::planner::{DevicePlanner, HostReasons, InsertTypes, ProjectionKeeper, WindowFilters};
+use crate::planner::{DevicePlanner, HostReasons, InsertTypes, ProjectionKeeper, SubqueryColumns, WindowFilters};
 use crate::runtime::DeviceRuntime;
 use crate::table;
 
@@ -91,6 +91,7 @@ impl SessionStateBuilderExt for SessionStateBuilder {
             .with_config(config.with_extension(Arc::clone(&runtime)))
             .with_analyzer_rule(Arc::new(InsertTypes))
             .with_optimizer_rule(Arc::new(WindowFilters::new(Arc::clone(&runtime))))
+            .with_optimizer_rule(Arc::new(SubqueryColumns::new(Arc::clone(&runtime))))
             .with_optimizer_rule(Arc::new(TableFunctionsListed))
             .with_physical_optimizer_rules(installed(rules, &runtime))
     }

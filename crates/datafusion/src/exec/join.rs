@@ -14,7 +14,8 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, Sched
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    ReplaceChildrenOptions,
 };
 
 use crate::exec::inner_methods;
@@ -59,13 +60,16 @@ impl ScalarSubquery {
     /// Puts the value where scans of the host look for it.
     ///
     /// # Errors
-    /// If another run of the plan has put another value there, by which its scans may still leave out rows.
+    /// If another run of the plan has put another value there, by which its scans may still leave out rows. DataFusion itself
+    /// would go on with the first run's value: it wants the state of a plan reset between its runs.
     pub fn tell(&self, value: ScalarValue) -> Result<()> {
         match self.results.get(self.index) {
             None => self.results.set(self.index, value),
             Some(told) if told == value => Ok(()),
             Some(told) => {
-                exec_err!("a scalar subquery gave {told} when the plan ran before, and now {value}: plan the query again")
+                exec_err!(
+                    "a scalar subquery gave {told} when the plan ran before, and now {value}: reset the plan's state between its runs"
+                )
             }
         }
     }
@@ -243,6 +247,15 @@ impl ExecutionPlan for DeviceJoinExec {
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
+    }
+
+    /// Scans are told values anew when the plan runs again.
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(subquery) = self.spec.scalar.as_ref().filter(|subquery| subquery.is_told) {
+            subquery.results.clear();
+        }
+        let children = self.children().into_iter().cloned().collect();
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {

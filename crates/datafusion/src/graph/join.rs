@@ -30,11 +30,18 @@ pub(crate) struct BuildSide {
     pub probe_checks: Vec<Arc<dyn PhysicalExpr>>,
     pub condition: Option<Arc<dyn PhysicalExpr>>,
     /// The scalar subquery that it is: one row at most.
-    pub scalar: Option<ScalarSubquery>,
+    pub scalar: Option<ScalarSide>,
     /// The number by which dynamic filters ask for the table.
     pub number: Option<usize>,
     /// What host scans below the probe side are told of the keys, which these are.
     pub scan_filter: Option<ScanFilter>,
+}
+
+/// A scalar subquery, and the metrics of the join that brings its value.
+#[derive(Debug, Clone)]
+pub(crate) struct ScalarSide {
+    pub subquery: ScalarSubquery,
+    pub metrics: ExecutionPlanMetricsSet,
 }
 
 /// What tells host scans the ranges of a build side's keys.
@@ -224,8 +231,8 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     let number = join.number();
     // What filters by the table removes the more, the narrower its ranges are.
     let build = if scan_filter.is_some() || number.is_some() { build.with_found_ranges() } else { build };
-    let (scalar, checks) = (spec.scalar.clone(), build_checks);
-    let build = BuildSide { stage, concat, build, checks, probe_checks, condition, scalar, number, scan_filter };
+    let scalar = spec.scalar.clone().map(|subquery| ScalarSide { subquery, metrics: join.metrics.clone() });
+    let build = BuildSide { stage, concat, build, checks: build_checks, probe_checks, condition, scalar, number, scan_filter };
     let mark: Arc<dyn PhysicalExpr> =
         Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
     // Texts end here.

@@ -243,7 +243,7 @@ impl<'a> Placer<'a> {
         Ok(if fits { Some(Arc::new(DeviceUnionExec::try_new(union)?)) } else { None })
     }
 
-    /// A main query and its scalar subqueries, the values of which stay on the device if it is there too.
+    /// A main query and its scalar subqueries, the values of which stay on the device where it asks for them.
     fn subqueries(
         &self,
         subqueries: &ScalarSubqueryExec,
@@ -252,9 +252,9 @@ impl<'a> Placer<'a> {
         let mut placed = children.into_iter();
         let Some(main) = placed.next() else { return internal_err!("scalar subqueries of no query") };
         let placed = placed.map(|plan| exchange_over_island(&plan).unwrap_or(plan)).map(unsorted).collect();
-        let (main, left) = match is_device(&main) && !self.recursive.get() {
-            true => with_values(subqueries, main, placed)?,
-            false => (main, subqueries.subqueries().iter().cloned().zip(placed).collect()),
+        let (main, left) = match self.recursive.get() {
+            true => (main, subqueries.subqueries().iter().cloned().zip(placed).collect()),
+            false => with_values(subqueries, main, placed, &|input, reason| self.island(input, reason))?,
         };
         if left.is_empty() {
             return Ok(main);

@@ -35,7 +35,7 @@ type Plan = Arc<dyn ExecutionPlan>;
 
 /// An island's operators, with those that stand there several times sharing their rows.
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
-    let plan = without(plan)?;
+    let plan = without_sharing(plan)?;
     let several = plan.output_partitioning().partition_count() > 1;
     // Partitions run apart from one another, and those of one order are merged by whoever wants it.
     if several && plan.output_ordering().is_some() {
@@ -80,7 +80,7 @@ pub(crate) fn shared_with_subqueries(
     for index in (1..inputs.len()).chain([0]) {
         of_runs(&inputs[index], &mut |of| {
             let own = of.downcast_ref::<DeviceIslandExec>().map_or(of, DeviceIslandExec::input);
-            let plan = without(&without_dynamic_filters(own)?)?;
+            let plan = without_sharing(&without_dynamic_filters(own)?)?;
             if may_share(&plan) {
                 runs.push(Run { of: Arc::clone(of), plan, is_main: index == 0 });
             }
@@ -221,16 +221,16 @@ pub(super) fn is_kept(plan: &Plan) -> bool {
 }
 
 /// Operators without sharing among them, as they were in the islands that have become one.
-fn without(plan: &Plan) -> Result<Plan> {
+pub(super) fn without_sharing(plan: &Plan) -> Result<Plan> {
     if !is_kept(plan) {
         if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
-            return without(shared.input());
+            return without_sharing(shared.input());
         }
         if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
-            return without(reuse.shared());
+            return without_sharing(reuse.shared());
         }
     }
-    of_children(plan, without)
+    of_children(plan, without_sharing)
 }
 
 /// The same with all who read shared rows knowing what their operators have become since.

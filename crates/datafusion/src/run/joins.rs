@@ -299,7 +299,7 @@ fn gives(types: &[ColumnType], stage: &Stage) -> bool {
 /// The table of a build side.
 async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
     let batches = match &side.scalar {
-        Some(subquery) => rows_of(subquery, &side.stage, run).await?,
+        Some(scalar) => rows_of(scalar, &side.stage, run).await?,
         None => merge(&side.stage, run)?.try_collect().await?,
     };
     let batch = side.concat.run(queue, batches).await.map_err(|error| op_error(operator, error))?;

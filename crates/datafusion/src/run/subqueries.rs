@@ -2,34 +2,36 @@
 //! Scalar subqueries of an island: each runs once, before the island's rows.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use columnar::DeviceBatch;
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, internal_err};
+use datafusion::physical_plan::metrics::MetricBuilder;
 use futures::future::{BoxFuture, try_join_all};
 use futures::{FutureExt, TryStreamExt};
 
 use super::{ENDED, Run, SharedRows, columnar_error, merge};
-use crate::exec::ScalarSubquery;
-use crate::graph::Stage;
+use crate::graph::{ScalarSide, Stage};
 
 /// Runs the subqueries of a stage and of those below, each after the subqueries within it.
 pub(super) fn run_all<'a>(stage: &'a Stage, run: &'a Arc<Run>) -> BoxFuture<'a, Result<()>> {
-    let each = stage.scalar_subqueries().into_iter().map(move |(subquery, rows)| async move {
+    let each = stage.scalar_subqueries().into_iter().map(move |(side, rows)| async move {
         run_all(rows, run).await?;
-        rows_of(subquery, rows, run).await.map(drop)
+        rows_of(side, rows, run).await.map(drop)
     });
     let each: Vec<_> = each.collect();
     async move { try_join_all(each).await.map(drop) }.boxed()
 }
 
 /// The row of a subquery, if it has one.
-pub(super) async fn rows_of(subquery: &ScalarSubquery, stage: &Arc<Stage>, run: &Arc<Run>) -> Result<Vec<DeviceBatch>> {
+pub(super) async fn rows_of(side: &ScalarSide, stage: &Arc<Stage>, run: &Arc<Run>) -> Result<Vec<DeviceBatch>> {
+    let subquery = &side.subquery;
     let rows = {
         let mut scalars = run.scalars.lock();
         match scalars.iter().find(|(known, _)| known.is(subquery)) {
             Some((_, rows)) => rows.clone(),
             None => {
-                let rows = compute(subquery.clone(), Arc::clone(stage), run);
+                let rows = compute(side.clone(), Arc::clone(stage), run);
                 scalars.push((subquery.clone(), rows.clone()));
                 rows
             }
@@ -38,10 +40,12 @@ pub(super) async fn rows_of(subquery: &ScalarSubquery, stage: &Arc<Stage>, run: 
     rows.await.map(|rows| rows.as_ref().clone()).map_err(DataFusionError::Shared)
 }
 
-fn compute(subquery: ScalarSubquery, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
+fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
     // The run holds the rows, not the rows the run.
     let run = Arc::downgrade(run);
     let rows = async move {
+        let started = Instant::now();
+        let ScalarSide { subquery, metrics } = side;
         let Some(run) = run.upgrade() else { return internal_err!("{ENDED}") };
         let mut batches = merge(&stage, &run)?;
         let mut rows: Vec<DeviceBatch> = Vec::new();
@@ -55,6 +59,8 @@ fn compute(subquery: ScalarSubquery, stage: Arc<Stage>, run: &Arc<Run>) -> Share
         if subquery.is_told {
             subquery.tell(value(rows.first(), &stage, &run).await?)?;
         }
+        MetricBuilder::new(&metrics).counter("subquery_rows", 0).add(rows.len());
+        MetricBuilder::new(&metrics).subset_time("subquery_time", 0).add_elapsed(started);
         Ok(rows)
     };
     rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared()

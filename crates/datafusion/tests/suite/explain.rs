@@ -174,6 +174,20 @@ fn dynamic_filters_show_what_they_remove() {
 }
 
 #[test]
+fn analyze_tells_rows_and_time_of_scalar_subqueries() {
+    block_on(async {
+        let ctx = session().await;
+        let query = "SELECT i FROM t WHERE k > (SELECT avg(k) FROM t) OR i = (SELECT k FROM t WHERE i < 0)";
+        let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {query}")).await;
+        for (subquery, rows) in [("avg(t.k)", 1), ("k", 0)] {
+            let join = plan.lines().find(|line| line.contains(&format!("scalar_subquery={subquery}@")));
+            let join = join.unwrap_or_else(|| panic!("no join brings {subquery}: {plan}"));
+            assert!(join.contains(&format!("subquery_rows={rows}")) && join.contains("subquery_time="), "{join}");
+        }
+    });
+}
+
+#[test]
 fn host_scans_learn_of_a_build_sides_keys() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();

@@ -18,3 +18,4 @@ mod observe;
 mod reductions;
 mod reuse;
 mod streams;
+mod subqueries;

@@ -168,8 +168,8 @@ fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
             let frame = ctx.sql(&sql).await.unwrap();
             (Arc::new(frame.task_ctx()), frame.create_physical_plan().await.unwrap())
         };
-        // No join brings the value to a sort, so that the subquery is an island of its own.
-        let sql = format!("{with} SELECT k FROM c ORDER BY abs(n - (SELECT max(n) FROM c)) LIMIT 1");
+        // It may be NULL where its column knows no NULLs: no projection brings it to a sort, and it is an island of its own.
+        let sql = format!("{with} SELECT k FROM c ORDER BY abs(k - (SELECT k FROM c ORDER BY n DESC LIMIT 1)) LIMIT 1");
         // A first query leaves what the device keeps for all that follow.
         answer(&ctx, &sql).await.unwrap();
         context.synchronize().unwrap();
@@ -192,9 +192,11 @@ fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
             launches += launched;
         }
         // Nobody comes for the rows.
-        let sql =
-            format!("{with} SELECT c.k FROM c JOIN t ON c.k = t.i WHERE t.i < 0 ORDER BY abs(c.n - (SELECT min(n) FROM c))");
+        let order = "abs(c.k - (SELECT k FROM c ORDER BY n LIMIT 1))";
+        let none = "(SELECT max(i) AS i FROM t WHERE i < 0 GROUP BY k)";
+        let sql = format!("{with} SELECT c.k, c.n FROM {none} t JOIN c ON t.i = c.k + 0 ORDER BY {order}");
         let (task, plan) = plan_of(sql).await;
+        assert!(displayable(plan.as_ref()).indent(false).to_string().contains("DeviceReuseExec: kept="));
         assert!(lines_of(&plan, task).await.is_empty());
         drop(plan);
         assert_returned(&context, before);

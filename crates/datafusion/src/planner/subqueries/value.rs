@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The value of a scalar subquery, and the operators that ask for it over rows that have it in a column.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, Result};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::filter::FilterExecBuilder;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqueryLink};
+
+use super::Plan;
+use crate::exec::{
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectionExec, JoinSpec, ScalarSubquery, is_device,
+};
+use crate::planner::dynamic_filters::of_children;
+use crate::planner::support::device_form;
+use crate::texts::{aggregate_has_device_form, has_device_form};
+
+/// What a subquery on the device gives.
+pub(super) struct Value {
+    /// As expressions ask for it.
+    expr: ScalarSubqueryExpr,
+    pub(super) subquery: ScalarSubquery,
+    rows: Plan,
+    /// Whether there is a row, whatever the subquery finds.
+    always: bool,
+}
+
+impl Value {
+    pub fn of(subqueries: &ScalarSubqueryExec, link: &ScalarSubqueryLink, plan: &Plan) -> Option<Value> {
+        let schema = plan.schema();
+        let ([field], true) = (schema.fields().as_ref(), is_device(plan)) else { return None };
+        let (results, index) = (subqueries.results().clone(), link.index);
+        let expr = ScalarSubqueryExpr::new(field.data_type().clone(), field.is_nullable(), index, results.clone());
+        let subquery = ScalarSubquery { results, index, is_told: false };
+        Some(Value { expr, subquery, rows: Arc::clone(plan), always: gives_one_row(plan) })
+    }
+
+    pub fn is_asked_for_by(&self, plan: &Plan) -> Result<bool> {
+        let mut asked = false;
+        plan.apply_expressions(&mut |expr| {
+            asked |= expr.exists(|node| Ok(self.is(node)))?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(asked)
+    }
+
+    /// An island's operators over joins that bring the value to filters, projections and aggregations that ask for it. What else
+    /// asks goes on asking.
+    pub fn brought(&self, plan: &Plan) -> Result<Plan> {
+        let plan = of_children(plan, |child| self.brought(child))?;
+        let children = plan.children();
+        let ([input], true) = (children.as_slice(), self.is_asked_for_by(&plan)?) else { return Ok(plan) };
+        let over_values = if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
+            self.filtered(filter, input)?
+        } else if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
+            self.projected(projection, input)?
+        } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
+            self.aggregated(aggregate, input)?
+        } else {
+            None
+        };
+        Ok(over_values.unwrap_or(plan))
+    }
+
+    fn filtered(&self, filter: &DeviceFilterExec, input: &Plan) -> Result<Option<Plan>> {
+        let width = input.schema().fields().len();
+        let columns = filter.projection().map_or_else(|| (0..width).collect(), <[usize]>::to_vec);
+        let host = FilterExecBuilder::new(self.as_column(filter.predicate(), width)?, self.joined(input)?)
+            .apply_projection(Some(columns))?
+            .build()?;
+        let host: Plan = Arc::new(host);
+        Ok(if device_form(&host).is_ok() { Some(Arc::new(DeviceFilterExec::try_new(host)?)) } else { None })
+    }
+
+    fn projected(&self, projection: &DeviceProjectionExec, input: &Plan) -> Result<Option<Plan>> {
+        let width = input.schema().fields().len();
+        let outputs = projection.expressions().iter();
+        let outputs = outputs.map(|output| Ok((self.as_column(&output.expr, width)?, output.alias.clone())));
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        let schema = projection.host.schema();
+        let host: Plan = Arc::new(ProjectionExec::try_new_with_schema_metadata(outputs, self.joined(input)?, &schema)?);
+        Ok(if device_form(&host).is_ok() { Some(Arc::new(DeviceProjectionExec::try_new(host)?)) } else { None })
+    }
+
+    fn aggregated(&self, aggregate: &DeviceAggregateExec, input: &Plan) -> Result<Option<Plan>> {
+        if aggregate.is_of_libraries() {
+            return Ok(None);
+        }
+        let (width, mut spec) = (input.schema().fields().len(), aggregate.spec.clone());
+        for (key, _) in &mut spec.keys {
+            *key = self.as_column(key, width)?;
+        }
+        for call in &mut spec.calls {
+            let exprs = call.exprs().map(|expr| self.as_column(expr, width)).collect::<Result<Vec<_>>>()?;
+            *call = call.with_exprs(&exprs);
+        }
+        let input = self.joined(input)?;
+        let schema = input.schema();
+        let fits = spec.keys.iter().all(|(key, _)| has_device_form(key, &schema).is_ok())
+            && spec.calls.iter().all(|call| aggregate_has_device_form(call, &schema).is_ok());
+        Ok(if fits { Some(Arc::new(DeviceAggregateExec::new(spec, input))) } else { None })
+    }
+
+    /// Rows with the value in a column behind theirs.
+    fn joined(&self, input: &Plan) -> Result<Plan> {
+        let (own, value) = (input.schema(), self.rows.schema());
+        let value = value
+            .fields()
+            .iter()
+            .map(|field| Arc::new(field.as_ref().clone().with_nullable(!self.always || field.is_nullable())));
+        let fields = own.fields().iter().cloned().chain(value).collect::<Vec<_>>();
+        let schema = Arc::new(Schema::new_with_metadata(fields, own.metadata().clone()));
+        let mut spec = JoinSpec {
+            join_type: if self.always { JoinType::Inner } else { JoinType::Right },
+            on: vec![],
+            null_equals_null: false,
+            null_aware: false,
+            filter: None,
+            projection: Some((1..=own.fields().len()).chain([0]).collect()),
+            scalar: Some(self.subquery.clone()),
+            equivalences: EquivalenceProperties::new(Arc::clone(&schema)),
+            schema,
+        };
+        if let Some(ordering) = spec.order_of_probe(&self.rows, input)? {
+            spec.equivalences.add_ordering(ordering);
+        }
+        Ok(Arc::new(DeviceJoinExec::new(spec, Arc::clone(&self.rows), Arc::clone(input))))
+    }
+
+    /// An expression that finds the value in a column.
+    fn as_column(&self, expr: &Arc<dyn PhysicalExpr>, index: usize) -> Result<Arc<dyn PhysicalExpr>> {
+        let name = self.rows.schema().field(0).name().clone();
+        let replaced = Arc::clone(expr).transform_up(|node| match self.is(&node) {
+            true => Ok(Transformed::yes(Arc::new(Column::new(&name, index)) as _)),
+            false => Ok(Transformed::no(node)),
+        });
+        Ok(replaced?.data)
+    }
+
+    fn is(&self, expr: &Arc<dyn PhysicalExpr>) -> bool {
+        expr.downcast_ref::<ScalarSubqueryExpr>() == Some(&self.expr)
+    }
+}
+
+/// Whether rows are one, whatever is below: an aggregate of all.
+fn gives_one_row(plan: &Plan) -> bool {
+    match plan.downcast_ref::<DeviceAggregateExec>() {
+        Some(aggregate) => aggregate.spec.keys.is_empty(),
+        None => plan.is::<DeviceProjectionExec>() && plan.children().into_iter().all(gives_one_row),
+    }
+}
