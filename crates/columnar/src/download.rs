@@ -10,21 +10,24 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, BooleanArray, ByteView, NullArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions, make_array,
-    make_view, new_empty_array,
+    Array, ArrayData, ArrayRef, AsArray, BooleanArray, ByteView, NullArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions,
+    make_array, make_view, new_empty_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer as HostBuffer, MutableBuffer, NullBuffer};
-use arrow::compute::{TakeOptions, cast, concat, take};
-use arrow::datatypes::{ArrowNativeType, DataType};
+use arrow::compute::kernels::length::length;
+use arrow::compute::{TakeOptions, cast, concat, sum, take};
+use arrow::datatypes::{ArrowNativeType, DataType, Int64Type};
 use device::{Buffer, Queue};
 use futures::future::{BoxFuture, FutureExt, OptionFuture, ready, try_join_all};
-use futures::try_join;
+use futures::{Stream, stream, try_join};
 
-use crate::lists::Spans;
+use crate::lists::{Spans, bytes};
 use crate::narrow::{aligned, convert, is_integer};
 use crate::strings::{INLINE, is_text, view_bytes};
 use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result};
 
+/// Bytes of copies that a part of a download has at most, unless it is one row.
+const MOST_COPIED_BYTES: usize = 1 << 28;
 /// Heaps above this size are read in part where a slice needs only a part.
 const WHOLE_HEAP_BYTES: usize = 1 << 20;
 /// About the most reads that a part of a heap is split into.
@@ -38,9 +41,53 @@ const PARTS: usize = 256;
 /// # Errors
 /// `TooLarge` where strings are more than their type can address; those of the device.
 pub fn download(queue: &Queue, batch: &DeviceBatch) -> impl Future<Output = Result<RecordBatch>> + Send + 'static + use<> {
+    download_within(queue, batch, usize::MAX)
+}
+
+/// Downloads a batch in parts: rows that share elements of lists, or texts of a dictionary, have copies of their own on the host,
+/// of which a part of several rows has no more than some hundred megabytes, nor more text than an array of the type can hold.
+/// Each part is read when it is asked for.
+///
+/// # Errors
+/// `TooLarge` where one row's text is more than its type can address; those of the device.
+pub fn download_parts(queue: &Queue, batch: DeviceBatch) -> impl Stream<Item = Result<RecordBatch>> + Send + 'static + use<> {
+    parts_within(queue, batch, MOST_COPIED_BYTES)
+}
+
+/// The parts, each of one row or with so many bytes of copies at most.
+pub(crate) fn parts_within(
+    queue: &Queue,
+    batch: DeviceBatch,
+    most_copied: usize,
+) -> impl Stream<Item = Result<RecordBatch>> + Send + 'static + use<> {
+    let state = (queue.clone(), 0, batch.num_rows().max(1), batch);
+    stream::try_unfold(state, move |(queue, begun, mut at_once, batch)| async move {
+        let left = batch.num_rows() - begun;
+        if left == 0 {
+            return Ok(None);
+        }
+        loop {
+            let rows = at_once.min(left);
+            let limit = if rows == 1 { usize::MAX } else { most_copied };
+            match download_within(&queue, &batch.slice(begun, rows), limit).await {
+                Err(Error::TooLarge { actual, limit, .. }) if rows > 1 => {
+                    at_once = (rows as u128 * limit as u128 / actual.max(1) as u128).clamp(1, rows as u128 / 2) as usize;
+                }
+                // The next rows may share less.
+                part => return Ok(Some((part?, (queue, begun + rows, at_once.saturating_mul(2), batch)))),
+            }
+        }
+    })
+}
+
+fn download_within(
+    queue: &Queue,
+    batch: &DeviceBatch,
+    most_copied: usize,
+) -> impl Future<Output = Result<RecordBatch>> + Send + 'static + use<> {
     let (schema, rows) = (Arc::clone(batch.schema()), batch.num_rows());
-    let columns: Vec<_> =
-        schema.fields().iter().zip(batch.columns()).map(|(field, column)| download_column(queue, field.name(), column)).collect();
+    let columns = schema.fields().iter().zip(batch.columns());
+    let columns: Vec<_> = columns.map(|(field, column)| column_within(queue, field.name(), column, most_copied)).collect();
     async move {
         let columns = try_join_all(columns).await?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
@@ -50,6 +97,11 @@ pub fn download(queue: &Queue, batch: &DeviceBatch) -> impl Future<Output = Resu
 
 /// Downloads one column as an array of its logical type. `name` is for errors.
 pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) -> BoxFuture<'static, Result<ArrayRef>> {
+    column_within(queue, name, column, usize::MAX)
+}
+
+/// The same, unless more than so many bytes would be copies of what rows share.
+fn column_within(queue: &Queue, name: &str, column: &DeviceColumn, most_copied: usize) -> BoxFuture<'static, Result<ArrayRef>> {
     let column = column.clone();
     if column.is_empty() {
         return ready(Ok(new_empty_array(&column.ty().data_type))).boxed();
@@ -62,13 +114,13 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
         let to = column.ty().data_type.clone();
         return match column.with_type(Arc::new(plain), column.validity().map(|(buffer, _)| buffer.clone())) {
             Ok(plain) => {
-                let plain = download_column(queue, name, &plain);
+                let plain = column_within(queue, name, &plain, most_copied);
                 async move { pack(&plain.await?, &to) }.boxed()
             }
             Err(error) => ready(Err(error)).boxed(),
         };
     }
-    let reader = Reader { queue: queue.clone(), name: name.into(), column };
+    let reader = Reader { queue: queue.clone(), name: name.into(), column, most_copied };
     let nulls = reader.nulls();
     match (&reader.column.ty().layout, reader.column.buffers()) {
         (Layout::Null, _) => ready(Ok(Arc::new(NullArray::new(reader.column.len())) as ArrayRef)).boxed(),
@@ -146,6 +198,8 @@ struct Reader {
     queue: Queue,
     name: String,
     column: DeviceColumn,
+    /// Most bytes that may be copies of what rows share.
+    most_copied: usize,
 }
 
 /// Strings as the device has them: offsets from 0 on into a heap of nothing but them.
@@ -259,7 +313,17 @@ impl Reader {
             return self.array(self.data_type(), vec![keys], nulls, Some(values));
         }
         let indices = self.array(&index_type(carrier), vec![codes], nulls, None)?;
-        Ok(take(&values, &indices, Some(TakeOptions { check_bounds: true }))?)
+        let checked = || Some(TakeOptions { check_bounds: true });
+        if matches!(values.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary) {
+            let lengths = take(&cast(&length(&values)?, &DataType::Int64)?, &indices, checked())?;
+            let bytes = sum(lengths.as_primitive::<Int64Type>()).unwrap_or(0).as_usize();
+            let addressed = matches!(values.data_type(), DataType::Utf8 | DataType::Binary);
+            let limit = if addressed { self.most_copied.min(i32::MAX as usize) } else { self.most_copied };
+            if bytes > limit {
+                return Err(self.too_large("bytes of strings", bytes, limit));
+            }
+        }
+        Ok(take(&values, &indices, checked())?)
     }
 
     #[allow(clippy::type_complexity)] // two reads, of which the second may have to wait
@@ -309,7 +373,9 @@ impl Reader {
         let Strings { offsets, heap } = strings;
         match self.data_type() {
             DataType::LargeUtf8 | DataType::LargeBinary => self.build(vec![offsets_as::<O, i64>(offsets), heap], nulls),
-            DataType::Utf8 | DataType::Binary if heap.len() > i32::MAX as usize => Err(self.too_large(heap.len())),
+            DataType::Utf8 | DataType::Binary if heap.len() > i32::MAX as usize => {
+                Err(self.too_large("bytes of strings", heap.len(), i32::MAX as usize))
+            }
             DataType::Utf8 | DataType::Binary => self.build(vec![offsets_as::<O, i32>(offsets), heap], nulls),
             DataType::Utf8View | DataType::BinaryView => {
                 let (views, heaps) = views_over(&offsets, &heap, nulls.as_ref());
@@ -356,7 +422,7 @@ impl Reader {
         }
         let bytes = view_bytes(&array);
         if matches!(self.data_type(), DataType::Utf8 | DataType::Binary) && bytes > i32::MAX as usize {
-            return Err(self.too_large(bytes));
+            return Err(self.too_large("bytes of strings", bytes, i32::MAX as usize));
         }
         Ok(cast(&array, self.data_type())?)
     }
@@ -424,43 +490,49 @@ impl Reader {
             return self.malformed(format_args!("a list that ends at {} of {} elements", spans.end(), elements.len()));
         }
         let parts = spans.parts(elements.len() / PARTS);
-        let read = |part: &Range<usize>| download_column(&self.queue, &self.name, &elements.slice(part.start, part.len()));
+        let read = |part: &Range<usize>| {
+            column_within(&self.queue, &self.name, &elements.slice(part.start, part.len()), self.most_copied)
+        };
         let read = try_join_all(parts.iter().map(read)).await?;
-        let read: Vec<&dyn Array> = read.iter().map(|part| part.as_ref()).collect();
+        let size = match self.data_type() {
+            DataType::FixedSizeList(_, size) => Some(*size as usize),
+            _ => None,
+        };
         let all = match read.as_slice() {
             [] => new_empty_array(&elements.ty().data_type),
-            parts => concat(parts)?,
+            [all] => Arc::clone(all),
+            read => {
+                self.check_copied(read.iter().fold(0, |sum, part| sum.saturating_add(bytes(part, 0..part.len()))))?;
+                concat(&read.iter().map(|part| part.as_ref()).collect::<Vec<_>>())?
+            }
         };
-        let total = spans.total();
-        let too_large = || Error::TooLarge {
-            column: self.name.clone(),
-            data_type: self.data_type().clone(),
-            what: "elements of lists",
-            actual: total,
-            limit: i32::MAX as usize,
-        };
-        let (buffers, indices) = match self.data_type() {
-            DataType::List(_) if total > i32::MAX as usize => return Err(too_large()),
-            DataType::List(_) => (vec![spans.offsets::<i32>()], spans.indices(&parts)),
-            DataType::LargeList(_) => (vec![spans.offsets::<i64>()], spans.indices(&parts)),
-            DataType::FixedSizeList(_, size) => (vec![], Some(spans.indices_of_size(&parts, *size as usize))),
+        let buffers = match self.data_type() {
+            DataType::List(_) if spans.total() > i32::MAX as usize => {
+                return Err(self.too_large("elements of lists", spans.total(), i32::MAX as usize));
+            }
+            DataType::List(_) => vec![spans.offsets::<i32>()],
+            DataType::LargeList(_) => vec![spans.offsets::<i64>()],
+            DataType::FixedSizeList(..) => vec![],
             _ => return self.malformed("carried as lists"),
         };
-        let values = match indices {
-            Some(indices) => take(&all, &indices, None)?,
-            None => all,
+        let values = if spans.are_all(&parts, size) {
+            all
+        } else {
+            self.check_copied(spans.bytes(&parts, &all))?;
+            spans.copy(&parts, &all, size)?
         };
         self.array(self.data_type(), buffers, nulls, Some(values))
     }
 
-    fn too_large(&self, bytes: usize) -> Error {
-        Error::TooLarge {
-            column: self.name.clone(),
-            data_type: self.data_type().clone(),
-            what: "bytes of strings",
-            actual: bytes,
-            limit: i32::MAX as usize,
+    fn check_copied(&self, bytes: usize) -> Result<()> {
+        match bytes > self.most_copied {
+            true => Err(self.too_large("bytes of lists' elements", bytes, self.most_copied)),
+            false => Ok(()),
         }
+    }
+
+    fn too_large(&self, what: &'static str, actual: usize, limit: usize) -> Error {
+        Error::TooLarge { column: self.name.clone(), data_type: self.data_type().clone(), what, actual, limit }
     }
 }
 

@@ -44,7 +44,7 @@ mod upload;
 
 pub use batch::DeviceBatch;
 pub use column::DeviceColumn;
-pub use download::download;
+pub use download::{download, download_parts};
 pub use error::{Error, Result};
 pub use gather::ones;
 pub use gathering::Gathering;

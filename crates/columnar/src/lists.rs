@@ -3,12 +3,12 @@
 //!
 //! An upload makes words of offsets and brings the elements of all pieces up as one column. Kernels move words and leave the
 //! elements where they are, so that a download finds them out of order, several times, or with gaps: [`Spans`] says which parts of
-//! them to read, and how they go to rows.
+//! them to read, and copies them to rows.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, OffsetSizeTrait, make_array};
 use arrow::buffer::{Buffer as HostBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 
@@ -113,20 +113,37 @@ impl Spans {
         HostBuffer::from_vec(std::iter::once(O::usize_as(0)).chain(ends).collect::<Vec<O>>())
     }
 
-    /// Which of the elements of `parts`, one part after the other, the rows have; `None` where they have all of them in order.
-    pub(crate) fn indices(&self, parts: &[Range<usize>]) -> Option<UInt64Array> {
-        let indices: Vec<u64> = self.places(parts).flatten().map(|place| place as u64).collect();
-        let all = parts.iter().map(Range::len).sum::<usize>();
-        let in_order = indices.len() == all && indices.iter().enumerate().all(|(at, &index)| at as u64 == index);
-        (!in_order).then(|| indices.into())
+    /// Whether the rows have all elements of `parts`, in order, and each of them `size` where they have one size.
+    pub(crate) fn are_all(&self, parts: &[Range<usize>], size: Option<usize>) -> bool {
+        let mut end = 0;
+        self.places(parts).all(|place| {
+            let next = place.is_empty() || place.start == end;
+            end += place.len();
+            next && size.is_none_or(|size| place.len() == size)
+        }) && end == parts.iter().map(Range::len).sum::<usize>()
     }
 
-    /// The same for rows of `size` elements, which are NULL where a row has none.
-    pub(crate) fn indices_of_size(&self, parts: &[Range<usize>], size: usize) -> UInt64Array {
-        let places = self.places(parts);
-        places.flat_map(|places| (0..size).map(move |at| places.clone().nth(at).map(|place| place as u64))).collect()
+    /// Bytes that a copy of each row's elements takes; `elements` are those of `parts`.
+    pub(crate) fn bytes(&self, parts: &[Range<usize>], elements: &dyn Array) -> usize {
+        self.places(parts).fold(0, |sum, place| sum.saturating_add(bytes(elements, place)))
     }
 
+    /// A copy of each row's elements, one row after another; of rows of one size `size` NULLs, where a row has none.
+    pub(crate) fn copy(&self, parts: &[Range<usize>], elements: &dyn Array, size: Option<usize>) -> Result<ArrayRef> {
+        let elements = elements.to_data();
+        let rows = size.map_or_else(|| self.total(), |size| self.rows.len() * size);
+        let mut copy = MutableArrayData::new(vec![&elements], size.is_some(), rows);
+        for place in self.places(parts) {
+            match (place.is_empty(), size) {
+                (false, _) => copy.try_extend(0, place.start, place.end)?,
+                (true, Some(size)) => copy.try_extend_nulls(size)?,
+                (true, None) => {}
+            }
+        }
+        Ok(make_array(copy.freeze()))
+    }
+
+    /// Where each row's elements are among those of `parts`, one part after the other.
     fn places<'a>(&'a self, parts: &'a [Range<usize>]) -> impl Iterator<Item = Range<usize>> + 'a {
         let mut end = 0;
         let starts = parts.iter().map(|part| {
@@ -144,20 +161,60 @@ impl Spans {
     }
 }
 
+/// Bytes of a part of an array that a copy of it takes. The bytes that views look at are shared.
+pub(crate) fn bytes(array: &dyn Array, part: Range<usize>) -> usize {
+    fn delimited<O: OffsetSizeTrait>(offsets: &[O], part: &Range<usize>, of: impl Fn(Range<usize>) -> usize) -> usize {
+        size_of::<O>() * part.len() + of(offsets[part.start].as_usize()..offsets[part.end].as_usize())
+    }
+    let len = |range: Range<usize>| range.len();
+    match array.data_type() {
+        DataType::Utf8 => delimited(array.as_string::<i32>().value_offsets(), &part, len),
+        DataType::LargeUtf8 => delimited(array.as_string::<i64>().value_offsets(), &part, len),
+        DataType::Binary => delimited(array.as_binary::<i32>().value_offsets(), &part, len),
+        DataType::LargeBinary => delimited(array.as_binary::<i64>().value_offsets(), &part, len),
+        DataType::List(_) => {
+            let lists = array.as_list::<i32>();
+            delimited(lists.value_offsets(), &part, |elements| bytes(lists.values(), elements))
+        }
+        DataType::LargeList(_) => {
+            let lists = array.as_list::<i64>();
+            delimited(lists.value_offsets(), &part, |elements| bytes(lists.values(), elements))
+        }
+        DataType::FixedSizeList(_, size) => {
+            let size = *size as usize;
+            bytes(array.as_fixed_size_list().values(), part.start * size..part.end * size)
+        }
+        DataType::Dictionary(_, _) => bytes(array.as_any_dictionary().keys(), part),
+        DataType::Utf8View | DataType::BinaryView => part.len() * size_of::<u128>(),
+        DataType::FixedSizeBinary(width) => part.len() * *width as usize,
+        DataType::Boolean => part.len().div_ceil(8),
+        other => part.len() * other.primitive_width().unwrap_or(0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use arrow::array::{BooleanArray, Int64Array, ListArray, StringArray, StringViewArray};
+    use arrow::buffer::OffsetBuffer;
+    use arrow::datatypes::{Field, Int64Type};
+
     use super::*;
 
     fn spans(rows: &[Range<usize>]) -> Spans {
         Spans { rows: rows.to_vec() }
     }
 
+    fn numbers(count: i64) -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(0..count))
+    }
+
     #[test]
-    fn rows_in_order_need_no_indices() {
+    fn rows_in_order_are_not_copied() {
         let lists = spans(&[2..4, 0..0, 4..5, 5..9]);
         let parts = lists.parts(0);
         assert_eq!((parts.as_slice(), lists.end(), lists.total()), (std::slice::from_ref(&(2..9)), 9, 7));
-        assert!(lists.indices(&parts).is_none());
+        assert!(lists.are_all(&parts, None));
+        assert!(!lists.are_all(&parts, Some(2)));
         assert_eq!(lists.offsets::<i32>().typed_data::<i32>(), [0, 2, 2, 3, 7]);
     }
 
@@ -166,13 +223,27 @@ mod tests {
         let lists = spans(&[50..52, 1..3, 2..4, 0..0, 50..51]);
         let parts = lists.parts(4);
         assert_eq!(parts, [1..4, 50..52]);
-        assert_eq!(lists.indices(&parts).unwrap().values().to_vec(), [3, 4, 0, 1, 1, 2, 3]);
+        assert!(!lists.are_all(&parts, None));
+        let copy = lists.copy(&parts, &numbers(5), None).unwrap();
+        assert_eq!(copy.as_primitive::<Int64Type>().values().to_vec(), [3, 4, 0, 1, 1, 2, 3]);
+        assert_eq!(lists.bytes(&parts, &numbers(5)), 7 * 8);
     }
 
     #[test]
     fn rows_of_one_size_are_filled_up_with_nulls() {
         let lists = spans(&[2..4, 0..0, 0..2]);
-        let indices = lists.indices_of_size(&lists.parts(0), 2);
-        assert_eq!(indices, UInt64Array::from(vec![Some(2), Some(3), None, None, Some(0), Some(1)]));
+        let copy = lists.copy(&lists.parts(0), &numbers(4), Some(2)).unwrap();
+        assert_eq!(copy.as_ref(), &Int64Array::from(vec![Some(2), Some(3), None, None, Some(0), Some(1)]));
+    }
+
+    #[test]
+    fn bytes_of_nested_and_of_long_elements() {
+        let texts = StringArray::from(vec!["a", "bcd", ""]);
+        assert_eq!(bytes(&texts, 1..3), 2 * 4 + 3);
+        let fields = Arc::new(Field::new("item", DataType::Utf8, true));
+        let lists = ListArray::new(fields, OffsetBuffer::from_lengths([2, 1]), Arc::new(texts), None);
+        assert_eq!(bytes(&lists, 0..1), 4 + 2 * 4 + 4);
+        assert_eq!(bytes(&StringViewArray::from(vec!["far too long to lie in a view"; 2]), 0..2), 32);
+        assert_eq!(bytes(&BooleanArray::from(vec![true; 9]), 0..9), 2);
     }
 }

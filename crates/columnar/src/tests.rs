@@ -7,6 +7,7 @@ mod exchange;
 mod faults;
 mod gathering;
 mod layouts;
+mod parts;
 mod resident;
 mod round_trip;
 

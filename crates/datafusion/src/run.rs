@@ -166,14 +166,12 @@ pub(crate) fn execute_host(
             // DataFusion fills a dictionary for each of its batches: more rows may have more values than
             // its keys can number.
             let rows = if batch.columns().iter().any(is_packed_by_download) { host_batch_rows } else { DOWNLOADED_ROWS };
-            stream::iter(batch.pieces(rows).map(Ok))
+            let queue = queue.clone();
+            let parts = stream::iter(batch.pieces(rows)).flat_map(move |piece| columnar::download_parts(&queue, piece));
+            parts.map_err(|error| columnar_error(ISLAND, error))
         })
         .try_flatten()
-        .and_then(move |batch| {
-            let queue = queue.clone();
-            async move { download(&queue, batch).await.map_err(|error| columnar_error(ISLAND, error)) }
-        })
-        .map_ok(move |batches| stream::iter(batches.into_iter().flat_map(move |batch| slices(batch, host_batch_rows)).map(Ok)))
+        .map_ok(move |batch| stream::iter(slices(batch, host_batch_rows).map(Ok)))
         .try_flatten()
         .inspect_ok(move |batch| output_rows.add(batch.num_rows()));
     let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
@@ -182,21 +180,6 @@ pub(crate) fn execute_host(
 
 /// Rows that are on the host at once. An operator may give all of its result as one batch.
 const DOWNLOADED_ROWS: usize = 1 << 20;
-
-/// Downloads a batch, in parts where its text is more than one array of the type can hold.
-async fn download(queue: &Queue, batch: DeviceBatch) -> columnar::Result<Vec<RecordBatch>> {
-    let (mut pending, mut parts) = (vec![batch], Vec::new());
-    while let Some(batch) = pending.pop() {
-        let rows = batch.num_rows();
-        match columnar::download(queue, &batch).await {
-            Err(columnar::Error::TooLarge { .. }) if rows > 1 => {
-                pending.extend([batch.slice(rows / 2, rows - rows / 2), batch.slice(0, rows / 2)]);
-            }
-            part => parts.push(part?),
-        }
-    }
-    Ok(parts)
-}
 
 /// Whether a computed dictionary column lies as plain values, which its download packs.
 fn is_packed_by_download(column: &DeviceColumn) -> bool {

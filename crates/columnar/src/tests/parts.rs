@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Downloads of rows that share elements of lists or texts of dictionaries.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, StringArray, UInt32Array};
+use arrow::buffer::{Buffer as HostBuffer, OffsetBuffer};
+use arrow::compute::{concat, take};
+use arrow::datatypes::{DataType, Int64Type};
+use bytes::Bytes;
+use futures::TryStreamExt;
+use rand::Rng;
+
+use super::data::{Nulls, array, generator, list_types};
+use super::*;
+use crate::download::parts_within;
+use crate::lists::bytes;
+use crate::{Carrier, DeviceColumn, Layout, ones};
+
+/// The rows of a batch's only column of lists that have these numbers, without their elements being moved.
+fn picked(queue: &Queue, batch: &DeviceBatch, rows: &[u32]) -> DeviceBatch {
+    let lists = &batch.columns()[0];
+    let words = block_on(queue.read(&lists.buffers()[0], 0..batch.num_rows() * 8)).unwrap();
+    let words = HostBuffer::from_slice_ref(words);
+    let words: Vec<u64> = rows.iter().map(|&row| words.typed_data::<u64>()[row as usize]).collect();
+    let words = queue.upload(Bytes::copy_from_slice(&HostBuffer::from_vec(words))).unwrap();
+    let ones = lists.validity().map(|_| (ones(queue, rows.len()).unwrap(), 0));
+    let elements = lists.elements().cloned();
+    let column = DeviceColumn::try_new(Arc::clone(lists.ty()), rows.len(), vec![words], ones, None, elements).unwrap();
+    DeviceBatch::try_new(Arc::clone(batch.schema()), vec![column], rows.len()).unwrap()
+}
+
+fn parts(queue: &Queue, batch: &DeviceBatch, most_copied: usize) -> Result<Vec<ArrayRef>> {
+    let parts: Vec<RecordBatch> = block_on(parts_within(queue, batch.clone(), most_copied).try_collect())?;
+    Ok(parts.iter().map(|part| Arc::clone(part.column(0))).collect())
+}
+
+fn joined(parts: &[ArrayRef]) -> ArrayRef {
+    concat(&parts.iter().map(|part| part.as_ref()).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn lists_that_share_elements_come_in_parts_of_bounded_bytes() {
+    let mut rng = generator();
+    for queue in [shared(), apart()] {
+        for data_type in list_types() {
+            let lists = array(&data_type, 50, Nulls::None, &mut rng);
+            let rows: Vec<u32> = (0..400).map(|_| rng.random_range(0..50)).collect();
+            let batch = picked(&queue, &up(&queue, &[Arc::clone(&lists)]).unwrap(), &rows);
+            let expected = take(&lists, &UInt32Array::from(rows), None).unwrap();
+            for most_copied in [0, 100, 1 << 20] {
+                let case = format!("{data_type} in parts of {most_copied} bytes");
+                let parts = parts(&queue, &batch, most_copied).unwrap();
+                let copied = bytes(&expected, 0..expected.len());
+                // Rows that lie one behind another are no copies, and some do by chance.
+                if most_copied == 100 && copied > 10_000 {
+                    assert!(parts.len() > copied / 1000, "{case}: {} parts of {copied} bytes", parts.len());
+                }
+                assert_same(&joined(&parts), &expected, &case);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_row_is_never_too_large() {
+    let queue = shared();
+    let elements = array(&DataType::Int64, 1000, Nulls::None, &mut generator());
+    let field = Arc::new(Field::new("item", DataType::Int64, true));
+    let list: ArrayRef = Arc::new(ListArray::new(field, OffsetBuffer::from_lengths([1000]), Arc::clone(&elements), None));
+    let batch = picked(&queue, &up(&queue, &[list]).unwrap(), &[0, 0, 0]);
+    let parts = parts(&queue, &batch, 8).unwrap();
+    assert_eq!(parts.len(), 3);
+    for part in &parts {
+        assert_eq!(part.as_list::<i32>().values().as_primitive::<Int64Type>(), elements.as_primitive::<Int64Type>());
+    }
+}
+
+#[test]
+fn texts_of_dictionaries_come_in_parts_of_bounded_bytes() {
+    for queue in [shared(), apart()] {
+        for data_type in [DataType::Utf8, DataType::LargeUtf8, DataType::Binary] {
+            let texts = StringArray::from_iter((0..1000).map(|row| (row % 7 != 3).then(|| "word".repeat(row % 5))));
+            let texts = cast(&texts, &data_type).unwrap();
+            let schema = schema_of(&texts);
+            let mut types = natural_types(&schema).unwrap();
+            types[0].layout = Layout::Dictionary { codes: Carrier::I32, values: Box::new(types[0].layout.clone()) };
+            let batch = upload(&queue, &schema, &types, &[batch_of(&texts)]).unwrap();
+            let parts = parts(&queue, &batch, 100).unwrap();
+            assert!(parts.len() > 60, "{} parts of {data_type}", parts.len());
+            assert_same(&joined(&parts), &texts, &data_type);
+        }
+    }
+}
+
+#[test]
+fn no_rows_are_no_parts() {
+    let queue = shared();
+    let batch = up(&queue, &[array(&DataType::Int64, 3, Nulls::None, &mut generator())]).unwrap();
+    assert!(parts(&queue, &batch.slice(1, 0), 8).unwrap().is_empty());
+    assert_eq!(parts(&queue, &batch, 0).unwrap().len(), 1);
+}
