@@ -25,7 +25,7 @@ use crate::texts::Texts;
 /// Refuses texts of frames that grow row by row where statistics say that there are too many rows in the one partition.
 fn check_growing_texts(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let grows = (call.frame.start == FrameBound::UnboundedPreceding) != (call.frame.end == FrameBound::UnboundedFollowing);
-    if !grows || !matches!(call.function, WindowFunction::Texts(..)) {
+    if !grows || !matches!(call.function, WindowFunction::Texts { distinct: false, .. }) {
         return Ok(());
     }
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok();
@@ -104,8 +104,8 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
             [value] if name == "array_agg" && !distinct && is_own_aggregate(aggregate.fun()) => {
                 WindowFunction::Values(texts.lower(value)?)
             }
-            [value, delimiter] if name == "string_agg" && !distinct && is_own_aggregate(aggregate.fun()) => {
-                joined(value, delimiter, texts)?
+            [value, delimiter] if name == "string_agg" && is_own_aggregate(aggregate.fun()) => {
+                joined(value, delimiter, distinct, texts)?
             }
             _ => WindowFunction::Aggregate(texts.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
         }
@@ -208,7 +208,12 @@ fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reaso
 }
 
 /// The texts of frames with a delimiter between them: each row has it before its own, and the first one of a frame is not shown.
-fn joined(value: &Arc<dyn PhysicalExpr>, delimiter: &Arc<dyn PhysicalExpr>, texts: &mut Texts) -> Result<WindowFunction, Reason> {
+fn joined(
+    value: &Arc<dyn PhysicalExpr>,
+    delimiter: &Arc<dyn PhysicalExpr>,
+    distinct: bool,
+    texts: &mut Texts,
+) -> Result<WindowFunction, Reason> {
     let Some(delimiter) = delimiter.downcast_ref::<Literal>() else {
         return Err("string_agg with a delimiter that is not constant has no device form".to_string());
     };
@@ -217,8 +222,8 @@ fn joined(value: &Arc<dyn PhysicalExpr>, delimiter: &Arc<dyn PhysicalExpr>, text
     let cast: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(Arc::clone(value), DataType::LargeUtf8, None));
     let part = BinaryExpr::new(lit(ScalarValue::LargeUtf8(Some(delimiter))), Operator::StringConcat, cast);
     let part: Arc<dyn PhysicalExpr> = Arc::new(part);
-    let text = texts.lower(&part).map_err(|_| format!("string_agg over frames of {value} has no device form"))?;
-    Ok(WindowFunction::Texts(text, skipped))
+    let texts = texts.lower(&part).map_err(|_| format!("string_agg over frames of {value} has no device form"))?;
+    Ok(WindowFunction::Texts { texts, skipped, distinct })
 }
 
 fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {

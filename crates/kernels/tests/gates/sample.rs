@@ -411,7 +411,9 @@ impl Sampler {
         }
         functions.push((WindowFunction::Values(Expr::Column(0)), DataType::new_list(data_type.clone(), true)));
         if *data_type == DataType::LargeUtf8 {
-            functions.push((WindowFunction::Texts(Expr::Column(0), 2), DataType::LargeUtf8));
+            for distinct in [false, true] {
+                functions.push((WindowFunction::Texts { texts: Expr::Column(0), skipped: 2, distinct }, DataType::LargeUtf8));
+            }
         }
         if value_type(data_type).is_decimal() || value_type(data_type).is_floating() {
             for quantile in [Quantile::Median, Quantile::Share(0.3)] {

@@ -80,7 +80,7 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
         Lag { value, .. } | NthValue(value, _) | NthKnown(value, _) => value.data_type(&batch.schema()).unwrap(),
         Quantile { value, .. } => value.data_type(&batch.schema()).unwrap(),
         Values(value) => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
-        Texts(..) => DataType::LargeUtf8,
+        Texts { .. } => DataType::LargeUtf8,
         Aggregate(aggregate) => aggregate.data_type.clone(),
     };
     Field::new("result", data_type, true)
@@ -423,6 +423,8 @@ fn quantiles_of_every_frame() {
             let calls: Vec<_> =
                 frames.iter().enumerate().map(|(at, frame)| call(functions[(first + at) % 7].clone(), *frame)).collect();
             check(&batch, &[500, 200], &[PARTITION], &[ORDER], &calls, &options);
+            let calls: Vec<_> = calls.iter().step_by(4).map(|of| call(distinct(&of.function), of.frame)).collect();
+            check(&batch, &[700], &[PARTITION], &[ORDER], &calls, &options);
         }
         let last = Frame { units: FrameUnits::Rows, start: FrameBound::CurrentRow, end: FrameBound::UnboundedFollowing };
         let [some, before, behind] = [
@@ -438,8 +440,48 @@ fn quantiles_of_every_frame() {
         for n in [0, 1, 2, 5, 257] {
             let calls: Vec<_> = functions.iter().take(4).map(|function| call(function.clone(), Frame::RUNNING)).collect();
             check(&batch.slice(0, n), &[n], &[], &[ORDER], &calls, &options);
-            let calls: Vec<_> = functions.iter().take(4).map(|function| call(distinct(function), some)).collect();
-            check(&batch.slice(0, n), &[n], &[], &[ORDER], &calls, &options);
+            for frame in [some, Frame { units: FrameUnits::Groups, ..some }] {
+                let calls: Vec<_> = functions.iter().take(2).map(|function| call(distinct(function), frame)).collect();
+                check(&batch.slice(0, n), &[n], &[], &[ORDER], &calls, &options);
+            }
+        }
+    }
+}
+
+/// The k-th of so many rows' values, of which most stand in a frame several times.
+#[test]
+fn quantiles_of_distinct_values_in_large_frames() {
+    let n = SIZES[4];
+    let floats: Float64Array =
+        (0..n).map(|i| Some((random(i, 1) % 20_000) as f64 / 3.0).filter(|_| !random(i, 2).is_multiple_of(9))).collect();
+    let whole = batch(vec![("float", Arc::new(floats.clone()) as ArrayRef, true)]);
+    let queue = queue();
+    let value = || WindowFunction::Quantile { quantile: Quantile::Share(0.25), value: col(0), distinct: true };
+    let frame = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(30_000), end: FrameBound::Following(1000) };
+    let of_frame = call(value(), frame);
+    let expected = |row: usize| {
+        let rows = row.saturating_sub(30_000)..(row + 1001).min(n);
+        let mut values: Vec<f64> = rows.filter(|row| floats.is_valid(*row)).map(|row| floats.value(row)).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let place = 0.25 * (values.len() - 1) as f64;
+        let (low, high) = (values[place.floor() as usize], values[place.ceil() as usize]);
+        low + (high - low) * ((place.fract() * 1e6).trunc() / 1e6)
+    };
+    for options in profiles() {
+        let input = input(&whole.schema(), None);
+        let types = input.types.clone();
+        let functions = vec![(of_frame.clone(), field(&of_frame, &whole))];
+        let window = Window::try_new(input, vec![], vec![], vec![], functions, options).unwrap();
+        let result = down(&queue, &run(&window, &queue, &[up(&queue, &whole, &types)]).unwrap()[0]);
+        let actual = result.column(0).as_primitive::<Float64Type>();
+        for row in (0..n).step_by(4999).chain([n - 1]) {
+            assert!(
+                (actual.value(row) - expected(row)).abs() < 1e-9,
+                "row {row}: {} instead of {}",
+                actual.value(row),
+                expected(row)
+            );
         }
     }
 }
@@ -555,7 +597,9 @@ fn texts_of_every_frame() {
         let mut fields = rows.schema().fields().to_vec();
         fields[TEXT] = Arc::new(Field::new("text", DataType::LargeUtf8, nullable));
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
-        let texts = |frame: Frame| call(WindowFunction::Texts(col(TEXT), delimiter.len() as u32), frame);
+        let skipped = delimiter.len() as u32;
+        let texts = |frame: Frame| call(WindowFunction::Texts { texts: col(TEXT), skipped, distinct: false }, frame);
+        let once = |frame: Frame| call(WindowFunction::Texts { texts: col(TEXT), skipped, distinct: true }, frame);
         for options in profiles() {
             // All of them once.
             let some: Vec<_> = frames().into_iter().step_by(if delimiter == ", " { 1 } else { 5 }).collect();
@@ -563,8 +607,13 @@ fn texts_of_every_frame() {
                 let calls: Vec<_> = frames.iter().copied().map(texts).collect();
                 check(&batch, &[400, 200], &[PARTITION], &[ORDER], &calls, &options);
             }
+            let ends = [FrameBound::Preceding(2), FrameBound::Following(3)];
+            let begins = ends.map(|end| Frame { units: FrameUnits::Rows, start: FrameBound::UnboundedPreceding, end });
+            let ends = ends.map(|start| Frame { units: FrameUnits::Groups, start, end: FrameBound::UnboundedFollowing });
+            let calls: Vec<_> = begins.into_iter().chain(ends).chain([Frame::PARTITION]).map(once).collect();
+            check(&batch, &[400, 200], &[PARTITION], &[ORDER], &calls, &options);
             for n in [0, 1, 5, 257] {
-                check(&batch.slice(0, n), &[n], &[PARTITION], &[ORDER], &[texts(Frame::RUNNING)], &options);
+                check(&batch.slice(0, n), &[n], &[PARTITION], &[ORDER], &[texts(Frame::RUNNING), once(Frame::RUNNING)], &options);
             }
         }
     }
@@ -778,13 +827,12 @@ fn what_has_no_device_form_is_refused() {
     let many = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(5000), end: FrameBound::CurrentRow };
     refused(call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), many), "DISTINCT");
     refused(call(aggregate_of(ApproxDistinct, Some(TEXT), DataType::UInt64), many), "approx_distinct");
+    let once = WindowFunction::Texts { texts: col(TEXT), skipped: 1, distinct: true };
+    refused(call(once, many), "neither begin nor end");
     refused(call(WindowFunction::Ntile(0), Frame::RUNNING), "NTILE");
     refused(call(quantile(Quantile::Share(1.5), FLOAT), Frame::RUNNING), "1.5");
     refused(call(quantile(Quantile::Share(f64::NAN), FLOAT), Frame::RUNNING), "NaN");
     refused(call(quantile(Quantile::Share(0.5), DECIMAL), Frame::RUNNING), "Decimal128");
-    let distinct = WindowFunction::Quantile { quantile: Quantile::Median, value: col(FLOAT), distinct: true };
-    refused(call(distinct.clone(), some), "neither begin nor end");
-    refused(call(distinct, many), "more than 512 rows");
 }
 
 /// Rows a second, for people: `cargo test --release -p kernels --test window -- --ignored --nocapture`.

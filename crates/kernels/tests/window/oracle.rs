@@ -272,12 +272,21 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             let some = frames.iter().map(|frame| !frame.is_empty()).collect::<NullBuffer>();
             Arc::new(ListArray::new(item, offsets, values, Some(some)))
         }
-        WindowFunction::Texts(texts, skipped) => {
+        WindowFunction::Texts { texts, skipped, distinct } => {
             let Expr::Column(column) = texts else { panic!("{texts:?}") };
             let texts = batch.column(*column).as_string::<i64>();
             let joined = |row: usize| {
                 let known = frame_of(&places[row], row, &call.frame).filter(|row| texts.is_valid(*row));
-                let known: Vec<&str> = known.map(|row| texts.value(row)).collect();
+                let mut known: Vec<&str> = known.map(|row| texts.value(row)).collect();
+                if *distinct {
+                    let from_behind = call.frame.start != FrameBound::UnboundedPreceding;
+                    let mut seen = std::collections::HashSet::new();
+                    let mut keep = |text: &&str| seen.insert(text.to_string());
+                    known = match from_behind {
+                        true => known.into_iter().rev().filter(&mut keep).collect::<Vec<_>>().into_iter().rev().collect(),
+                        false => known.into_iter().filter(&mut keep).collect(),
+                    };
+                }
                 (!known.is_empty()).then(|| known.concat().split_off(*skipped as usize))
             };
             Arc::new((0..n).map(joined).collect::<LargeStringArray>())

@@ -4,11 +4,12 @@
 //! The input comes in the order of partition and order keys, as [`Sort`](super::Sort) gives it, and all of it is kept: at the
 //! end it becomes one batch. Where partitions and groups of peers begin is found first (see [`bounds`]), and then each function
 //! writes its column (see [`value`] and [`aggregate`]). DISTINCT, and the least and the greatest text, look at the order of
-//! their values (see [`over_order`]), as do medians and percentiles (see [`quantile`]). Rows keep their order.
+//! their values (see [`over_order`] and [`once`]), as do medians and percentiles (see [`quantile`]). Rows keep their order.
 
 mod aggregate;
 mod bounds;
 mod frame;
+mod once;
 mod over_order;
 mod quantile;
 mod sorted;
@@ -29,6 +30,7 @@ use crate::expr::{Aggregate, Expr, Literal};
 use crate::{Error, Result};
 use aggregate::AggregateCall;
 pub use frame::{Frame, FrameBound, FrameUnits};
+use once::Once;
 use over_order::OverOrder;
 pub use quantile::Quantile;
 use quantile::{QuantileCall, Ranked};
@@ -68,9 +70,16 @@ pub enum WindowFunction {
     NthKnown(Expr, i64),
     /// The list of the values in the frame's rows, NULLs among them; NULL where there are no rows.
     Values(Expr),
-    /// The texts of a `LargeUtf8` column in the frame's rows, one after another, without the first so many bytes, which each of them
-    /// has; NULL where all are.
-    Texts(Expr, u32),
+    /// The texts of a `LargeUtf8` column in the frame's rows, one after another; NULL where all are.
+    Texts {
+        /// The column.
+        texts: Expr,
+        /// Bytes that each of them begins with, and the result does not.
+        skipped: u32,
+        /// Whether a text that stands several times in the frame comes once, where it stands first; where frames end with the
+        /// partition, and do not begin with it, last.
+        distinct: bool,
+    },
     /// An aggregate of the frame's rows, but for medians and percentiles.
     Aggregate(Aggregate),
     /// A quantile of the frame's values that are not NULL, floats or decimals; NULL where there are none.
@@ -112,7 +121,7 @@ impl WindowCall {
     fn looks_at_keys(&self) -> bool {
         use WindowFunction::{Aggregate, NthKnown, NthValue, Quantile, Texts, Values};
         let frames =
-            matches!(self.function, NthValue(..) | NthKnown(..) | Values(_) | Texts(..) | Aggregate(_) | Quantile { .. });
+            matches!(self.function, NthValue(..) | NthKnown(..) | Values(_) | Texts { .. } | Aggregate(_) | Quantile { .. });
         frames && self.frame.looks_at_keys()
     }
 }
@@ -130,6 +139,8 @@ pub struct Window {
     select: Select,
     concat: Concat,
     sorted: Sorted,
+    /// Columns behind those of `sorted`.
+    once: Vec<Once>,
     calls: Vec<Call>,
     program: Program,
     primitives: Primitives,
@@ -149,6 +160,8 @@ enum Told {
     Nothing,
     Aggregate(OverOrder),
     Quantile(Ranked),
+    /// The position of the texts.
+    Once(usize),
 }
 
 /// What has been pushed so far.
@@ -218,7 +231,7 @@ impl Window {
             return Err(Error::Unsupported("frames that read one order key in several ways have no device form".into()));
         }
         let mut kernels = bounds::kernels(types, &partition, &order, &units, &options)?;
-        let mut sorted = Sorted::behind(types.len());
+        let (mut sorted, mut once) = (Sorted::behind(types.len()), Vec::new());
         let told = functions.iter().map(|(call, _)| match &call.function {
             WindowFunction::Aggregate(aggregate) => {
                 let aggregate = aggregate.clone().plain();
@@ -229,10 +242,18 @@ impl Window {
                 Ranked::plan(*quantile, column, *distinct, &call.frame, types, &mut sorted, &options, &mut kernels)
                     .map(Told::Quantile)
             }
+            WindowFunction::Texts { texts, distinct: true, .. } => {
+                once.push(Once::plan(column(texts)?, &call.frame, types, &mut sorted, &options, &mut kernels)?);
+                Ok(Told::Once(once.len() - 1))
+            }
             _ => Ok(Told::Nothing),
         });
         let told = told.collect::<Result<Vec<_>>>()?;
-        let types: Vec<ColumnType> = types.iter().cloned().chain(sorted.types()).collect();
+        let mut types: Vec<ColumnType> = types.iter().cloned().chain(sorted.types()).collect();
+        let first_once = types.len();
+        for texts in &once {
+            types.push(texts.ty()?.clone());
+        }
         let source = Source::of_types(types.clone());
         let mut calls = Vec::with_capacity(functions.len());
         for (index, ((WindowCall { function, frame }, field), told)) in functions.into_iter().zip(told).enumerate() {
@@ -275,7 +296,13 @@ impl Window {
                 WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame, known: false },
                 WindowFunction::NthKnown(value, n) => Of::Nth { column: column(&value)?, n, frame, known: true },
                 WindowFunction::Values(value) => Of::Rows { column: column(&value)?, frame },
-                WindowFunction::Texts(texts, skipped) => Of::Texts { column: column(&texts)?, skipped, frame, known: true },
+                WindowFunction::Texts { texts, skipped, .. } => {
+                    let column = match told {
+                        Told::Once(index) => first_once + index,
+                        _ => column(&texts)?,
+                    };
+                    Of::Texts { column, skipped, frame, known: true }
+                }
             };
             calls.push(Call::Value(ValueCall::try_new(of, &field, &name, &types, &options, &mut kernels)?));
         }
@@ -292,6 +319,7 @@ impl Window {
             select,
             concat,
             sorted,
+            once,
             calls,
         })
     }
@@ -308,24 +336,28 @@ impl Window {
 
     /// Names and texts of the kernels.
     pub fn kernel_text(&self) -> Vec<(String, String)> {
-        let before = self.select.kernel_text().into_iter().chain(self.sorted.kernel_text());
-        let wavelet = self.wavelet().into_iter().flat_map(Wavelet::kernel_text);
-        before.chain(self.program.kernel_text()).chain(wavelet).collect()
+        let once = self.once.iter().flat_map(|once| once.select().kernel_text());
+        let before = self.select.kernel_text().into_iter().chain(self.sorted.kernel_text()).chain(once);
+        let wavelets = self.wavelets().into_iter().flat_map(Wavelet::kernel_text);
+        before.chain(self.program.kernel_text()).chain(wavelets).collect()
     }
 
     /// The programs as they are compiled, where an input needs them.
     pub fn programs(&self) -> Vec<String> {
         let before = self.select.programs().into_iter().chain(self.concat.programs()).chain(self.sorted.programs());
-        let wavelet = self.wavelet().map(|wavelet| wavelet.text().to_owned());
-        before.chain([self.program.text().to_owned()]).chain(wavelet).collect()
+        let before = before.chain(self.once.iter().flat_map(|once| once.select().programs()));
+        let wavelets = self.wavelets().into_iter().map(|wavelet| wavelet.text().to_owned());
+        before.chain([self.program.text().to_owned()]).chain(wavelets).collect()
     }
 
-    /// The kernels that all quantiles share.
-    fn wavelet(&self) -> Option<&Wavelet> {
-        self.calls.iter().find_map(|call| match call {
-            Call::Quantile(call) => call.wavelet(),
-            _ => None,
-        })
+    /// The kernels that quantiles share.
+    fn wavelets(&self) -> Vec<&Wavelet> {
+        let mut wavelets: Vec<&Wavelet> = vec![];
+        for call in &self.calls {
+            let Call::Quantile(call) = call else { continue };
+            wavelets.extend(call.wavelet().filter(|own| wavelets.iter().all(|known| known.text() != own.text())));
+        }
+        wavelets
     }
 
     /// Nothing pushed yet.
@@ -358,6 +390,9 @@ impl Window {
         let (n, mut read) = (all.num_rows(), all.columns().to_vec());
         let orders = self.sorted.orders(queue, &all).await?;
         read.extend(self.sorted.columns(queue, options, &loaded, &primitives, &all, &places, &orders)?);
+        for once in &self.once {
+            read.push(once.texts(queue, &read, n).await?);
+        }
         let mut columns: Vec<_> = all.columns().iter().take(self.passed).cloned().collect();
         for call in &self.calls {
             columns.push(match call {
@@ -418,7 +453,7 @@ impl Columns {
             WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
             WindowFunction::NthKnown(value, n) => WindowFunction::NthKnown(add(value)?, n),
             WindowFunction::Values(value) => WindowFunction::Values(add(value)?),
-            WindowFunction::Texts(texts, skipped) => WindowFunction::Texts(add(texts)?, skipped),
+            WindowFunction::Texts { texts, skipped, distinct } => WindowFunction::Texts { texts: add(texts)?, skipped, distinct },
             WindowFunction::Aggregate(aggregate) => WindowFunction::Aggregate(Aggregate {
                 arguments: aggregate.arguments.into_iter().map(&mut add).collect::<Result<_>>()?,
                 filter: aggregate.filter.map(&mut add).transpose()?,

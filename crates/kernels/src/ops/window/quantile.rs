@@ -5,8 +5,9 @@
 //! a frame is a range of them, in which a [`Wavelet`] matrix finds those around the place. What is made of their values is what
 //! grouped aggregation makes of them.
 //!
-//! Which rows of DISTINCT count depends on the frame, unless it begins or ends with the partition. A frame of few rows is looked at
-//! anew for each row then: a number is found by halving the range that it lies in.
+//! Which rows of DISTINCT count depends on the frame, unless it begins or ends with the partition: those with no row of the same
+//! value before them in the frame. The matrix is told how far before each row there is one. A frame of few rows is looked at anew
+//! for each row instead: a number is found by halving the range that it lies in.
 
 use arrow::datatypes::{DataType, Field};
 use columnar::{ColumnType, DeviceColumn};
@@ -16,7 +17,7 @@ use super::frame::{Frame, FrameBound, Places};
 use super::is_known;
 use super::sorted::{ROWS, Sorted, Tell};
 use super::value::{KNOWN, known_flags};
-use super::wavelet::Wavelet;
+use super::wavelet::{Companions, Wavelet};
 use crate::codegen::{Params, Place, RowWriter, Value};
 use crate::expr::{Aggregate, AggregateFunction, CompareOp, Expr, Literal, LiteralValue};
 use crate::ops::Options;
@@ -38,7 +39,7 @@ pub enum Quantile {
 }
 
 /// Most rows of a frame that is looked at anew for each row, once for each bit of a number.
-const MOST_DISTINCT_ROWS: u64 = 1 << 9;
+const FEW_ROWS: u64 = 1 << 9;
 
 /// A quantile of a column and what sorting tells of it.
 pub(super) struct Ranked {
@@ -78,11 +79,6 @@ impl Ranked {
         let mut before = None;
         let begins_or_ends = frame.start == FrameBound::UnboundedPreceding || frame.end == FrameBound::UnboundedFollowing;
         if distinct && !begins_or_ends {
-            if frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
-                return Err(Error::Unsupported(format!(
-                    "a percentile of DISTINCT values over frames that neither begin nor end with the partition and may have more than {MOST_DISTINCT_ROWS} rows has no device form"
-                )));
-            }
             before = Some(sorted.tell(Tell::Before, column, types, options, kernels)?);
         } else if distinct {
             let tell = if frame.start == FrameBound::UnboundedPreceding { Tell::Before } else { Tell::Behind };
@@ -100,17 +96,30 @@ pub(super) struct QuantileCall {
     frame: Frame,
     order: usize,
     output: Output,
-    /// What finds numbers in their order, where a frame is a range of those that count.
-    wavelet: Option<Wavelet>,
+    way: Way,
     /// The positions of the first kernel and of the last one.
     first: usize,
     end: usize,
+}
+
+/// How numbers are found in their order.
+#[derive(Debug, Clone)]
+enum Way {
+    /// A frame is a range of those that count.
+    Range(Wavelet),
+    /// A range leaves out those of rows before which there is one of the same value in the frame.
+    Distinct(Wavelet),
+    /// The same, each row looking at its frame itself.
+    Few,
 }
 
 /// Positions behind the first kernel.
 const FLAGS: usize = 0;
 const GATHER: usize = 1;
 const SEARCH: usize = 2;
+/// Of [`Way::Distinct`].
+const GATHER_BEFORE: usize = 3;
+const FRAMES: usize = 4;
 
 impl QuantileCall {
     /// Appends the kernels, named after `name`, over columns of `types`.
@@ -127,21 +136,27 @@ impl QuantileCall {
         kernels: &mut Vec<Kernel>,
     ) -> Result<QuantileCall> {
         let first = kernels.len();
-        let wavelet = match ranked.before {
-            Some(before) => {
+        let few = frame.rows().is_some_and(|rows| rows <= FEW_ROWS);
+        let way = match ranked.before {
+            Some(before) if few => {
                 kernels.push(pick(name, ranked, before, &frame, types, options)?);
-                None
+                Way::Few
             }
-            None => {
+            before => {
                 kernels.push(known_flags(name, &ranked.counts, types, options)?);
-                kernels.push(gather(name, ranked.number, types, options)?);
-                kernels.push(search(name, ranked.quantile, &frame, options)?);
-                Some(Wavelet::try_new(options)?)
+                kernels.push(gather(&format!("window_numbers_of{name}"), ranked.number, types, options)?);
+                kernels.push(search(name, ranked.quantile, before.is_some(), &frame, options)?);
+                if let Some(before) = before {
+                    kernels.push(gather(&format!("window_before{name}"), before, types, options)?);
+                    kernels.push(frames(name, &frame, options)?);
+                }
+                let wavelet = Wavelet::try_new(before.is_some(), options)?;
+                before.map_or(Way::Range as fn(_) -> _, |_| Way::Distinct)(wavelet)
             }
         };
         let (end, output) = end(name, ranked, field, types, options)?;
         kernels.push(end);
-        Ok(QuantileCall { frame, order: ranked.order, output, wavelet, first, end: kernels.len() - 1 })
+        Ok(QuantileCall { frame, order: ranked.order, output, way, first, end: kernels.len() - 1 })
     }
 
     /// Type of the result.
@@ -151,7 +166,10 @@ impl QuantileCall {
 
     /// What finds numbers in their order, if it asks for it.
     pub fn wavelet(&self) -> Option<&Wavelet> {
-        self.wavelet.as_ref()
+        match &self.way {
+            Way::Range(wavelet) | Way::Distinct(wavelet) => Some(wavelet),
+            Way::Few => None,
+        }
     }
 
     /// The quantiles. `orders`: the rows in the order of each column's values.
@@ -169,29 +187,47 @@ impl QuantileCall {
     ) -> Result<DeviceColumn> {
         let order = orders.get(self.order).ok_or_else(|| Error::Internal(format!("no order {}", self.order)))?;
         let (grid, rows) = (spread(queue, options, n), ("n", Arg::U64(n as u64)));
-        let counts = queue.alloc(n * size_of::<u32>())?;
-        let searches = queue.alloc(2 * n * 3 * size_of::<u32>())?;
+        let words = |count: usize| queue.alloc(count * n * size_of::<u32>());
+        let (counts, searches) = (words(1)?, words(2 * 3)?);
         let mut of_frame = places.args();
         of_frame.extend(self.frame.offsets());
-        of_frame.extend([(COUNTS, Arg::Buffer(&counts)), (SEARCHES, Arg::Buffer(&searches)), rows]);
-        let numbers = match &self.wavelet {
+        of_frame.push(rows);
+        let mut found = of_frame.clone();
+        found.extend([(COUNTS, Arg::Buffer(&counts)), (SEARCHES, Arg::Buffer(&searches))]);
+        let numbers = match self.wavelet() {
             Some(wavelet) => {
-                let wavelet = wavelet.load(queue).await?;
                 let known = queue.alloc((n + 1) * size_of::<i64>())?;
-                let named = vec![(KNOWN, Arg::Buffer(&known)), rows];
-                loaded.launch_on(queue, self.first + FLAGS, grid, columns, None, named)?;
+                let wavelet = wavelet.load(queue, &known, n).await?;
+                loaded.launch_on(queue, self.first + FLAGS, grid, columns, None, vec![(KNOWN, Arg::Buffer(&known)), rows])?;
                 primitives.offsets(queue, &known, 0, n, 0, &queue.alloc(size_of::<u64>())?, 0)?;
-                let numbers = queue.alloc(n * size_of::<u32>())?;
-                let named = vec![(KNOWN, Arg::Buffer(&known)), (NUMBERS, Arg::Buffer(&numbers)), rows];
-                loaded.launch_on(queue, self.first + GATHER, grid, columns, None, named)?;
-                of_frame.push((KNOWN, Arg::Buffer(&known)));
-                loaded.launch(queue, self.first + SEARCH, grid, of_frame)?;
-                wavelet.select(queue, primitives, numbers, (&known, n), &searches, 2 * n)?
+                let gathered = |kernel: usize| {
+                    let gathered = words(1)?;
+                    let named = vec![(KNOWN, Arg::Buffer(&known)), (GATHERED, Arg::Buffer(&gathered)), rows];
+                    loaded.launch_on(queue, self.first + kernel, grid, columns, None, named)?;
+                    Ok::<_, Error>(gathered)
+                };
+                let numbers = gathered(GATHER)?;
+                let (ranges, thresholds) = (words(3)?, words(1)?);
+                let companions = match self.way {
+                    Way::Distinct(_) => {
+                        let companions = Companions { values: gathered(GATHER_BEFORE)?, thresholds: &thresholds };
+                        of_frame.extend([(KNOWN, Arg::Buffer(&known)), (RANGES, Arg::Buffer(&ranges))]);
+                        of_frame.push((THRESHOLDS, Arg::Buffer(&thresholds)));
+                        loaded.launch(queue, self.first + FRAMES, grid, of_frame)?;
+                        wavelet.below(primitives, &companions, &ranges, n)?;
+                        queue.copy(&ranges, 2 * n * size_of::<u32>(), &counts, 0, n * size_of::<u32>())?;
+                        Some(companions)
+                    }
+                    _ => None,
+                };
+                found.push((KNOWN, Arg::Buffer(&known)));
+                loaded.launch(queue, self.first + SEARCH, grid, found)?;
+                wavelet.select(primitives, numbers, companions, &searches, 2 * n).await?
             }
             None => {
-                let numbers = queue.alloc(2 * n * size_of::<u32>())?;
-                of_frame.push((NUMBERS, Arg::Buffer(&numbers)));
-                loaded.launch_on(queue, self.first, grid, columns, None, of_frame)?;
+                let numbers = words(2)?;
+                found.push((NUMBERS, Arg::Buffer(&numbers)));
+                loaded.launch_on(queue, self.first, grid, columns, None, found)?;
                 numbers
             }
         };
@@ -211,47 +247,82 @@ const NUMBERS: &str = "numbers";
 const COUNTS: &str = "counts";
 /// A search for the lower place of each row, then one for the upper place of each.
 const SEARCHES: &str = "searches";
+/// A column's words, of the rows that count.
+const GATHERED: &str = "gathered";
+/// Each row's frame as a range of the rows that count, and which of these have one of the same value before them in the frame.
+const RANGES: &str = "ranges";
+const THRESHOLDS: &str = "thresholds";
 
-/// Brings the numbers of the values that count together.
-fn gather(name: &str, number: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
+/// Brings the words of a column together that are of rows that count.
+fn gather(name: &str, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
     params.named(KNOWN, "const G i64 *RESTRICT");
-    params.named(NUMBERS, "G u32 *RESTRICT");
+    params.named(GATHERED, "G u32 *RESTRICT");
     let n = params.named("n", "u64");
     let mut writer = RowWriter::new(types, options.profile, &mut params);
-    let number = writer.eval(&Expr::Column(number))?;
-    writer.push(&format!("if ({KNOWN}[row + 1] != {KNOWN}[row]) {NUMBERS}[{KNOWN}[row]] = {};", number.code));
+    let word = writer.eval(&Expr::Column(column))?;
+    writer.push(&format!("if ({KNOWN}[row + 1] != {KNOWN}[row]) {GATHERED}[{KNOWN}[row]] = {};", word.code));
     let statements = writer.statements();
-    Ok(Kernel::new(format!("window_numbers_of{name}"), params, for_rows(options.profile, "row", &n, &statements)))
+    Ok(Kernel::new(name, params, for_rows(options.profile, "row", &n, &statements)))
 }
 
-/// Writes what each row searches for.
-fn search(name: &str, quantile: Quantile, frame: &Frame, options: &Options) -> Result<Kernel> {
+/// A kernel that looks at each row's frame. `text` is C behind what declares that.
+fn over_frames(
+    name: &str,
+    frame: &Frame,
+    options: &Options,
+    named: &[(&str, &str)],
+    text: impl FnOnce(&mut Params, &str) -> Result<String>,
+) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
     let places = Places::text(&mut params, "row");
     let bounds = frame.text(&mut params, "row");
-    params.named(KNOWN, "const G i64 *RESTRICT");
-    params.named(COUNTS, "G u32 *RESTRICT");
-    params.named(SEARCHES, "G u32 *RESTRICT");
+    for (name, c_type) in named {
+        params.named(name, c_type);
+    }
     let n = params.named("n", "u64");
-    let between = between(quantile, &mut params, options)?;
-    let text = format!(
-        "    {places}
-    {bounds}
-    u32 first = (u32){KNOWN}[frame_start], behind = (u32){KNOWN}[frame_end], count = behind - first;
+    let text = text(&mut params, &n)?;
+    Ok(Kernel::new(name, params, for_rows(options.profile, "row", &n, &format!("    {places}\n    {bounds}\n{text}"))))
+}
+
+/// Writes each row's frame as a range of the rows that count, and the threshold of its companions: one more than the last row
+/// before the frame.
+fn frames(name: &str, frame: &Frame, options: &Options) -> Result<Kernel> {
+    let named = [(KNOWN, "const G i64 *RESTRICT"), (RANGES, "G u32 *RESTRICT"), (THRESHOLDS, "G u32 *RESTRICT")];
+    over_frames(&format!("window_frames{name}"), frame, options, &named, |_, n| {
+        Ok(format!(
+            "    {RANGES}[row] = (u32){KNOWN}[frame_start];
+    {RANGES}[{n} + row] = (u32){KNOWN}[frame_end];
+    {RANGES}[2 * {n} + row] = 0;
+    {THRESHOLDS}[row] = (u32)(frame_start < {n} ? frame_start + 1 : {n});
+"
+        ))
+    })
+}
+
+/// Writes what each row searches for. `counted`: how many values its frame has stands there.
+fn search(name: &str, quantile: Quantile, counted: bool, frame: &Frame, options: &Options) -> Result<Kernel> {
+    let named = [(KNOWN, "const G i64 *RESTRICT"), (COUNTS, "G u32 *RESTRICT"), (SEARCHES, "G u32 *RESTRICT")];
+    let count = match counted {
+        true => format!("count = {COUNTS}[row];"),
+        false => format!("count = behind - first;\n    {COUNTS}[row] = count;"),
+    };
+    over_frames(&format!("window_search{name}"), frame, options, &named, |params, n| {
+        let between = between(quantile, params, options)?;
+        Ok(format!(
+            "    u32 first = (u32){KNOWN}[frame_start], behind = (u32){KNOWN}[frame_end], {count}
     u32 last = count ? count - 1 : 0;
     {between}
-    {COUNTS}[row] = count;
     G u32 *of = {SEARCHES} + row;
     of[0] = of[{n}] = first;
     of[2 * {n}] = of[3 * {n}] = behind;
     of[4 * {n}] = low;
     of[5 * {n}] = high;
 "
-    );
-    Ok(Kernel::new(format!("window_search{name}"), params, for_rows(options.profile, "row", &n, &text)))
+        ))
+    })
 }
 
 /// C: the places around the quantile among so many numbers and one more, from 0.
@@ -267,28 +338,20 @@ fn between(quantile: Quantile, params: &mut Params, options: &Options) -> Result
 
 /// Finds the numbers themselves, of values that do not stand before in the frame.
 fn pick(name: &str, ranked: &Ranked, before: usize, frame: &Frame, types: &[ColumnType], options: &Options) -> Result<Kernel> {
-    let mut params = Params::new();
-    params.need(Section::Base);
-    let places = Places::text(&mut params, "row");
-    let bounds = frame.text(&mut params, "row");
-    params.named(NUMBERS, "G u32 *RESTRICT");
-    params.named(COUNTS, "G u32 *RESTRICT");
-    params.named(SEARCHES, "G u32 *RESTRICT");
-    let n = params.named("n", "u64");
-    let between = between(ranked.quantile, &mut params, options)?;
-    let mut writer = RowWriter::new(types, options.profile, &mut params).with_names("i", "x");
-    let counts = writer.eval(&ranked.counts)?.is_true();
-    let (before, number) = (writer.eval(&Expr::Column(before))?.code, writer.eval(&Expr::Column(ranked.number))?.code);
-    let values = writer.statements();
-    let of_frame = |then: &str| {
-        format!(
-            "for (u64 i = frame_start; i < frame_end; ++i) {{\n{values}      if (({counts}) && {before} <= frame_start) {{ {then} }}\n    }}"
-        )
-    };
-    let text = format!(
-        "    {places}
-    {bounds}
-    u32 count = 0;
+    let named = [(NUMBERS, "G u32 *RESTRICT"), (COUNTS, "G u32 *RESTRICT"), (SEARCHES, "G u32 *RESTRICT")];
+    over_frames(&format!("window_pick{name}"), frame, options, &named, |params, n| {
+        let between = between(ranked.quantile, params, options)?;
+        let mut writer = RowWriter::new(types, options.profile, params).with_names("i", "x");
+        let counts = writer.eval(&ranked.counts)?.is_true();
+        let (before, number) = (writer.eval(&Expr::Column(before))?.code, writer.eval(&Expr::Column(ranked.number))?.code);
+        let values = writer.statements();
+        let of_frame = |then: &str| {
+            format!(
+                "for (u64 i = frame_start; i < frame_end; ++i) {{\n{values}      if (({counts}) && {before} <= frame_start) {{ {then} }}\n    }}"
+            )
+        };
+        Ok(format!(
+            "    u32 count = 0;
     {count}
     u32 last = count ? count - 1 : 0;
     {between}
@@ -306,11 +369,11 @@ fn pick(name: &str, ranked: &Ranked, before: usize, frame: &Frame, types: &[Colu
     {SEARCHES}[row] = (u32)row;
     {SEARCHES}[{n} + row] = (u32)(high > low ? {n} + row : row);
 ",
-        count = of_frame("++count;"),
-        below = of_frame(&format!("below += {number} < middle;")),
-        next = of_frame(&format!("if ({number} > least && {number} < next) next = {number};")),
-    );
-    Ok(Kernel::new(format!("window_pick{name}"), params, for_rows(options.profile, "row", &n, &text)))
+            count = of_frame("++count;"),
+            below = of_frame(&format!("below += {number} < middle;")),
+            next = of_frame(&format!("if ({number} > least && {number} < next) next = {number};")),
+        ))
+    })
 }
 
 /// Writes the quantiles, out of the values that were found.

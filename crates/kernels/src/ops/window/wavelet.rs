@@ -5,8 +5,12 @@
 //! A level is a bit of the numbers, from the highest to the lowest. It moves the numbers whose bit is 0 before those whose bit
 //! is 1; both keep their order. So the zeros of a range stand together behind it, as do the ones, and a count of the zeros before
 //! each place tells where. A search goes on in one of the two. Behind the last level its range begins with its number.
+//!
+//! Where each range leaves out some of its numbers, those whose companion is not below a threshold, it is the zeros that it does
+//! not leave out that tell where a search goes on. The companions move with the numbers, and a matrix of them, made anew at each
+//! level, counts those of a range that are below. That takes the square of the levels in time, and no more memory.
 
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, Event, Queue};
 
 use crate::codegen::Params;
 use crate::ops::Options;
@@ -18,6 +22,9 @@ use crate::{Error, Result};
 const LEVEL: usize = 0;
 const NARROW: usize = 1;
 const MOVE: usize = 2;
+/// Of a matrix with companions.
+const ZEROS: usize = 3;
+const BELOW: usize = 4;
 
 /// Numbers of a word of a level, a power of two.
 const WORD: usize = u32::BITS as usize;
@@ -30,7 +37,8 @@ pub(super) struct Wavelet {
 }
 
 impl Wavelet {
-    pub fn try_new(options: &Options) -> Result<Wavelet> {
+    /// `companions`: whether ranges leave out some of their numbers.
+    pub fn try_new(companions: bool, options: &Options) -> Result<Wavelet> {
         let kernel = |name: &str, row: &str, rows: &str, named: &[(&str, &str)], text: &str| {
             let mut params = Params::new();
             params.need(Section::Base);
@@ -40,18 +48,28 @@ impl Wavelet {
             Kernel::new(name, params, for_rows(options.profile, row, rows, text))
         };
         let numbers = ("numbers", "const G u32 *RESTRICT");
-        let (zeros, before) = (("zeros", "const G u32 *RESTRICT"), ("before", "const G i64 *RESTRICT"));
-        let (len, n, words) = (("len", "const G i64 *RESTRICT"), ("n", "u64"), ("words", "u64"));
-        let shift = ("shift", "u32");
-        let level = [numbers, ("zeros", "G u32 *RESTRICT"), ("before", "G i64 *RESTRICT"), len, n, words, shift];
-        let narrow = [("searches", "G u32 *RESTRICT"), zeros, before, words, ("count", "u64")];
-        let moves = [numbers, ("moved", "G u32 *RESTRICT"), zeros, before, len, n, words, shift];
+        let level = [("zeros", "const G u32 *RESTRICT"), ("before", "const G i64 *RESTRICT"), ("words", "u64")];
+        let (len, n, count, shift) = (("len", "const G i64 *RESTRICT"), ("n", "u64"), ("count", "u64"), ("shift", "u32"));
+        let (searches, ranges) = (("searches", "const G u32 *RESTRICT"), ("ranges", "G u32 *RESTRICT"));
+        let written = [numbers, ("zeros", "G u32 *RESTRICT"), ("before", "G i64 *RESTRICT"), len, n, ("words", "u64"), shift];
+        let mut narrow = level.to_vec();
+        narrow.extend([("searches", "G u32 *RESTRICT"), count]);
+        narrow.extend(companions.then_some(("ranges", "const G u32 *RESTRICT")));
+        let there = if companions { "ranges[2 * count + s]" } else { "zero_end - zero_begin" };
+        let moved = [&level[..], &[numbers, ("moved", "G u32 *RESTRICT"), len, n]].concat();
         let mut kernels = vec![
-            kernel("wavelet_level", "w", "words", &level, LEVEL_TEXT),
-            kernel("wavelet_narrow", "s", "count", &narrow, NARROW_TEXT),
-            kernel("wavelet_move", "i", "n", &moves, MOVE_TEXT),
+            kernel("wavelet_level", "w", "words", &written, LEVEL_TEXT),
+            kernel("wavelet_narrow", "s", "count", &narrow, &NARROW_TEXT.replace("THERE", there)),
+            kernel("wavelet_move", "i", "n", &moved, MOVE_TEXT),
         ];
-        kernels[LEVEL].functions = ZEROS_BEFORE.into();
+        if companions {
+            let zeros = [&level[..], &[searches, ranges, count]].concat();
+            let below = [&level[..], &[ranges, ("thresholds", "const G u32 *RESTRICT"), count, n, shift]].concat();
+            kernels.push(kernel("wavelet_zeros", "s", "count", &zeros, ZEROS_TEXT));
+            kernels.push(kernel("wavelet_below", "s", "count", &below, BELOW_TEXT));
+        }
+        // For all that follow.
+        kernels[NARROW].functions = ZEROS_BEFORE.into();
         Ok(Wavelet { program: Program::try_new("Window", options, kernels)?, options: options.clone() })
     }
 
@@ -65,58 +83,139 @@ impl Wavelet {
         self.program.kernel_text()
     }
 
-    pub async fn load(&self, queue: &Queue) -> Result<LoadedWavelet<'_>> {
-        Ok(LoadedWavelet { loaded: self.program.load(queue).await?, options: &self.options })
+    /// The kernels on a device, for sequences of so many numbers as word `n` of `len` says, and at most `n`.
+    pub async fn load<'a>(&'a self, queue: &'a Queue, len: &'a Buffer, n: usize) -> Result<LoadedWavelet<'a>> {
+        Ok(LoadedWavelet { loaded: self.program.load(queue).await?, options: &self.options, queue, len, n })
     }
 }
 
-/// The fixed kernels on a device.
+/// The fixed kernels on a device, and the length of a sequence.
 pub(super) struct LoadedWavelet<'a> {
     loaded: Loaded<'a>,
     options: &'a Options,
+    queue: &'a Queue,
+    len: &'a Buffer,
+    n: usize,
+}
+
+/// What stands beside numbers, and the limits for it.
+pub(super) struct Companions<'a> {
+    /// One of 32 bits for each number, less than `n`.
+    pub values: Buffer,
+    /// For each of `n` rows of 32 bits, at most `n`: a range of the row leaves out the numbers whose companion is not less.
+    pub thresholds: &'a Buffer,
+}
+
+/// Which numbers of a sequence have a bit of 0, and how many of them stand before each word.
+struct Level {
+    zeros: Buffer,
+    before: Buffer,
+    words: usize,
+}
+
+impl Level {
+    fn alloc(queue: &Queue, n: usize) -> Result<Level> {
+        // There is a word for the place behind the last number.
+        let words = n / WORD + 1;
+        let (zeros, before) = (queue.alloc(words * size_of::<u32>())?, queue.alloc((words + 1) * size_of::<i64>())?);
+        Ok(Level { zeros, before, words })
+    }
+
+    fn args(&self) -> Vec<(&'static str, Arg<'_>)> {
+        vec![("zeros", Arg::Buffer(&self.zeros)), ("before", Arg::Buffer(&self.before)), ("words", Arg::U64(self.words as u64))]
+    }
 }
 
 impl LoadedWavelet<'_> {
-    /// Searches among `numbers`, different ones below `n`, of 32 bits each. How many there are is word `n` of `len`.
+    /// Searches among `numbers`, different ones below `n`, of 32 bits each.
     ///
     /// Each of `count` searches asks for number k, from 0, of the range from a place to another. `searches` has all first
     /// places, then those behind the ranges, then all k, 32 bits each. Where a range is longer than k, its first place becomes
     /// that of its number among the numbers that are returned; else some place up to that behind them all.
-    pub fn select(
+    ///
+    /// With `companions` there is a search for each row or two, all first ones before all second ones.
+    pub async fn select(
         &self,
-        queue: &Queue,
         primitives: &LoadedPrimitives<'_>,
         numbers: Buffer,
-        (len, n): (&Buffer, usize),
+        mut companions: Option<Companions<'_>>,
         searches: &Buffer,
         count: usize,
     ) -> Result<Buffer> {
-        // There is a word for the place behind the last number.
-        let words = n / WORD + 1;
-        let (zeros, before) = (queue.alloc(words * size_of::<u32>())?, queue.alloc((words + 1) * size_of::<i64>())?);
-        let control = queue.alloc(size_of::<u64>())?;
-        let (mut numbers, mut moved) = (numbers, queue.alloc(n * size_of::<u32>())?);
-        let last = u32::try_from(n.saturating_sub(1)).map_err(|_| Error::Internal(format!("{n} numbers in a wavelet matrix")))?;
-        for shift in (0..u32::BITS - last.leading_zeros()).rev() {
-            let of_level = [("len", Arg::Buffer(len)), ("n", Arg::U64(n as u64)), ("shift", Arg::U32(shift))];
-            let words_arg = ("words", Arg::U64(words as u64));
-            let bits = [("zeros", Arg::Buffer(&zeros)), ("before", Arg::Buffer(&before)), words_arg];
-            let mut named = vec![("numbers", Arg::Buffer(&numbers))];
-            named.extend(of_level);
-            named.extend(bits);
-            self.loaded.launch(queue, LEVEL, spread(queue, self.options, words), named)?;
-            primitives.offsets(queue, &before, 0, words, 0, &control, 0)?;
-            let mut named = vec![("searches", Arg::Buffer(searches)), ("count", Arg::U64(count as u64))];
-            named.extend(bits);
-            self.loaded.launch(queue, NARROW, spread(queue, self.options, count), named)?;
-            let mut named = vec![("numbers", Arg::Buffer(&numbers)), ("moved", Arg::Buffer(&moved))];
-            named.extend(of_level);
-            named.extend(bits);
-            self.loaded.launch(queue, MOVE, spread(queue, self.options, n), named)?;
+        let level = Level::alloc(self.queue, self.n)?;
+        let (mut numbers, mut moved) = (numbers, self.queue.alloc(self.n * size_of::<u32>())?);
+        let ranges = companions.as_ref().map(|_| self.queue.alloc(3 * count * size_of::<u32>())).transpose()?;
+        let mut level_before: Option<Event> = None;
+        for shift in (0..bits(self.n.saturating_sub(1))?).rev() {
+            self.find(primitives, &numbers, shift, &level)?;
+            self.shift(&numbers, &moved, &level)?;
             std::mem::swap(&mut numbers, &mut moved);
+            let mut named = level.args();
+            named.extend([("searches", Arg::Buffer(searches)), ("count", Arg::U64(count as u64))]);
+            named.extend(ranges.as_ref().map(|ranges| ("ranges", Arg::Buffer(ranges))));
+            if let (Some(companions), Some(ranges)) = (&mut companions, &ranges) {
+                self.shift(&companions.values, &moved, &level)?;
+                std::mem::swap(&mut companions.values, &mut moved);
+                self.loaded.launch(self.queue, ZEROS, spread(self.queue, self.options, count), named.clone())?;
+                self.below(primitives, companions, ranges, count)?;
+                // A query that is cancelled leaves two levels to the device.
+                if let Some(before) = level_before.replace(self.queue.record()?) {
+                    before.wait().await?;
+                }
+            }
+            self.loaded.launch(self.queue, NARROW, spread(self.queue, self.options, count), named)?;
         }
         Ok(numbers)
     }
+
+    /// Counts in each of `count` ranges the companions below its threshold. `ranges` has all first places, then those behind the
+    /// ranges, then zeros, which become the counts; 32 bits each.
+    pub fn below(
+        &self,
+        primitives: &LoadedPrimitives<'_>,
+        companions: &Companions<'_>,
+        ranges: &Buffer,
+        count: usize,
+    ) -> Result<()> {
+        let alloc = || self.queue.alloc(self.n * size_of::<u32>());
+        let (level, mut values, mut moved) = (Level::alloc(self.queue, self.n)?, companions.values.clone(), alloc()?);
+        for shift in (0..bits(self.n)?).rev() {
+            self.find(primitives, &values, shift, &level)?;
+            let mut named = level.args();
+            named.extend([("ranges", Arg::Buffer(ranges)), ("thresholds", Arg::Buffer(companions.thresholds))]);
+            named.extend([("count", Arg::U64(count as u64)), ("n", Arg::U64(self.n as u64)), ("shift", Arg::U32(shift))]);
+            self.loaded.launch(self.queue, BELOW, spread(self.queue, self.options, count), named)?;
+            self.shift(&values, &moved, &level)?;
+            // The companions themselves are still asked for.
+            let free = if shift + 1 == bits(self.n)? { alloc()? } else { values };
+            values = std::mem::replace(&mut moved, free);
+        }
+        Ok(())
+    }
+
+    /// Finds the level of a bit.
+    fn find(&self, primitives: &LoadedPrimitives<'_>, numbers: &Buffer, shift: u32, level: &Level) -> Result<()> {
+        let mut named = level.args();
+        named.extend([("numbers", Arg::Buffer(numbers)), ("len", Arg::Buffer(self.len))]);
+        named.extend([("n", Arg::U64(self.n as u64)), ("shift", Arg::U32(shift))]);
+        self.loaded.launch(self.queue, LEVEL, spread(self.queue, self.options, level.words), named)?;
+        let control = self.queue.alloc(size_of::<u64>())?;
+        primitives.offsets(self.queue, &level.before, 0, level.words, 0, &control, 0)
+    }
+
+    /// Moves numbers as a level says.
+    fn shift(&self, numbers: &Buffer, moved: &Buffer, level: &Level) -> Result<()> {
+        let mut named = level.args();
+        named.extend([("numbers", Arg::Buffer(numbers)), ("moved", Arg::Buffer(moved))]);
+        named.extend([("len", Arg::Buffer(self.len)), ("n", Arg::U64(self.n as u64))]);
+        self.loaded.launch(self.queue, MOVE, spread(self.queue, self.options, self.n), named)
+    }
+}
+
+/// Bits of numbers up to `most`.
+fn bits(most: usize) -> Result<u32> {
+    let most = u32::try_from(most).map_err(|_| Error::Internal(format!("{most} numbers in a wavelet matrix")))?;
+    Ok(u32::BITS - most.leading_zeros())
 }
 
 const ZEROS_BEFORE: &str = "/* How many of the numbers before place `i` have a bit of 0. */
@@ -136,7 +235,7 @@ const LEVEL_TEXT: &str = "    u64 first = w * 32, end = (u64)len[n];
 
 const NARROW_TEXT: &str = "    u32 begin = searches[s], end = searches[count + s], k = searches[2 * count + s];
     u32 zero_begin = zeros_before(zeros, before, begin), zero_end = zeros_before(zeros, before, end);
-    u32 there = zero_end - zero_begin, ones = (u32)before[words];
+    u32 there = THERE, ones = (u32)before[words];
     i32 is_zero = k < there;
     searches[s] = is_zero ? zero_begin : ones + begin - zero_begin;
     searches[count + s] = is_zero ? zero_end : ones + end - zero_end;
@@ -144,7 +243,22 @@ const NARROW_TEXT: &str = "    u32 begin = searches[s], end = searches[count + s
 ";
 
 const MOVE_TEXT: &str = "    if (i < (u64)len[n]) {
-      u32 number = numbers[i], zero = zeros_before(zeros, before, i);
-      moved[number >> shift & 1 ? (u32)before[words] + (u32)i - zero : zero] = number;
+      u32 zero = zeros_before(zeros, before, i), is_zero = zeros[i >> 5] >> (i & 31) & 1;
+      moved[is_zero ? zero : (u32)before[words] + (u32)i - zero] = numbers[i];
     }
+";
+
+/// The zeros of the ranges of searches.
+const ZEROS_TEXT: &str = "    ranges[s] = zeros_before(zeros, before, searches[s]);
+    ranges[count + s] = zeros_before(zeros, before, searches[count + s]);
+    ranges[2 * count + s] = 0;
+";
+
+/// Numbers with a bit of 0 where the threshold's is 1 are below; the others are where the threshold's bit is.
+const BELOW_TEXT: &str =
+    "    u32 begin = ranges[s], end = ranges[count + s], is_one = thresholds[s < n ? s : s - n] >> shift & 1;
+    u32 zero_begin = zeros_before(zeros, before, begin), zero_end = zeros_before(zeros, before, end), ones = (u32)before[words];
+    if (is_one) ranges[2 * count + s] += zero_end - zero_begin;
+    ranges[s] = is_one ? ones + begin - zero_begin : zero_begin;
+    ranges[count + s] = is_one ? ones + end - zero_end : zero_end;
 ";
