@@ -356,20 +356,18 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
 /// A call, unless its last digits differ between the host and devices and the session does not allow that.
 fn allowed(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
     let Expr::Call { function: called, data_type, .. } = &call else { return Ok(call) };
+    let name = function.fun().name();
     let differs = match called {
-        Function::Inexact(_) => "the host and devices",
+        Function::Inexact(_) => format!("the last digits of the function {name} differ between the host and devices"),
         _ if libm::host_agrees(*called, data_type) => return Ok(call),
-        _ => "devices and this host, whose C library computes it in another way,",
+        _ => format!("this host's C library computes {name} in another way than devices, so that last digits differ"),
     };
     if !options_of(function.config_options()).exact_functions {
         return Ok(call);
     }
     // First what no setting changes.
     kernels::support::supports(&call, schema)?;
-    let name = function.fun().name();
-    Err(format!(
-        "the last digits of the function {name} differ between {differs}, which SET device.exact_functions = 'false' allows"
-    ))
+    Err(format!("{differs}, which SET device.exact_functions = 'false' allows"))
 }
 
 /// A constant as a kernel literal.

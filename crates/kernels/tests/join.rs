@@ -611,19 +611,23 @@ fn rows_that_meet_many_are_searched_in_several_launches() {
     ]);
     let many = 2048 * units + 1;
     for options in profiles() {
-        for (length, kind, conditional, kernel, expected) in [
-            (many, JoinKind::LeftSemi, true, "join_mark", 3),
-            (many, JoinKind::LeftSemi, false, "join_mark", 3),
-            (many, JoinKind::RightSemi, true, "probe_mask", 3),
-            (many, JoinKind::Inner, true, "probe_count", 3),
+        for (length, kind, conditional, filtered, kernel, expected) in [
+            (many, JoinKind::LeftSemi, true, false, "join_mark", 3),
+            (many, JoinKind::LeftSemi, false, false, "join_mark", 3),
+            (many, JoinKind::RightSemi, true, false, "probe_mask", 3),
+            (many, JoinKind::Inner, true, false, "probe_count", 3),
+            // What a filter removes is no reason to cut.
+            (many, JoinKind::RightSemi, true, true, "probe_mask", 1),
+            (many, JoinKind::Inner, true, true, "probe_count", 1),
             // The lengths of lists are known, and few rows are no reason to cut.
-            (many, JoinKind::Inner, false, "probe_count", 1),
-            (many, JoinKind::RightSemi, false, "probe_mask", 1),
-            (7, JoinKind::LeftSemi, true, "join_mark", 1),
-            (7, JoinKind::RightSemi, true, "probe_mask", 1),
-            (7, JoinKind::Inner, true, "probe_count", 1),
+            (many, JoinKind::Inner, false, false, "probe_count", 1),
+            (many, JoinKind::RightSemi, false, false, "probe_mask", 1),
+            (7, JoinKind::LeftSemi, true, false, "join_mark", 1),
+            (7, JoinKind::RightSemi, true, false, "probe_mask", 1),
+            (7, JoinKind::Inner, true, false, "probe_count", 1),
         ] {
-            let what = format!("{kind:?} of lists of {length}, conditional: {conditional}, {:?}", options.profile);
+            let what =
+                format!("{kind:?} of lists of {length}, conditional: {conditional}, filtered: {filtered}, {:?}", options.profile);
             let case = Case { kind, keys: vec![1], null_equals_null: false, residual: false };
             let build = side(length, 1);
             let (rows, of_kernel) = futures::executor::block_on(async {
@@ -631,7 +635,8 @@ fn rows_that_meet_many_are_searched_in_several_launches() {
                 let table = table(&queue, &join, &probe, &build, &options).await;
                 join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
                 join.residual = conditional.then(|| met.clone());
-                let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
+                let filter = filtered.then(|| compare(CompareOp::Gt, col(0), int(n as i128 - 4, DataType::Int64)));
+                let input = Input { schema: probe.schema(), types: types.clone(), filter };
                 let rows = up(&queue, &probe, &types);
                 let before = launches(&queue, kernel);
                 let found = match kind {

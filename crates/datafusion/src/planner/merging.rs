@@ -426,22 +426,18 @@ fn joins(a: &Plan, b: &Plan, swapped: bool, in_order: bool) -> Option<Merged> {
     let on = a.spec.on.iter().zip(b_on);
     let on = on.map(|(a, b)| Some((left.agreed(&a.0, b.0)?, right.agreed(&a.1, b.1)?))).collect::<Option<Vec<_>>>()?;
     // Where columns of either side stand in the new one.
-    let of_a = |column: &ColumnIndex| {
-        let index = match column.side {
-            JoinSide::Left => *left.a.get(column.index)?,
-            JoinSide::Right => *right.a.get(column.index)?,
-            JoinSide::None => column.index,
-        };
-        Some(ColumnIndex { index, side: column.side })
-    };
-    let of_b = |column: &ColumnIndex| {
-        let side = if swapped { column.side.negate() } else { column.side };
+    let placed = |column: &ColumnIndex, side: JoinSide, of_left: &[usize], of_right: &[usize]| {
         let index = match side {
-            JoinSide::Left => *left.b.get(column.index)?,
-            JoinSide::Right => *right.b.get(column.index)?,
+            JoinSide::Left => *of_left.get(column.index)?,
+            JoinSide::Right => *of_right.get(column.index)?,
             JoinSide::None => column.index,
         };
         Some(ColumnIndex { index, side })
+    };
+    let of_a = |column: &ColumnIndex| placed(column, column.side, &left.a, &right.a);
+    let of_b = |column: &ColumnIndex| {
+        let side = if swapped { column.side.negate() } else { column.side };
+        placed(column, side, &left.b, &right.b)
     };
     let filter = match (&a.spec.filter, &b.spec.filter) {
         (None, None) => None,

@@ -125,7 +125,7 @@ struct Probing {
     queue: Queue,
     chain: Arc<JoinChain>,
     state: ChainState,
-    /// Pieces of the probe side that have been through the first step.
+    /// Pieces of the probe side that have been through the first step, each with the batch that it comes from.
     begun: BoxStream<'static, Result<(DeviceBatch, Begun)>>,
     pushed: Pushed,
 }
@@ -167,18 +167,26 @@ impl Probing {
         let input = if nothing { stream::empty().boxed() } else { merge(&joins.probe, run)? };
         let (state, chain, queue) = (chain.start(), Arc::new(chain), queue.clone());
         let pushed = Pushed { stage: Arc::clone(stage), tables: Arc::clone(tables), batch: None };
-        let cut = (Arc::clone(&chain), queue.clone());
-        let pieces = input.map_ok(move |batch| stream::iter(cut.0.pieces(&cut.1, &batch).map(Ok))).try_flatten();
+        let filter = (Arc::clone(&chain), queue.clone(), pushed.clone());
+        let pieces = input.and_then(move |batch| {
+            let (chain, queue, pushed) = filter.clone();
+            async move {
+                match chain.filtered(&queue, &batch).await {
+                    Ok(rows) => Ok(stream::iter(chain.pieces(&queue, &rows).map(move |piece| Ok((batch.clone(), piece))))),
+                    Err(error) => Err(Pushed { batch: Some(batch), ..pushed }.failed(error, &queue).await),
+                }
+            }
+        });
         let begin = (chain.beginning(&queue, &state), pushed.clone(), queue.clone());
-        let begun = pieces.map(move |piece: Result<DeviceBatch>| {
+        let begun = pieces.try_flatten().map(move |piece: Result<(DeviceBatch, DeviceBatch)>| {
             let (begin, pushed, queue) = &begin;
-            let begun = piece.map(|piece| (begin(piece.clone()), piece));
+            let begun = piece.map(|(batch, piece)| (batch, begin(piece)));
             let (pushed, queue) = (pushed.clone(), queue.clone());
             started(async move {
-                let (begun, piece) = begun?;
+                let (batch, begun) = begun?;
                 match begun.await {
-                    Ok(begun) => Ok((piece, begun)),
-                    Err(error) => Err(Pushed { batch: Some(piece), ..pushed }.failed(error, &queue).await),
+                    Ok(begun) => Ok((batch, begun)),
+                    Err(error) => Err(Pushed { batch: Some(batch), ..pushed }.failed(error, &queue).await),
                 }
             })
         });
@@ -194,9 +202,9 @@ impl Probing {
                 Err(error) => return Err(self.pushed.failed(error, &self.queue).await),
             }
             let Some(begun) = self.begun.next().await else { return Ok(None) };
-            let (piece, begun) = begun?;
+            let (batch, begun) = begun?;
             self.chain.resume(&mut self.state, begun);
-            self.pushed.batch = Some(piece);
+            self.pushed.batch = Some(batch);
         }
     }
 

@@ -14,7 +14,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 
 use super::joined::Joined;
-use super::lookup::{conjuncts, position};
+use super::lookup::{Lookup, conjuncts, position};
 use super::probe::{Pairs, Probe, ProbeState, Probed, expands};
 use super::{Join, JoinKind, JoinTable, joined_schema};
 use crate::expr::Expr;
@@ -24,6 +24,8 @@ use crate::{Error, Result};
 /// Probes rows through a list of joins, filters and projects what they give.
 #[derive(Debug, Clone)]
 pub struct JoinChain {
+    /// What removes rows before those that are left are searched for in pieces.
+    first: Option<Select>,
     steps: Vec<Probe>,
     /// What is left to do with the rows of the last step.
     last: Option<Select>,
@@ -46,6 +48,8 @@ pub struct Begun(Work);
 /// Something that a step, by its number, is to go on with.
 #[derive(Debug)]
 enum Work {
+    /// A batch that has just come.
+    Pushed(DeviceBatch),
     Batch(usize, DeviceBatch),
     Pairs(usize, Pairs),
 }
@@ -101,8 +105,9 @@ impl JoinChain {
         options: &Options,
         sink: bool,
     ) -> Result<(JoinChain, Option<Joined>)> {
+        let (first, input) = filtered_first(input, joins, tables, options)?;
         let types = input.types.clone();
-        let mut chain = JoinChain { steps: vec![], last: None, schema: input.schema.clone(), types };
+        let mut chain = JoinChain { first, steps: vec![], last: None, schema: input.schema.clone(), types };
         let joined = chain.append(input, joins.to_vec(), tables, outputs, options, sink)?;
         Ok((chain, joined))
     }
@@ -200,13 +205,14 @@ impl JoinChain {
 
     /// Names and texts of the kernels.
     pub fn kernel_text(&self) -> Vec<(String, String)> {
-        let steps = self.steps.iter().flat_map(Probe::kernel_text);
+        let steps = self.first.iter().flat_map(Select::kernel_text).chain(self.steps.iter().flat_map(Probe::kernel_text));
         steps.chain(self.last.iter().flat_map(Select::kernel_text)).collect()
     }
 
     /// The programs as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        self.steps.iter().flat_map(Probe::programs).chain(self.last.iter().flat_map(Select::programs)).collect()
+        let steps = self.first.iter().flat_map(Select::programs).chain(self.steps.iter().flat_map(Probe::programs));
+        steps.chain(self.last.iter().flat_map(Select::programs)).collect()
     }
 
     /// Number of pipelines.
@@ -226,10 +232,21 @@ impl JoinChain {
 
     /// Takes a batch of the probe side; what it gives comes out of [`next`](Self::next).
     pub fn push(&self, state: &mut ChainState, batch: &DeviceBatch) {
-        state.pending.push(Work::Batch(0, batch.clone()));
+        state.pending.push(Work::Pushed(batch.clone()));
     }
 
-    /// A batch of the probe side in pieces for the [`beginning`](Self::beginning).
+    /// The rows of a batch of the probe side that are to be searched for.
+    ///
+    /// # Errors
+    /// `JoinedRow` where an expression failed.
+    pub async fn filtered(&self, queue: &Queue, batch: &DeviceBatch) -> Result<DeviceBatch> {
+        match &self.first {
+            Some(select) => select.run(queue, batch).await.map_err(of_joined_rows),
+            None => Ok(batch.clone()),
+        }
+    }
+
+    /// [`filtered`](Self::filtered) rows of the probe side in pieces for the [`beginning`](Self::beginning).
     pub fn pieces(&self, queue: &Queue, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
         let pieces = self.steps.first().map(|step| step.pieces(queue, batch));
         let whole = pieces.is_none().then(|| batch.clone());
@@ -272,6 +289,7 @@ impl JoinChain {
     pub async fn next(&self, queue: &Queue, state: &mut ChainState) -> Result<Option<DeviceBatch>> {
         while let Some(work) = state.pending.pop() {
             let found = match work {
+                Work::Pushed(batch) => Work::Batch(0, self.filtered(queue, &batch).await?),
                 Work::Batch(_, batch) if batch.num_rows() == 0 => continue,
                 Work::Batch(index, batch) if index == self.steps.len() => match &self.last {
                     Some(select) => match select.run(queue, &batch).await.map_err(of_joined_rows)? {
@@ -329,6 +347,28 @@ impl JoinChain {
             None => Ok(None),
         }
     }
+}
+
+/// Rows that a search looks at for one, from which on batches are cut into so many pieces that filters come before.
+const MANY: usize = 1 << 10;
+
+/// What removes rows by filters of their own columns before the joins, where that is of use; what is left of the input.
+fn filtered_first(
+    input: Input,
+    joins: &[Join],
+    tables: Option<&[Arc<JoinTable>]>,
+    options: &Options,
+) -> Result<(Option<Select>, Input)> {
+    let own = |filter: &Expr| position(filter, &input.types, joins) == 0;
+    let (own, rest): (Vec<_>, Vec<_>) = conjuncts(input.filter.clone()).into_iter().partition(own);
+    if own.is_empty() || Lookup::try_new(&input, joins, tables, options.profile)?.meets() <= MANY {
+        return Ok((None, input));
+    }
+    let fields = input.schema.fields().iter().enumerate();
+    let outputs = fields.map(|(column, field)| (Expr::Column(column), field.as_ref().clone())).collect();
+    let select = Select::try_new(Input { filter: all_of(own), ..input }, outputs, options.clone())?;
+    let input = Input { schema: select.schema().clone(), types: select.output_types().to_vec(), filter: all_of(rest) };
+    Ok((Some(select), input))
 }
 
 /// The error of a row of several sides: one that the caller does not have.
