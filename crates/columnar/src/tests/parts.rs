@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, StringArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, StringArray};
 use arrow::buffer::{Buffer as HostBuffer, OffsetBuffer};
-use arrow::compute::{concat, take};
+use arrow::compute::concat;
 use arrow::datatypes::{DataType, Int64Type};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -47,7 +47,8 @@ fn lists_that_share_elements_come_in_parts_of_bounded_bytes() {
             let lists = array(&data_type, 50, Nulls::None, &mut rng);
             let rows: Vec<u32> = (0..400).map(|_| rng.random_range(0..50)).collect();
             let batch = picked(&queue, &up(&queue, &[Arc::clone(&lists)]).unwrap(), &rows);
-            let expected = take(&lists, &UInt32Array::from(rows), None).unwrap();
+            // Not arrow's `take`, which gives no rows of lists without elements.
+            let expected = joined(&rows.iter().map(|row| lists.slice(*row as usize, 1)).collect::<Vec<_>>());
             for most_copied in [0, 100, 1 << 20] {
                 let case = format!("{data_type} in parts of {most_copied} bytes");
                 let parts = parts(&queue, &batch, most_copied).unwrap();
