@@ -466,8 +466,11 @@ fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBa
     };
     // While the host waits for the number of one batch's survivors, the device tests the next one's rows. Errors of the
     // input keep their place.
-    input.map(run).buffered(2).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
+    input.map(run).buffered(BATCHES_STARTED).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
 }
+
+/// Batches whose first kernels run, or wait for the number of rows that they leave, at the same time.
+const BATCHES_STARTED: usize = 2;
 
 /// A future that has done what it can without waiting: its first kernels run while the input makes the next batch.
 fn started<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> impl Future<Output = T> + Send {

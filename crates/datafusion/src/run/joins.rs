@@ -20,7 +20,7 @@ use kernels::ops::{Begun, ChainState, Input, Join, JoinChain, JoinTable, Joined,
 use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
 use super::subqueries::rows_of;
-use super::{DeviceBatchStream, Run, explain, merge, op_error, started};
+use super::{BATCHES_STARTED, DeviceBatchStream, Run, explain, merge, op_error, started};
 use crate::graph::{AggregateOp, BuildSide, Joins, ScanFilter, Side, Stage, StageKind};
 
 /// Rows that probe the tables of one join after another.
@@ -130,9 +130,6 @@ struct Probing {
     pushed: Pushed,
 }
 
-/// Pieces of the probe side whose searches run, or wait for their numbers, at the same time.
-const PIECES_AHEAD: usize = 2;
-
 /// The rows that are on their way, for messages.
 #[derive(Clone)]
 struct Pushed {
@@ -190,7 +187,7 @@ impl Probing {
                 }
             })
         });
-        Ok(Probing { queue, chain, state, begun: begun.buffered(PIECES_AHEAD).boxed(), pushed })
+        Ok(Probing { queue, chain, state, begun: begun.buffered(BATCHES_STARTED).boxed(), pushed })
     }
 
     /// The next rows.

@@ -15,6 +15,7 @@ use futures::future::{BoxFuture, try_join_all};
 
 use super::joined::Joined;
 use super::lookup::{Lookup, conjuncts, position};
+use super::pace::meets_many;
 use super::probe::{Pairs, Probe, ProbeState, Probed, expands};
 use super::{Join, JoinKind, JoinTable, joined_schema};
 use crate::expr::Expr;
@@ -253,7 +254,7 @@ impl JoinChain {
         pieces.into_iter().flatten().chain(whole)
     }
 
-    /// What takes pieces of the probe side through the first step, several at the same time: while the host waits for the number
+    /// What takes [`pieces`](Self::pieces) of the probe side through the first step, several at the same time: while the host waits for the number
     /// of what one has found, the device searches for another. Fails with `JoinedRow` where an expression failed.
     pub fn beginning(
         self: &Arc<Self>,
@@ -349,10 +350,8 @@ impl JoinChain {
     }
 }
 
-/// Rows that a search looks at for one, from which on batches are cut into so many pieces that filters come before.
-const MANY: usize = 1 << 10;
-
-/// What removes rows by filters of their own columns before the joins, where that is of use; what is left of the input.
+/// What removes rows by filters of their own columns before the joins, where each of these rows would have its share in the
+/// number of pieces; what is left of the input.
 fn filtered_first(
     input: Input,
     joins: &[Join],
@@ -361,7 +360,7 @@ fn filtered_first(
 ) -> Result<(Option<Select>, Input)> {
     let own = |filter: &Expr| position(filter, &input.types, joins) == 0;
     let (own, rest): (Vec<_>, Vec<_>) = conjuncts(input.filter.clone()).into_iter().partition(own);
-    if own.is_empty() || Lookup::try_new(&input, joins, tables, options.profile)?.meets() <= MANY {
+    if own.is_empty() || !meets_many(Lookup::try_new(&input, joins, tables, options.profile)?.meets()) {
         return Ok((None, input));
     }
     let fields = input.schema.fields().iter().enumerate();

@@ -26,10 +26,15 @@ fn most_meetings(queue: &Queue) -> usize {
     queue.context().info().compute_units.max(1) as usize * MOST_MEETINGS
 }
 
+/// Whether so many rows are met by each that batches are cut.
+pub(super) fn meets_many(met: usize) -> bool {
+    met > MANY
+}
+
 /// The options of kernels that compact rows of which each meets `met` others: the tiles are small enough for every unit to have
 /// some of a piece.
 pub(super) fn tiled(options: Options, met: usize) -> Options {
-    match met > MANY {
+    match meets_many(met) {
         true => Options { tile_rows: options.tile_rows.min(options.group_size.max(FEW_ROWS)), ..options },
         false => options,
     }

@@ -151,7 +151,7 @@ impl QuantileCall {
                     kernels.push(frames(name, &frame, options)?);
                 }
                 let wavelet = Wavelet::try_new(before.is_some(), options)?;
-                before.map_or(Way::Range as fn(_) -> _, |_| Way::Distinct)(wavelet)
+                if before.is_some() { Way::Distinct(wavelet) } else { Way::Range(wavelet) }
             }
         };
         let (end, output) = end(name, ranked, field, types, options)?;
