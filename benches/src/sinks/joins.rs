@@ -13,7 +13,7 @@ use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
-use kernels::expr::Expr;
+use kernels::expr::{Expr, Literal, LiteralValue};
 use kernels::ops::{Join, JoinBuild, JoinChain, JoinKind};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -64,6 +64,8 @@ pub fn cases(rows: usize) -> Vec<Case> {
 pub struct Timed {
     build_seconds: f64,
     probe_seconds: f64,
+    /// The same rows filtered by the table, and by bits of its keys where it has them.
+    filter_seconds: [Option<f64>; 2],
     pairs: usize,
     sectors_per_second: f64,
 }
@@ -90,6 +92,8 @@ impl Timed {
             "build_percent_of_random_sectors": self.build_share(case) * 100.0,
             "probe_seconds": self.probe_seconds,
             "probe_percent_of_random_sectors": self.probe_share(case) * 100.0,
+            "filter_seconds": self.filter_seconds[0],
+            "filter_by_bits_seconds": self.filter_seconds[1],
         })
     }
 }
@@ -107,8 +111,11 @@ pub fn print(results: &[(String, Case, Timed)]) {
         "M rows/s",
         "of random",
         "pairs",
+        "filter ms",
+        "by bits",
     ]);
     for (device, case, timed) in results {
+        let [by_table, by_bits] = timed.filter_seconds.map(|seconds| seconds.map_or("–".into(), milliseconds));
         table.push([
             case.to_string(),
             device.clone(),
@@ -120,6 +127,8 @@ pub fn print(results: &[(String, Case, Timed)]) {
             millions(case.probe_rows, timed.probe_seconds),
             percent(timed.probe_share(*case)),
             timed.pairs.to_string(),
+            by_table,
+            by_bits,
         ]);
     }
     print!("{}", table.render());
@@ -160,26 +169,41 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
     ];
 
     let queue = &bench.queue;
-    let builder = JoinBuild::try_new(&input.types, &[], &join, bench.options.clone()).map_err(external)?;
+    let options = || bench.options.clone();
+    let builder = JoinBuild::try_new(&input.types, &[], &join, options()).map_err(external)?;
     let (build_seconds, table) = bench.time(async || builder.build(queue, Some(built.clone())).await).await.map_err(external)?;
-    let tables = [Arc::new(table)];
-    let chain = JoinChain::try_new(input, &[join], Some(&tables), outputs, bench.options.clone()).map_err(external)?;
-    let probe = async || {
-        let (mut state, mut pairs) = (chain.start(), 0);
+    let mut with_bits = builder.build(queue, Some(built.clone())).await.map_err(external)?;
+    builder.add_bits(queue, &mut with_bits).await.map_err(external)?;
+    let key = &input.types[0].data_type;
+    let null = Expr::Literal(Literal { data_type: key.clone(), value: LiteralValue::Null });
+    let filter = Join::dynamic_filter(vec![(Expr::Column(0), null)], false);
+
+    let probe = async |chain: &JoinChain| {
+        let (mut state, mut rows) = (chain.start(), 0);
         for batch in probing.pieces(BATCH_ROWS) {
             chain.push(&mut state, &batch);
             while let Some(joined) = chain.next(queue, &mut state).await? {
-                pairs += joined.num_rows();
+                rows += joined.num_rows();
             }
         }
-        kernels::Result::Ok(pairs)
+        kernels::Result::Ok(rows)
     };
-    let (probe_seconds, pairs) = bench.time(probe).await.map_err(external)?;
+    let mut filter_seconds = [None, None];
+    let (table, has_bits) = (Arc::new(table), with_bits.filter_bytes() > 0);
+    let asked = [Some(Arc::clone(&table)), has_bits.then(|| Arc::new(with_bits))];
+    for (seconds, table) in filter_seconds.iter_mut().zip(asked) {
+        let Some(table) = table else { continue };
+        let kept = vec![outputs[0].clone()];
+        let chain = JoinChain::try_new(input.clone(), &[filter.clone()], Some(&[table]), kept, options()).map_err(external)?;
+        *seconds = Some(bench.time(async || probe(&chain).await).await.map_err(external)?.0);
+    }
+    let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options()).map_err(external)?;
+    let (probe_seconds, pairs) = bench.time(async || probe(&chain).await).await.map_err(external)?;
     // Every row finds its key where all do.
     if hit_percent == 100 && pairs != probe_rows * rows_per_key {
         return internal_err!("a join of {case} gave {pairs} pairs");
     }
-    Ok(Timed { build_seconds, probe_seconds, pairs, sectors_per_second: bench.sectors_per_second })
+    Ok(Timed { build_seconds, probe_seconds, filter_seconds, pairs, sectors_per_second: bench.sectors_per_second })
 }
 
 /// Odd, so that keys stay distinct, and large, so that they fill 64 bits.

@@ -544,6 +544,77 @@ fn tables_that_filter() {
 }
 
 #[test]
+fn dynamic_filters_of_tables_that_caches_do_not_hold() {
+    // Keys whose numbers index an array, and so bits; those that are hashed, as numbers and as texts, alone and together. Two of
+    // three rows of the probe side have no match.
+    let n = 1 << 19;
+    let side = |rows: usize, step: usize| {
+        let number = |row: usize| (row * step) as i64;
+        let known = |row: usize| !row.is_multiple_of(1000);
+        let of = |key: &dyn Fn(i64) -> i64| Int64Array::from_iter((0..rows).map(|row| known(row).then(|| key(number(row)))));
+        let text = |row: usize| known(row).then(|| format!("key {}", number(row)));
+        batch(vec![
+            ("dense", Arc::new(of(&|number| number * 2)) as ArrayRef, true),
+            ("spread", Arc::new(of(&|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> 1)), true),
+            ("text", Arc::new(StringArray::from_iter((0..rows).map(text))), true),
+        ])
+    };
+    let (build, probe) = (side(n, 3), side((1 << 17) + 1, 1));
+    let queue = queue();
+    for options in profiles() {
+        for keys in [vec![0], vec![1], vec![2], vec![1, 2]] {
+            for null_equals_null in [false, true] {
+                let name = format!("{keys:?}, {null_equals_null}, {:?}", options.profile);
+                let case = Case { kind: JoinKind::Inner, keys: keys.clone(), null_equals_null, residual: false };
+                let join = join_of(&case, &build, &probe);
+                let null = |key: &usize| {
+                    let data_type = build.schema().field(*key).data_type().clone();
+                    Expr::Literal(Literal { data_type, value: LiteralValue::Null })
+                };
+                let filter = Join::dynamic_filter(keys.iter().map(|key| (col(*key), null(key))).collect(), null_equals_null);
+                let types = natural_types(&probe.schema()).unwrap();
+                let (kept, removed) = futures::executor::block_on(async {
+                    let batch = up(&queue, &build, &join.types);
+                    let builder = JoinBuild::try_new(&types, &[], &join, options.clone()).unwrap();
+                    let mut table = builder.build(&queue, Some(batch)).await.unwrap();
+                    builder.add_bits(&queue, &mut table).await.unwrap();
+                    assert!(filter.can_filter_by(&table), "{name}");
+                    // A bit for each number, 16 for each key.
+                    let bytes = if keys == [0] { n * 6 / 8 } else { n * 2 };
+                    assert!(table.filter_bytes().abs_diff(bytes) < 2000, "{name}: {}", table.filter_bytes());
+                    let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
+                    let outputs = vec![(col(2), probe.schema().field(2).clone())];
+                    let chain = JoinChain::try_new(input, &[filter], Some(&[Arc::new(table)]), outputs, options.clone()).unwrap();
+                    let mut state = chain.start();
+                    let given = pushed(&chain, &queue, &mut state, &up(&queue, &probe, &types)).await;
+                    let removed = chain.removed(&queue, &state).await.unwrap();
+                    let mut kept = std::collections::HashSet::new();
+                    for rows in given {
+                        let rows = columnar::download(&queue, &rows).await.unwrap();
+                        let texts = rows.column(0).as_any().downcast_ref::<StringArray>().unwrap();
+                        kept.extend(texts.iter().map(|text| text.map(str::to_string)));
+                    }
+                    (kept, removed[0] as usize)
+                });
+                let texts = probe.column(2).as_any().downcast_ref::<StringArray>().unwrap();
+                let rows = || texts.iter().enumerate();
+                let matches = |(row, text): &(usize, Option<&str>)| match text {
+                    Some(_) => row.is_multiple_of(3) && !(row / 3).is_multiple_of(1000),
+                    None => null_equals_null,
+                };
+                let matching = rows().filter(matches).count();
+                assert!(rows().filter(matches).all(|(_, text)| kept.contains(&text.map(str::to_string))), "{name}");
+                let others = probe.num_rows() - matching;
+                match keys == [0] {
+                    true => assert_eq!(removed, others, "{name}"),
+                    false => assert!((others * 98 / 100..=others).contains(&removed), "{name}: {removed} of {others}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn more_pairs_than_are_written_at_once() {
     let n = 3500;
     let side = batch(vec![("row", Arc::new(Int64Array::from_iter_values(0..n)) as ArrayRef, false)]);

@@ -55,16 +55,19 @@ fn add(plan: &Arc<dyn ExecutionPlan>, config: &ConfigOptions, tells: bool, joins
         && drops_unmatched(join)
     {
         let null_equals_null = join.spec.null_equals_null;
+        let keys: Option<Vec<usize>> = join.spec.on.iter().map(|(_, right)| position(right)).collect();
+        let keys = keys.filter(|keys| !keys.is_empty());
+        // Of texts nobody knows the ranges.
+        let has_ranges = keys.as_ref().is_some_and(|keys| all_keys(join.right(), keys, is_number));
         let filter = Filter {
             number: *joins + 1,
             null_equals_null,
             filters: lacks_rows(join.left()),
-            config: (tells && !null_equals_null).then_some(config),
+            config: (tells && !null_equals_null && has_ranges).then_some(config),
             placed: Cell::default(),
             told: RefCell::default(),
         };
-        let keys: Option<Vec<usize>> = join.spec.on.iter().map(|(_, right)| position(right)).collect();
-        if let Some(keys) = keys.filter(|keys| !keys.is_empty() && keys_are_numbers(join.right(), keys))
+        if let Some(keys) = keys.filter(|keys| all_keys(join.right(), keys, can_be_asked))
             && let Some(right) = filter.push(join.right(), &keys, false)?
         {
             *joins += usize::from(filter.placed.get());
@@ -116,12 +119,20 @@ fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     drops || is_device(plan) && !plan.is::<DeviceUploadExec>() && plan.children().into_iter().any(lacks_rows)
 }
 
-/// Whether keys are of types that a join numbers.
-fn keys_are_numbers(plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> bool {
+fn all_keys(plan: &Arc<dyn ExecutionPlan>, keys: &[usize], of_type: impl Fn(&DataType) -> bool) -> bool {
     let schema = plan.schema();
-    let is_number =
-        |data_type: &DataType| data_type.is_integer() || data_type.is_temporal() && !matches!(data_type, DataType::Interval(_));
-    keys.iter().all(|key| schema.fields().get(*key).is_some_and(|field| is_number(field.data_type())))
+    keys.iter().all(|key| schema.fields().get(*key).is_some_and(|field| of_type(field.data_type())))
+}
+
+/// Whether a join numbers keys of this type.
+fn is_number(data_type: &DataType) -> bool {
+    data_type.is_integer() || data_type.is_temporal() && !matches!(data_type, DataType::Interval(_))
+}
+
+/// Whether keys of this type are the same digits or bytes wherever the column is read: the integers behind decimals may be wider
+/// above an aggregation than below.
+fn can_be_asked(data_type: &DataType) -> bool {
+    is_number(data_type) || data_type.is_string()
 }
 
 fn position(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {

@@ -262,6 +262,9 @@ impl Tables {
                 Side::Filter { number, metrics, .. } => {
                     let table = run.tables.lock().get(number).and_then(Weak::upgrade);
                     let Some(table) = table.filter(|table| join.can_filter_by(table)) else { continue };
+                    if table.filter_bytes() > 0 {
+                        MetricBuilder::new(metrics).gauge("filter_bytes", 0).set(table.filter_bytes());
+                    }
                     tables.push(table);
                     removed.push(MetricBuilder::new(metrics).counter("rows_removed", 0));
                 }
@@ -309,7 +312,10 @@ async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) 
     };
     let batch = side.concat.run(queue, batches).await.map_err(|error| op_error(operator, error))?;
     match side.build.build(queue, batch.clone()).await {
-        Ok(table) => {
+        Ok(mut table) => {
+            if side.number.is_some() {
+                side.build.add_bits(queue, &mut table).await.map_err(|error| op_error(operator, error))?;
+            }
             let table = Arc::new(table);
             if let Some(number) = side.number {
                 run.tables.lock().insert(number, Arc::downgrade(&table));

@@ -170,6 +170,18 @@ fn dynamic_filters_show_what_they_remove() {
             explained(&ctx, &format!("EXPLAIN ANALYZE SELECT count(*) FROM few JOIN {sums} x ON few.k = x.i WHERE few.z > 0"))
                 .await;
         assert!(!line(&plan, "DeviceDynamicFilterExec").contains("rows_removed"), "{plan}");
+        // Texts are asked by bits, 16 for each of 100 names.
+        for sql in [
+            "CREATE TABLE names AS SELECT concat('name ', CAST(k AS VARCHAR)) AS name, z FROM few",
+            "CREATE TABLE named AS SELECT concat('name ', CAST(i AS VARCHAR)) AS name, k FROM t",
+        ] {
+            ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        }
+        let sums = "(SELECT name, sum(k) AS s FROM named GROUP BY name)";
+        let query = format!("SELECT count(*) FROM names JOIN {sums} x ON names.name = x.name WHERE names.z % 90 = 1");
+        let filter = line(&explained(&ctx, &format!("EXPLAIN ANALYZE {query}")).await, "DeviceDynamicFilterExec").to_string();
+        assert!(filter.contains("keys=[name@0], of_join=#1") && filter.contains("filter_bytes=200"), "{filter}");
+        assert!(filter.contains("rows_removed=19."), "{filter}");
     });
 }
 

@@ -46,6 +46,7 @@ impl Lookup {
         let mut places: Vec<Option<Place>> = vec![None; input.types.len()];
         for (number, join) in joins.iter().enumerate() {
             let form = match tables.and_then(|tables| tables.get(number)) {
+                Some(table) if join.tallied => table.filter_form(),
                 Some(table) => table.form(),
                 None => guess(join, &types),
             };
@@ -205,7 +206,7 @@ pub(super) fn guess(join: &Join, types: &[ColumnType]) -> Form {
         keys if keys.iter().any(|(probe, _)| text(probe)) => Shape::Wide,
         _ => Shape::Number { dense: true },
     };
-    Form { shape, unique: join.is_unique(None) }
+    Form { shape, unique: join.is_unique(None), bits: false }
 }
 
 /// The conditions all of which a filter asks for.

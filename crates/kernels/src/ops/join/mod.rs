@@ -13,6 +13,7 @@
 //! together). Joins that keep rows of the build side note which ones were matched, in `Probe` (left and
 //! full joins) or [`Mark`] (left semi, anti and mark joins).
 
+mod bits;
 mod block;
 mod chain;
 mod joined;
@@ -103,8 +104,9 @@ pub struct Join {
 }
 
 impl Join {
-    /// A dynamic filter: keeps the rows whose keys another join's table has, and counts the others. The table is to be
-    /// one of numbers ([`JoinTable::filters`]); `keys` are over the probe side's columns, with NULL of the build side's types.
+    /// A dynamic filter: keeps the rows whose keys another join's table has, and counts the others; where the table has bits
+    /// ([`JoinBuild::add_bits`]), it keeps a few more. `keys` are over the probe side's columns, with NULL of the build side's
+    /// types, which are no integers of 128 bits or more. Not every table can serve it ([`JoinTable::filters`]).
     pub fn dynamic_filter(keys: Vec<(Expr, Expr)>, null_equals_null: bool) -> Join {
         Join {
             kind: JoinKind::RightSemi,

@@ -6,6 +6,7 @@ use std::ops::Range;
 use columnar::ColumnType;
 use device::Arg;
 
+use super::bits;
 use super::keys::{self, KeyForm};
 use super::table::{Form, JoinTable, Shape};
 use super::{Join, JoinKind};
@@ -147,6 +148,14 @@ impl Search {
         let known = keys::known(&values, self.null_equals_null);
         let slot = writer.local(CType::U64, "NO_ROW");
         match self.form.shape {
+            shape if self.form.bits => {
+                let keys = (self.forms.as_slice(), values.as_slice());
+                bits::ask(writer, keys, self.null_equals_null, &table, shape, &slot)?;
+                return writer.guarded(&format!("{slot} != NO_ROW"), |writer| {
+                    writer.push(&format!("u32 {candidate} = 0;"));
+                    visit(writer)
+                });
+            }
             Shape::Number { dense } => self.find_number(writer, &values, known, &table, &slot, dense)?,
             _ => self.find_wide(writer, &values, known, &table, &slot, (types, &inner), row)?,
         }
@@ -175,7 +184,7 @@ impl Search {
     /// since a search that reads one place has no branch that would wait for it.
     pub fn fetch(&self, writer: &mut RowWriter<'_>) -> Result<bool> {
         let table = format!("t{}", self.number);
-        if !matches!(self.form.shape, Shape::Number { dense: false } | Shape::Wide) {
+        if self.form.bits || !matches!(self.form.shape, Shape::Number { dense: false } | Shape::Wide) {
             return Ok(false);
         }
         let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;

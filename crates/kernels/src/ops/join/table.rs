@@ -10,6 +10,7 @@ use std::fmt;
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Queue};
 
+use super::bits::Bits;
 use super::keys::{self, KeyForm};
 use super::search::NONE;
 use super::{Join, joined_types};
@@ -58,17 +59,20 @@ pub(super) struct Form {
     pub shape: Shape,
     /// Whether a slot has one row.
     pub unique: bool,
+    /// Whether it is asked by the bits of its keys alone.
+    pub bits: bool,
 }
 
 /// Makes [`JoinTable`]s.
 #[derive(Debug, Clone)]
 pub struct JoinBuild {
-    source: Source,
+    pub(super) source: Source,
+    keys: Vec<Expr>,
     forms: Vec<KeyForm>,
     /// Least and greatest value of each digit, where all are proven.
     proven: Option<Vec<(u64, u64)>>,
     null_equals_null: bool,
-    options: Options,
+    pub(super) options: Options,
     primitives: Primitives,
     /// Ranges and numbers, where no key is text.
     number: Option<Program>,
@@ -90,9 +94,12 @@ pub struct JoinTable {
     starts: Buffer,
     /// The most rows that a key leads to, at least 1.
     longest: usize,
+    forms: Vec<KeyForm>,
     digits: Vec<Digit>,
     /// The most rows whose keys can match, of a table of numbers.
     known: u64,
+    /// The keys for dynamic filters to ask, where these do not ask the table itself.
+    pub(super) bits: Option<Bits>,
 }
 
 /// A digit of the numbers.
@@ -138,7 +145,8 @@ impl JoinBuild {
         let lists = Program::try_new("JoinBuild", &options, vec![count_kernel(&options), fill_kernel(&options)])?;
         let primitives = Primitives::try_new(&options)?;
         let proven = proven.into_iter().collect();
-        Ok(JoinBuild { source, forms, proven, null_equals_null: join.null_equals_null, options, primitives, number, wide, lists })
+        let null_equals_null = join.null_equals_null;
+        Ok(JoinBuild { source, keys: exprs, forms, proven, null_equals_null, options, primitives, number, wide, lists })
     }
 
     /// The same with the ranges of keys always found among the rows, for those who tell others of them.
@@ -154,8 +162,18 @@ impl JoinBuild {
 
     /// The programs as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let programs = self.number.iter().chain(&self.wide).chain([&self.lists]);
+        let shapes = match (&self.number, &self.wide) {
+            (Some(_), _) => [true, false].map(|dense| Shape::Number { dense }).to_vec(),
+            (None, wide) => wide.iter().map(|_| Shape::Wide).collect(),
+        };
+        let bits: Vec<Program> = shapes.into_iter().flat_map(|shape| self.bits_program(shape)).collect();
+        let programs = self.number.iter().chain(&self.wide).chain([&self.lists]).chain(&bits);
         programs.map(|program| program.text().into()).chain([self.primitives.text().into()]).collect()
+    }
+
+    pub(super) fn draft(&self) -> Draft<'_> {
+        let JoinBuild { source, keys, forms, null_equals_null: nulls, options, .. } = self;
+        Draft { source, forms, keys, nulls: *nulls, options }
     }
 
     /// Builds the table of a whole side, which is one batch, or `None` where it has no rows.
@@ -176,14 +194,16 @@ impl JoinBuild {
         let mut table = JoinTable {
             batch,
             rows_in_all,
-            form: Form { shape: Shape::All, unique: true },
+            form: Form { shape: Shape::All, unique: true, bits: false },
             mask: 0,
             keys: queue.filled(8, 0xff)?,
             rows: queue.filled(4, 0xff)?,
             starts: queue.alloc(16)?,
             longest: 1,
+            forms: self.forms.clone(),
             digits: vec![Digit::default(); self.forms.iter().map(|form| form.digits()).sum()],
             known: 0,
+            bits: None,
         };
         if self.forms.is_empty() {
             table.form.unique = rows_in_all <= 1;
@@ -302,12 +322,12 @@ impl JoinBuild {
 }
 
 /// What the kernels of a build are written from.
-struct Draft<'a> {
-    source: &'a Source,
-    forms: &'a [KeyForm],
-    keys: &'a [Expr],
-    nulls: bool,
-    options: &'a Options,
+pub(super) struct Draft<'a> {
+    pub source: &'a Source,
+    pub forms: &'a [KeyForm],
+    pub keys: &'a [Expr],
+    pub nulls: bool,
+    pub options: &'a Options,
 }
 
 impl Draft<'_> {
@@ -536,9 +556,36 @@ impl JoinTable {
     /// have most of the numbers between its least and its greatest.
     pub fn filters(&self, keys: usize) -> bool {
         let span: f64 = self.digits.iter().map(|digit| digit.most as f64 + 1.0).product();
-        let Shape::Number { dense } = self.form.shape else { return false };
-        let selective = !dense || self.known < FEW_OF_FILTER || self.known as f64 <= span * MOST_OF_FILTER;
-        self.digits.len() == keys && selective
+        let selective = match self.form.shape {
+            Shape::All => false,
+            Shape::Number { dense } => !dense || self.known < FEW_OF_FILTER || self.known as f64 <= span * MOST_OF_FILTER,
+            Shape::Wide => self.bits.is_some(),
+        };
+        // Of integers of 128 bits and more a filter does not know on how many digits the join has agreed.
+        selective && self.forms.len() == keys && self.forms.iter().all(|form| matches!(form, KeyForm::Word | KeyForm::Text))
+    }
+
+    /// What dynamic filters ask.
+    pub(super) fn filter_form(&self) -> Form {
+        match self.bits {
+            Some(_) => Form { unique: true, bits: true, ..self.form },
+            None => self.form,
+        }
+    }
+
+    /// Slots that keys lead to.
+    pub(super) fn slots(&self) -> usize {
+        if self.form.unique { self.rows.len() / 4 } else { self.starts.len() / 8 - 1 }
+    }
+
+    /// The most rows whose keys can match, of a table of numbers.
+    pub(super) fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// Number of digits of the keys.
+    pub(super) fn digits(&self) -> usize {
+        self.digits.len()
     }
 
     /// The least and the greatest digit of each of so many keys, of a table of numbers that has any, where each key is one
@@ -560,7 +607,7 @@ impl JoinTable {
 
     /// Names of [`args`](Self::args), after `prefix`.
     pub(super) fn arg_names(prefix: &str, digits: usize) -> Vec<String> {
-        let fixed = ["keys", "rows", "starts", "mask", "dense", "n"].map(String::from);
+        let fixed = ["keys", "rows", "starts", "mask", "dense", "n", "bits", "words"].map(String::from);
         let digits = (0..digits).flat_map(|digit| ["least", "most", "stride"].map(|what| format!("{what}{digit}")));
         fixed.into_iter().chain(digits).map(|name| format!("{prefix}_{name}")).collect()
     }
@@ -573,6 +620,8 @@ impl JoinTable {
             Arg::U64(self.mask),
             Arg::U32(u32::from(self.form.shape == Shape::Number { dense: true })),
             Arg::U64(self.rows_in_all as u64),
+            Arg::Buffer(self.bits.as_ref().map_or(&self.keys, |bits| &bits.buffer)),
+            Arg::U64(self.bits.as_ref().map_or(0, |bits| bits.words)),
         ];
         args.extend(self.digits.iter().flat_map(|digit| [digit.least, digit.most, digit.stride].map(Arg::U64)));
         args

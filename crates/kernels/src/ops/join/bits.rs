@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The keys of a table as bits, which dynamic filters ask instead of a table that the caches do not hold.
+//!
+//! Where keys are numbers that index an array, each number has its bit. Else the bits are a Bloom filter: a hash sets four bits of
+//! one word of 64, so that a row reads one place. With 16 bits for each key about one row of a hundred passes that has no match,
+//! and finds none in the join itself later. Words are found by the high half of a product, not by a division.
+
+use device::{Arg, Buffer, Queue};
+
+use super::keys::{self, KeyForm};
+use super::table::{Draft, JoinBuild, JoinTable, Shape};
+use crate::Result;
+use crate::codegen::{CType, Params, Profile, RowWriter, Value};
+use crate::ops::program::{Kernel, Program, for_rows, spread};
+use crate::prelude::Section;
+
+/// Bits of a Bloom filter for each key.
+const BITS_OF_KEY: u64 = 16;
+
+/// Bytes of a table that the cache of a core, or of a GPU, holds beside what else a kernel reads.
+fn cached(profile: Profile) -> usize {
+    match profile {
+        Profile::Cpu => 1 << 20,
+        Profile::Gpu => 1 << 23,
+    }
+}
+
+/// The bits of a table's keys.
+pub(super) struct Bits {
+    pub buffer: Buffer,
+    /// Words of 64 bits.
+    pub words: u64,
+}
+
+/// C of where a row's bits are: whether it can have any, the position of a word, and the bits of that.
+struct Place {
+    condition: String,
+    word: String,
+    mask: String,
+}
+
+impl Place {
+    fn of(
+        writer: &mut RowWriter<'_>,
+        (forms, values): (&[KeyForm], &[Value]),
+        null_equals_null: bool,
+        table: &str,
+        shape: Shape,
+    ) -> Place {
+        let known = keys::known(values, null_equals_null);
+        let (condition, hash) = match shape {
+            Shape::Number { dense } => {
+                let (inside, number) = keys::number(writer, forms, values, null_equals_null, table);
+                let condition = known.map_or(inside.clone(), |known| format!("{inside} & {known}"));
+                if dense {
+                    return Place { condition, word: format!("{number} >> 6"), mask: format!("(u64)1 << ({number} & 63)") };
+                }
+                (condition, writer.local(CType::U64, &format!("hash64({number})")))
+            }
+            _ => (known.unwrap_or_else(|| "1".into()), keys::hash(writer, forms, values)),
+        };
+        writer.params().need(Section::Hash);
+        let words = writer.params().named(&format!("{table}_words"), "u64");
+        Place { condition, word: format!("bloom_word({hash}, {words})"), mask: format!("bloom_bits({hash})") }
+    }
+}
+
+/// Appends what sets `slot` to 0 for a row whose bits are all there.
+pub(super) fn ask(
+    writer: &mut RowWriter<'_>,
+    keys: (&[KeyForm], &[Value]),
+    null_equals_null: bool,
+    table: &str,
+    shape: Shape,
+    slot: &str,
+) -> Result<()> {
+    let Place { condition, word, mask } = Place::of(writer, keys, null_equals_null, table, shape);
+    writer.guarded(&condition, |writer| {
+        let bits = writer.params().named(&format!("{table}_bits"), "const G u64 *RESTRICT");
+        writer.push(&format!("u64 mask = {mask};\nif (({bits}[{word}] & mask) == mask) {slot} = 0;"));
+        Ok(())
+    })
+}
+
+impl Draft<'_> {
+    /// The kernel that sets the bits of each row.
+    fn bits(&self, shape: Shape) -> Result<Kernel> {
+        let mut params = Params::new();
+        params.need(Section::Base);
+        let n = params.named("n", "u64");
+        let mut writer = self.source.writer(self.options.profile, &mut params);
+        let values = self.keys.iter().map(|key| writer.eval(key)).collect::<Result<Vec<_>>>()?;
+        let Place { condition, word, mask } = Place::of(&mut writer, (self.forms, &values), self.nulls, "t", shape);
+        let bits = writer.params().named("t_bits", "volatile G u64 *");
+        writer.push(&format!(
+            "if ({condition}) {{
+  u64 mask = {mask};
+  volatile G u64 *bits = &{bits}[{word}];
+  if ((*bits & mask) != mask) A_OR64(bits, mask);
+}}"
+        ));
+        let statements = writer.statements();
+        let body = for_rows(self.options.profile, "row", &n, &statements);
+        Ok(Kernel::new("join_bits", params, body))
+    }
+}
+
+impl JoinBuild {
+    /// Makes bits of a table's keys where dynamic filters had better ask these: the caches do not hold the table, or its
+    /// search would compare columns that a filter lacks.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub async fn add_bits(&self, queue: &Queue, table: &mut JoinTable) -> Result<()> {
+        let Some(words) = table.words_of_bits(self.options.profile) else { return Ok(()) };
+        let program = self.bits_program(table.form().shape)?;
+        let loaded = program.load(queue).await?;
+        table.bits = Some(Bits { buffer: queue.zeroed(words as usize * 8)?, words });
+        // Nobody reads it: each key has been computed before.
+        let control = queue.filled(8, 0xff)?;
+        let n = table.num_rows();
+        let names = JoinTable::arg_names("t", table.digits());
+        let bound = self.source.bind(table.batch())?;
+        let mut named: Vec<_> = names.iter().map(String::as_str).zip(table.args()).collect();
+        named.push(("n", Arg::U64(n as u64)));
+        Ok(loaded.launch_on(queue, 0, spread(queue, &self.options, n), &bound, Some(&control), named)?)
+    }
+
+    pub(super) fn bits_program(&self, shape: Shape) -> Result<Program> {
+        Program::try_new("JoinBuild", &self.options, vec![self.draft().bits(shape)?])
+    }
+}
+
+impl JoinTable {
+    /// Bytes of the bits that dynamic filters ask, 0 where they ask the table itself.
+    pub fn filter_bytes(&self) -> usize {
+        self.bits.as_ref().map_or(0, |bits| bits.buffer.len())
+    }
+
+    /// The words that bits of this table take, where they are of use.
+    fn words_of_bits(&self, profile: Profile) -> Option<u64> {
+        let of_keys = |keys: u64| (keys * BITS_OF_KEY).div_ceil(64);
+        let (bytes, words) = match self.form().shape {
+            Shape::All => return None,
+            Shape::Number { dense: true } => (self.slots() * 4, (self.slots() as u64).div_ceil(64)),
+            Shape::Number { dense: false } => (self.slots() * 12, of_keys(self.known())),
+            Shape::Wide => (usize::MAX, of_keys(self.num_rows() as u64)),
+        };
+        (self.num_rows() > 0 && bytes > cached(profile)).then_some(words)
+    }
+}
