@@ -189,6 +189,28 @@ pub(super) fn for_rows(profile: Profile, row: &str, n: &str, statements: &str) -
     }
 }
 
+/// Rows of a block whose places a CPU asks the caches for before it works on the first.
+const FETCHED: usize = 128;
+
+/// [`for_rows`] where `statements` begin at places anywhere in memory, which `fetch` asks the caches of a CPU for. A GPU has other
+/// rows to go on with.
+pub(super) fn for_fetched_rows(profile: Profile, row: &str, n: &str, fetch: &str, statements: &str) -> String {
+    match profile {
+        Profile::Cpu => format!(
+            "{}  for (u64 block = begin; block < end; block += {FETCHED}) {{
+    u64 last = end - block < {FETCHED} ? end : block + {FETCHED};
+    for (u64 {row} = block; {row} < last; ++{row}) {{
+{fetch}    }}
+    for (u64 {row} = block; {row} < last; ++{row}) {{
+{statements}    }}
+  }}
+",
+            run_of_rows(n)
+        ),
+        Profile::Gpu => for_rows(profile, row, n, statements),
+    }
+}
+
 /// The row that failed, if one did.
 pub(super) fn check_row(word: u64) -> Result<()> {
     match word {

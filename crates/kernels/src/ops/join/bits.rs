@@ -20,7 +20,7 @@ const BITS_OF_KEY: u64 = 16;
 /// Bytes of a table that the cache of a core, or of a GPU, holds beside what else a kernel reads.
 fn cached(profile: Profile) -> usize {
     match profile {
-        Profile::Cpu => 1 << 20,
+        Profile::Cpu => 1 << 18,
         Profile::Gpu => 1 << 23,
     }
 }
@@ -78,6 +78,22 @@ pub(super) fn ask(
     writer.guarded(&condition, |writer| {
         let bits = writer.params().named(&format!("{table}_bits"), "const G u64 *RESTRICT");
         writer.push(&format!("u64 mask = {mask};\nif (({bits}[{word}] & mask) == mask) {slot} = 0;"));
+        Ok(())
+    })
+}
+
+/// Appends what asks the caches for where a row's bits are.
+pub(super) fn fetch(
+    writer: &mut RowWriter<'_>,
+    keys: (&[KeyForm], &[Value]),
+    null_equals_null: bool,
+    table: &str,
+    shape: Shape,
+) -> Result<()> {
+    let Place { condition, word, .. } = Place::of(writer, keys, null_equals_null, table, shape);
+    writer.guarded(&condition, |writer| {
+        let bits = writer.params().named(&format!("{table}_bits"), "const G u64 *RESTRICT");
+        writer.push(&format!("PREFETCH(&{bits}[{word}]);"));
         Ok(())
     })
 }

@@ -184,10 +184,14 @@ impl Search {
     /// since a search that reads one place has no branch that would wait for it.
     pub fn fetch(&self, writer: &mut RowWriter<'_>) -> Result<bool> {
         let table = format!("t{}", self.number);
-        if self.form.bits || !matches!(self.form.shape, Shape::Number { dense: false } | Shape::Wide) {
+        if !matches!(self.form.shape, Shape::Number { dense: false } | Shape::Wide) {
             return Ok(false);
         }
         let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
+        if self.form.bits {
+            bits::fetch(writer, (&self.forms, &values), self.null_equals_null, &table, self.form.shape)?;
+            return Ok(true);
+        }
         let known = keys::known(&values, self.null_equals_null);
         let (condition, hash) = match self.form.shape {
             Shape::Number { .. } => {

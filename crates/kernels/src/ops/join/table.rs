@@ -14,10 +14,10 @@ use super::bits::Bits;
 use super::keys::{self, KeyForm};
 use super::search::NONE;
 use super::{Join, joined_types};
-use crate::codegen::{Params, Profile, RowWriter};
+use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::primitives::Primitives;
-use crate::ops::program::{Kernel, Program, check_row, for_rows, spread, word};
+use crate::ops::program::{Kernel, Program, check_row, for_fetched_rows, for_rows, spread, word};
 use crate::ops::source::Source;
 use crate::ops::{Input, Options};
 use crate::prelude::Section;
@@ -388,14 +388,20 @@ impl Draft<'_> {
     }
 
     fn number(&self) -> Result<Kernel> {
-        self.insert("join_number", |writer, values| {
+        let number_of = |writer: &mut RowWriter<'_>, values: &[Value]| {
             let (inside, number) = keys::number(writer, self.forms, values, self.nulls, "t");
-            let known = keys::known(values, self.nulls);
-            let condition = known.map_or(inside.clone(), |known| format!("{inside} & {known}"));
+            let condition = keys::known(values, self.nulls).map_or(inside.clone(), |known| format!("{inside} & {known}"));
             writer.params().need(Section::Hash);
+            let [mask, dense] = [("t_mask", "u64"), ("t_dense", "u32")].map(|(name, ty)| writer.params().named(name, ty));
+            (condition, number, mask, dense)
+        };
+        let first = |writer: &mut RowWriter<'_>, values: &[Value]| {
+            let (condition, number, mask, dense) = number_of(writer, values);
+            (condition, format!("{dense} ? {number} : hash64({number}) & {mask}"))
+        };
+        self.insert("join_number", first, |writer, values| {
+            let (condition, number, mask, dense) = number_of(writer, values);
             let slots = writer.params().named("t_keys", "volatile G u64 *");
-            let mask = writer.params().named("t_mask", "u64");
-            let dense = writer.params().named("t_dense", "u32");
             writer.push(&format!(
                 "u64 slot = NO_ROW;
 if ({condition}) {{
@@ -412,7 +418,12 @@ if ({condition}) {{
     }
 
     fn wide(&self) -> Result<Kernel> {
-        self.insert("join_wide", |writer, values| {
+        let first = |writer: &mut RowWriter<'_>, values: &[Value]| {
+            let hash = keys::hash(writer, self.forms, values);
+            let mask = writer.params().named("t_mask", "u64");
+            (keys::known(values, self.nulls).unwrap_or_else(|| "1".into()), format!("{hash} & {mask}"))
+        };
+        self.insert("join_wide", first, |writer, values| {
             let hash = keys::hash(writer, self.forms, values);
             let digits = keys::digits(writer, self.forms, values);
             let known = keys::known(values, self.nulls).unwrap_or_else(|| "1".into());
@@ -439,19 +450,27 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
         })
     }
 
-    /// The kernel that puts rows into slots, where `find` declares the row's `slot`.
+    /// The kernel that puts rows into slots, where `find` declares the row's `slot`; `first` gives C of whether the row has one, and
+    /// of the slot that it asks first.
     fn insert(
         &self,
         name: &str,
-        find: impl FnOnce(&mut RowWriter<'_>, &[crate::codegen::Value]) -> Result<()>,
+        first: impl FnOnce(&mut RowWriter<'_>, &[Value]) -> (String, String),
+        find: impl FnOnce(&mut RowWriter<'_>, &[Value]) -> Result<()>,
     ) -> Result<Kernel> {
         let mut params = Params::new();
         params.need(Section::Base);
         let n = params.named("n", "u64");
+        let rows = params.named("t_rows", "volatile G u32 *");
+        let slots = params.named("t_keys", "volatile G u64 *");
+        let mut fetching = self.source.writer(self.options.profile, &mut params);
+        let values = self.keys.iter().map(|key| fetching.eval(key)).collect::<Result<Vec<_>>>()?;
+        let (condition, slot) = first(&mut fetching, &values);
+        fetching.push(&format!("if ({condition}) {{ u64 h = {slot}; PREFETCH(&{slots}[h]); PREFETCH(&{rows}[h]); }}"));
+        let fetch = fetching.statements();
         let mut writer = self.source.writer(self.options.profile, &mut params);
         let values = self.keys.iter().map(|key| writer.eval(key)).collect::<Result<Vec<_>>>()?;
         find(&mut writer, &values)?;
-        let rows = writer.params().named("t_rows", "volatile G u32 *");
         let slot_of = writer.params().named("slot_of", "G u32 *RESTRICT");
         let control = writer.params().named("control", "volatile G u64 *");
         writer.push(&format!(
@@ -461,7 +480,7 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
 }}"
         ));
         let statements = writer.statements();
-        let body = for_rows(self.options.profile, "row", &n, &statements);
+        let body = for_fetched_rows(self.options.profile, "row", &n, &fetch, &statements);
         Ok(Kernel::new(name, params, body))
     }
 }
@@ -483,7 +502,8 @@ fn count_kernel(options: &Options) -> Kernel {
     }}
 "
     );
-    let rows = for_rows(options.profile, "row", "n", &statements);
+    let fetch = format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) PREFETCH(&starts[slot + (u64)1]);\n");
+    let rows = for_fetched_rows(options.profile, "row", "n", &fetch, &statements);
     // Most items see that another's list is as long, and leave the word alone.
     let body = format!("  u64 most = 0;\n{rows}  if (most > longest[0]) A_MAX64(&longest[0], most);\n");
     fixed_kernel("join_count", &named, body)
@@ -499,7 +519,8 @@ fn fill_kernel(options: &Options) -> Kernel {
     ];
     let statements =
         format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) rows[(u64)starts[slot] + ranks[row]] = (u32)row;\n");
-    fixed_kernel("join_fill", &named, for_rows(options.profile, "row", "n", &statements))
+    let fetch = format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) PREFETCH(&starts[slot]);\n");
+    fixed_kernel("join_fill", &named, for_fetched_rows(options.profile, "row", "n", &fetch, &statements))
 }
 
 fn fixed_kernel(name: &str, named: &[(&str, &str)], body: String) -> Kernel {
