@@ -5,6 +5,7 @@
 mod failed;
 mod futhark;
 mod gather;
+mod held;
 mod joins;
 mod kept;
 mod lists;
@@ -38,6 +39,7 @@ use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
 use crate::runtime::{device_error, task_context};
 use crate::table::LOST;
+use held::held;
 pub(crate) use kept::KeptRows;
 use lists::Elements;
 
@@ -320,8 +322,13 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
         }
         StageKind::Aggregate { input, .. } => aggregate(merge(input, run)?, Arc::clone(stage), queue),
         // Rows with equal keys keep their order, which is that of the partitions.
-        StageKind::Sort { input, .. } | StageKind::Window { input, .. } => {
-            aggregate(merge_in_order(input, run)?, Arc::clone(stage), queue)
+        StageKind::Sort { input, op, .. } => {
+            let rows = merge_in_order(input, run)?;
+            let rows = if op.keeps_all() { held(rows, &stage.operator, "its input") } else { rows };
+            aggregate(rows, Arc::clone(stage), queue)
+        }
+        StageKind::Window { input, .. } => {
+            aggregate(held(merge_in_order(input, run)?, &stage.operator, "its input"), Arc::clone(stage), queue)
         }
         StageKind::Join(_) => joins::join(Arc::clone(stage), Arc::clone(run), queue),
         StageKind::Mark(_) => joins::mark(Arc::clone(stage), Arc::clone(run), queue),

@@ -51,7 +51,10 @@ pub enum Error {
         setting: &'static str,
     },
     /// One allocation is larger than the device allows for any.
-    #[error("device {device}: one allocation of {} exceeds its limit of {}; lower device.batch_rows", human(*requested), human(*limit))]
+    #[error(
+        "device {device}: one allocation of {requested} bytes exceeds its limit of {limit}; if batches are to blame, and no table \
+         of keys, lower device.batch_rows"
+    )]
     TooLarge {
         /// Name of the device.
         device: String,

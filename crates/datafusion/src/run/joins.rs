@@ -19,6 +19,7 @@ use kernels::ops::{Begun, ChainState, Input, Join, JoinChain, JoinTable, Joined,
 
 use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
+use super::held::held;
 use super::subqueries::rows_of;
 use super::{BATCHES_STARTED, DeviceBatchStream, Run, explain, merge, op_error, started};
 use crate::graph::{AggregateOp, BuildSide, Joins, ScanFilter, Side, Stage, StageKind};
@@ -308,7 +309,7 @@ fn gives(types: &[ColumnType], stage: &Stage) -> bool {
 async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
     let batches = match &side.scalar {
         Some(scalar) => rows_of(scalar, &side.stage, run).await?,
-        None => merge(&side.stage, run)?.try_collect().await?,
+        None => held(merge(&side.stage, run)?, operator, "its build side").try_collect().await?,
     };
     let batch = side.concat.run(queue, batches).await.map_err(|error| op_error(operator, error))?;
     match side.build.build(queue, batch.clone()).await {

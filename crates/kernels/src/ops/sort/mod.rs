@@ -185,6 +185,11 @@ impl Sort {
         Sort { kept_rows, ..self }
     }
 
+    /// Whether every row stays until the last has come.
+    pub fn keeps_all(&self) -> bool {
+        self.top.is_none()
+    }
+
     /// Names and types of the result.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
