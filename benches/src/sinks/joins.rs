@@ -14,7 +14,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{Join, JoinBuild, JoinChain, JoinKind};
+use kernels::ops::{BitsFor, Join, JoinBuild, JoinChain, JoinKind, JoinTable};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -64,6 +64,8 @@ pub fn cases(rows: usize) -> Vec<Case> {
 pub struct Timed {
     build_seconds: f64,
     probe_seconds: f64,
+    /// The same where rows ask bits of the keys first.
+    bits_first_seconds: Option<f64>,
     /// The same rows filtered by the table, and by bits of its keys where it has them.
     filter_seconds: [Option<f64>; 2],
     pairs: usize,
@@ -92,6 +94,7 @@ impl Timed {
             "build_percent_of_random_sectors": self.build_share(case) * 100.0,
             "probe_seconds": self.probe_seconds,
             "probe_percent_of_random_sectors": self.probe_share(case) * 100.0,
+            "probe_bits_first_seconds": self.bits_first_seconds,
             "filter_seconds": self.filter_seconds[0],
             "filter_by_bits_seconds": self.filter_seconds[1],
         })
@@ -111,11 +114,13 @@ pub fn print(results: &[(String, Case, Timed)]) {
         "M rows/s",
         "of random",
         "pairs",
+        "bits first",
         "filter ms",
         "by bits",
     ]);
     for (device, case, timed) in results {
-        let [by_table, by_bits] = timed.filter_seconds.map(|seconds| seconds.map_or("–".into(), milliseconds));
+        let [first, by_table, by_bits] = [timed.bits_first_seconds, timed.filter_seconds[0], timed.filter_seconds[1]]
+            .map(|seconds| seconds.map_or("–".into(), milliseconds));
         table.push([
             case.to_string(),
             device.clone(),
@@ -127,6 +132,7 @@ pub fn print(results: &[(String, Case, Timed)]) {
             millions(case.probe_rows, timed.probe_seconds),
             percent(timed.probe_share(*case)),
             timed.pairs.to_string(),
+            first,
             by_table,
             by_bits,
         ]);
@@ -173,7 +179,10 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
     let builder = JoinBuild::try_new(&input.types, &[], &join, options()).map_err(external)?;
     let (build_seconds, table) = bench.time(async || builder.build(queue, Some(built.clone())).await).await.map_err(external)?;
     let mut with_bits = builder.build(queue, Some(built.clone())).await.map_err(external)?;
-    builder.add_bits(queue, &mut with_bits).await.map_err(external)?;
+    let wanted = BitsFor { filters: true, search: true };
+    builder.add_bits(queue, &mut with_bits, wanted).await.map_err(external)?;
+    let table = Arc::new(table);
+    let with_bits = (with_bits.filter_bytes() > 0).then(|| Arc::new(with_bits));
     let key = &input.types[0].data_type;
     let null = Expr::Literal(Literal { data_type: key.clone(), value: LiteralValue::Null });
     let filter = Join::dynamic_filter(vec![(Expr::Column(0), null)], false);
@@ -188,22 +197,35 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
         }
         kernels::Result::Ok(rows)
     };
-    let mut filter_seconds = [None, None];
-    let (table, has_bits) = (Arc::new(table), with_bits.filter_bytes() > 0);
-    let asked = [Some(Arc::clone(&table)), has_bits.then(|| Arc::new(with_bits))];
-    for (seconds, table) in filter_seconds.iter_mut().zip(asked) {
-        let Some(table) = table else { continue };
-        let kept = vec![outputs[0].clone()];
-        let chain = JoinChain::try_new(input.clone(), &[filter.clone()], Some(&[table]), kept, options()).map_err(external)?;
-        *seconds = Some(bench.time(async || probe(&chain).await).await.map_err(external)?.0);
+    let time = async |join: &Join, table: &Arc<JoinTable>, outputs: &[(Expr, Field)]| {
+        let (joins, tables) = (std::slice::from_ref(join), std::slice::from_ref(table));
+        let chain = JoinChain::try_new(input.clone(), joins, Some(tables), outputs.to_vec(), options()).map_err(external)?;
+        bench.time(async || probe(&chain).await).await.map_err(external)
+    };
+    let (probe_seconds, pairs) = time(&join, &table, &outputs).await?;
+    let (by_table, _) = time(&filter, &table, &outputs[..1]).await?;
+    let (mut bits_first_seconds, mut by_bits) = (None, None);
+    if let Some(table) = &with_bits {
+        let (seconds, same) = time(&join, table, &outputs).await?;
+        bits_first_seconds = (!dense).then_some(seconds);
+        by_bits = Some(time(&filter, table, &outputs[..1]).await?.0);
+        if same != pairs {
+            return internal_err!("a join of {case} gave {pairs} pairs, and {same} where rows ask bits first");
+        }
     }
-    let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options()).map_err(external)?;
-    let (probe_seconds, pairs) = bench.time(async || probe(&chain).await).await.map_err(external)?;
+    let filter_seconds = [Some(by_table), by_bits];
     // Every row finds its key where all do.
     if hit_percent == 100 && pairs != probe_rows * rows_per_key {
         return internal_err!("a join of {case} gave {pairs} pairs");
     }
-    Ok(Timed { build_seconds, probe_seconds, filter_seconds, pairs, sectors_per_second: bench.sectors_per_second })
+    Ok(Timed {
+        build_seconds,
+        probe_seconds,
+        bits_first_seconds,
+        filter_seconds,
+        pairs,
+        sectors_per_second: bench.sectors_per_second,
+    })
 }
 
 /// Odd, so that keys stay distinct, and large, so that they fill 64 bits.

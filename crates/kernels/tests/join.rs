@@ -17,7 +17,7 @@ use columnar::{DeviceBatch, natural_types};
 use device::Queue;
 use futures::future::try_join_all;
 use kernels::expr::{CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{ChainState, Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, Options};
+use kernels::ops::{BitsFor, ChainState, Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, Options};
 use support::*;
 
 const KINDS: [JoinKind; 10] = [
@@ -104,6 +104,18 @@ fn join_of(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Join {
 }
 
 async fn table(queue: &Queue, join: &Join, probe: &RecordBatch, build: &RecordBatch, options: &Options) -> Arc<JoinTable> {
+    table_in_caches(queue, join, probe, build, options, usize::MAX).await
+}
+
+/// The same where the caches hold so many bytes: rows ask bits of the keys before they ask a larger table.
+async fn table_in_caches(
+    queue: &Queue,
+    join: &Join,
+    probe: &RecordBatch,
+    build: &RecordBatch,
+    options: &Options,
+    cached: usize,
+) -> Arc<JoinTable> {
     let probe_types = natural_types(&probe.schema()).unwrap();
     // In pieces, as a build side comes.
     let whole = up(queue, build, &join.types);
@@ -111,8 +123,10 @@ async fn table(queue: &Queue, join: &Join, probe: &RecordBatch, build: &RecordBa
     let concat = Concat::try_new(join.schema.clone(), join.types.clone(), options.clone()).unwrap();
     let join = Join { types: concat.output_types().to_vec(), ..join.clone() };
     let batch = concat.run(queue, pieces).await.unwrap();
-    let builder = JoinBuild::try_new(&probe_types, &[], &join, options.clone()).unwrap();
-    Arc::new(builder.build(queue, batch).await.unwrap())
+    let builder = JoinBuild::try_new(&probe_types, &[], &join, options.clone()).unwrap().with_cache(cached);
+    let mut table = builder.build(queue, batch).await.unwrap();
+    builder.add_bits(queue, &mut table, BitsFor { filters: false, search: true }).await.unwrap();
+    Arc::new(table)
 }
 
 /// All that a batch gives.
@@ -131,11 +145,11 @@ async fn given(chain: &JoinChain, queue: &Queue, state: &mut ChainState) -> Vec<
 }
 
 /// The rows that the device gives, in no order.
-fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Options) -> Vec<String> {
+fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Options, cached: usize) -> Vec<String> {
     let queue = queue();
     futures::executor::block_on(async {
         let mut join = join_of(case, build, probe);
-        let table = table(&queue, &join, probe, build, options).await;
+        let table = table_in_caches(&queue, &join, probe, build, options, cached).await;
         join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
         let probe_types = natural_types(&probe.schema()).unwrap();
         let input = Input { schema: probe.schema(), types: probe_types.clone(), filter: None };
@@ -256,17 +270,23 @@ fn expected(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Vec<String
 
 fn check(case: &Case, build: &RecordBatch, probe: &RecordBatch) {
     let expected = expected(case, build, probe);
-    for options in profiles() {
-        let actual = joined(case, build, probe, &options);
+    // A table that the caches hold, and one whose bits rows ask first.
+    let asks_first = case.kind.drops_unmatched() && !case.keys.is_empty();
+    let caches = [Some(usize::MAX), asks_first.then_some(0)];
+    for (options, cached) in
+        profiles().flat_map(|options| caches.into_iter().flatten().map(move |cached| (options.clone(), cached)))
+    {
+        let actual = joined(case, build, probe, &options, cached);
         let what = format!(
-            "{:?} on {:?} (nulls equal: {}, residual: {}) of {} and {} rows, {:?}",
+            "{:?} on {:?} (nulls equal: {}, residual: {}) of {} and {} rows, {:?}, bits first: {}",
             case.kind,
             case.keys,
             case.null_equals_null,
             case.residual,
             build.num_rows(),
             probe.num_rows(),
-            options.profile
+            options.profile,
+            cached == 0
         );
         assert_eq!(actual.len(), expected.len(), "{what}");
         for (actual, expected) in actual.iter().zip(&expected) {
@@ -577,7 +597,8 @@ fn dynamic_filters_of_tables_that_caches_do_not_hold() {
                     let batch = up(&queue, &build, &join.types);
                     let builder = JoinBuild::try_new(&types, &[], &join, options.clone()).unwrap();
                     let mut table = builder.build(&queue, Some(batch)).await.unwrap();
-                    builder.add_bits(&queue, &mut table).await.unwrap();
+                    let wanted = BitsFor { filters: true, search: false };
+                    builder.add_bits(&queue, &mut table, wanted).await.unwrap();
                     assert!(filter.can_filter_by(&table), "{name}");
                     // A bit for each number, 16 for each key.
                     let bytes = if keys == [0] { n * 6 / 8 } else { n * 2 };

@@ -16,6 +16,7 @@ use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Op
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, over_columns, pipeline};
 use super::{Stage, StageKind};
 use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec, ScalarSubquery};
+use crate::planner::lacks_rows;
 use crate::texts::JoinTexts;
 
 /// The build side of a join.
@@ -35,6 +36,9 @@ pub(crate) struct BuildSide {
     pub number: Option<usize>,
     /// What host scans below the probe side are told of the keys, which these are.
     pub scan_filter: Option<ScanFilter>,
+    /// Whether rows of the probe side are likely to find nothing, since something below leaves rows out, and had better ask
+    /// bits of the keys before the table.
+    pub asks_first: bool,
 }
 
 /// A scalar subquery, and the metrics of the join that brings its value.
@@ -232,7 +236,18 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     // What filters by the table removes the more, the narrower its ranges are.
     let build = if scan_filter.is_some() || number.is_some() { build.with_found_ranges() } else { build };
     let scalar = spec.scalar.clone().map(|subquery| ScalarSide { subquery, metrics: join.metrics.clone() });
-    let build = BuildSide { stage, concat, build, checks: build_checks, probe_checks, condition, scalar, number, scan_filter };
+    let build = BuildSide {
+        stage,
+        concat,
+        build,
+        checks: build_checks,
+        probe_checks,
+        condition,
+        scalar,
+        number,
+        scan_filter,
+        asks_first: kind.drops_unmatched() && lacks_rows(join.left()),
+    };
     let mark: Arc<dyn PhysicalExpr> =
         Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
     // Texts end here.

@@ -108,7 +108,7 @@ fn drops_unmatched(join: &DeviceJoinExec) -> bool {
 }
 
 /// Whether something below leaves rows out.
-fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
         return lacks_rows(reuse.shared());
     }

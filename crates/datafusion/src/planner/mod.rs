@@ -20,6 +20,7 @@ mod top_k;
 mod window_filters;
 mod windows;
 
+pub(crate) use dynamic_filters::lacks_rows;
 pub(crate) use insert_types::InsertTypes;
 pub use lift::ProjectionKeeper;
 pub use placement::{HostOperator, Placement, PlacementKind, placement};

@@ -15,7 +15,7 @@ use futures::future::try_join_all;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{Begun, ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, Pace};
+use kernels::ops::{Begun, BitsFor, ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, Pace};
 
 use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
@@ -314,9 +314,8 @@ async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) 
     let batch = side.concat.run(queue, batches).await.map_err(|error| op_error(operator, error))?;
     match side.build.build(queue, batch.clone()).await {
         Ok(mut table) => {
-            if side.number.is_some() {
-                side.build.add_bits(queue, &mut table).await.map_err(|error| op_error(operator, error))?;
-            }
+            let wanted = BitsFor { filters: side.number.is_some(), search: side.asks_first };
+            side.build.add_bits(queue, &mut table, wanted).await.map_err(|error| op_error(operator, error))?;
             let table = Arc::new(table);
             if let Some(number) = side.number {
                 run.tables.lock().insert(number, Arc::downgrade(&table));

@@ -41,7 +41,9 @@ pub use concat::Concat;
 pub use conform::Conform;
 pub use decode::Decode;
 pub use group::{GroupBy, GroupByState};
-pub use join::{Begun, ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Mark, MarkState, Pace};
+pub use join::{
+    Begun, BitsFor, ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Mark, MarkState, Pace,
+};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
 pub use sizes::Sizes;

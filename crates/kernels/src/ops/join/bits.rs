@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of a table as bits, which dynamic filters ask instead of a table that the caches do not hold.
+//! The keys of a table as bits, which dynamic filters ask instead of a table that the caches do not hold, and searches that find
+//! few matches before they ask that.
 //!
 //! Where keys are numbers that index an array, each number has its bit. Else the bits are a Bloom filter: a hash sets four bits of
 //! one word of 64, so that a row reads one place. With 16 bits for each key about one row of a hundred passes that has no match,
@@ -25,11 +26,22 @@ fn cached(profile: Profile) -> usize {
     }
 }
 
+/// Who asks the bits of a table's keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BitsFor {
+    /// Dynamic filters.
+    pub filters: bool,
+    /// The join's own search, of which most rows are likely to find nothing.
+    pub search: bool,
+}
+
 /// The bits of a table's keys.
 pub(super) struct Bits {
     pub buffer: Buffer,
     /// Words of 64 bits.
     pub words: u64,
+    /// Whether the join's own search asks them first.
+    pub first: bool,
 }
 
 /// C of where a row's bits are: whether it can have any, the position of a word, and the bits of that.
@@ -65,19 +77,18 @@ impl Place {
     }
 }
 
-/// Appends what sets `slot` to 0 for a row whose bits are all there.
+/// Appends what sets `answer` to `yes` for a row whose bits are all there.
 pub(super) fn ask(
     writer: &mut RowWriter<'_>,
     keys: (&[KeyForm], &[Value]),
     null_equals_null: bool,
-    table: &str,
-    shape: Shape,
-    slot: &str,
+    (table, shape): (&str, Shape),
+    (answer, yes): (&str, &str),
 ) -> Result<()> {
     let Place { condition, word, mask } = Place::of(writer, keys, null_equals_null, table, shape);
     writer.guarded(&condition, |writer| {
         let bits = writer.params().named(&format!("{table}_bits"), "const G u64 *RESTRICT");
-        writer.push(&format!("u64 mask = {mask};\nif (({bits}[{word}] & mask) == mask) {slot} = 0;"));
+        writer.push(&format!("u64 mask = {mask};\nif (({bits}[{word}] & mask) == mask) {answer} = {yes};"));
         Ok(())
     })
 }
@@ -87,8 +98,7 @@ pub(super) fn fetch(
     writer: &mut RowWriter<'_>,
     keys: (&[KeyForm], &[Value]),
     null_equals_null: bool,
-    table: &str,
-    shape: Shape,
+    (table, shape): (&str, Shape),
 ) -> Result<()> {
     let Place { condition, word, .. } = Place::of(writer, keys, null_equals_null, table, shape);
     writer.guarded(&condition, |writer| {
@@ -122,16 +132,24 @@ impl Draft<'_> {
 }
 
 impl JoinBuild {
-    /// Makes bits of a table's keys where dynamic filters had better ask these: the caches do not hold the table, or its
-    /// search would compare columns that a filter lacks.
+    /// Makes bits of a table's keys for those who had better ask these: the caches do not hold the table, or a filter lacks the
+    /// columns that its search would compare.
     ///
     /// # Errors
     /// Those of the device.
-    pub async fn add_bits(&self, queue: &Queue, table: &mut JoinTable) -> Result<()> {
-        let Some(words) = table.words_of_bits(self.options.profile) else { return Ok(()) };
-        let program = self.bits_program(table.form().shape)?;
+    pub async fn add_bits(&self, queue: &Queue, table: &mut JoinTable, wanted: BitsFor) -> Result<()> {
+        let shape = table.form().shape;
+        let Some(words) = table.words_of_bits(shape) else { return Ok(()) };
+        let cached = self.cached.unwrap_or_else(|| cached(self.options.profile));
+        let uncached = table.searched_bytes(shape) > cached;
+        // A number that indexes an array finds its row with one read, or that there is none.
+        let first = wanted.search && uncached && shape != (Shape::Number { dense: true });
+        if !first && !(wanted.filters && (uncached || shape == Shape::Wide)) {
+            return Ok(());
+        }
+        let program = self.bits_program(shape)?;
         let loaded = program.load(queue).await?;
-        table.bits = Some(Bits { buffer: queue.zeroed(words as usize * 8)?, words });
+        table.bits = Some(Bits { buffer: queue.zeroed(words as usize * 8)?, words, first });
         // Nobody reads it: each key has been computed before.
         let control = queue.filled(8, 0xff)?;
         let n = table.num_rows();
@@ -140,6 +158,14 @@ impl JoinBuild {
         let mut named: Vec<_> = names.iter().map(String::as_str).zip(table.args()).collect();
         named.push(("n", Arg::U64(n as u64)));
         Ok(loaded.launch_on(queue, 0, spread(queue, &self.options, n), &bound, Some(&control), named)?)
+    }
+
+    /// The same where the caches hold so many bytes: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_cache(mut self, bytes: usize) -> JoinBuild {
+        self.cached = Some(bytes);
+        self
     }
 
     pub(super) fn bits_program(&self, shape: Shape) -> Result<Program> {
@@ -153,15 +179,20 @@ impl JoinTable {
         self.bits.as_ref().map_or(0, |bits| bits.buffer.len())
     }
 
-    /// The words that bits of this table take, where they are of use.
-    fn words_of_bits(&self, profile: Profile) -> Option<u64> {
+    /// The words that bits of a table of this shape take; `None` where it has no keys.
+    fn words_of_bits(&self, shape: Shape) -> Option<u64> {
         let of_keys = |keys: u64| (keys * BITS_OF_KEY).div_ceil(64);
-        let (bytes, words) = match self.form().shape {
-            Shape::All => return None,
-            Shape::Number { dense: true } => (self.slots() * 4, (self.slots() as u64).div_ceil(64)),
-            Shape::Number { dense: false } => (self.slots() * 12, of_keys(self.known())),
-            Shape::Wide => (usize::MAX, of_keys(self.num_rows() as u64)),
+        let words = match shape {
+            Shape::All => None,
+            Shape::Number { dense: true } => Some((self.slots() as u64).div_ceil(64)),
+            Shape::Number { dense: false } => Some(of_keys(self.known())),
+            Shape::Wide => Some(of_keys(self.num_rows() as u64)),
         };
-        (self.num_rows() > 0 && bytes > cached(profile)).then_some(words)
+        words.filter(|_| self.num_rows() > 0)
+    }
+
+    /// The bytes that searches of a table of this shape read anywhere in.
+    fn searched_bytes(&self, shape: Shape) -> usize {
+        self.slots() * if shape == (Shape::Number { dense: true }) { 4 } else { 12 }
     }
 }

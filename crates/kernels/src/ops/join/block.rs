@@ -70,15 +70,18 @@ impl Lookup {
 
     /// C that asks the caches for where a row's search begins.
     fn fetch(&self, params: &mut Params, types: &[ColumnType], step: Step) -> Result<Option<String>> {
-        let Step::Search { number, .. } = step else { return Ok(None) };
         let mut writer = self.block_writer(params, types, step);
-        let fetches = self.searches[number].fetch(&mut writer)?;
+        let fetches = match step {
+            Step::Filter { .. } => false,
+            Step::Ask { number } => self.searches[number].fetch_bits(&mut writer).map(|()| true)?,
+            Step::Search { number, .. } => self.searches[number].fetch(&mut writer)?,
+        };
         Ok(fetches.then(|| writer.statements()))
     }
 
     /// A writer for the row `at` of a block before a step.
     fn block_writer<'a>(&'a self, params: &'a mut Params, types: &'a [ColumnType], step: Step) -> RowWriter<'a> {
-        let (Step::Filter { number, .. } | Step::Search { number, .. }) = step;
+        let (Step::Filter { number, .. } | Step::Ask { number } | Step::Search { number, .. }) = step;
         let mut writer = RowWriter::new(types, Profile::Cpu, params).with_places(self.places());
         self.locate(&mut writer, number);
         writer

@@ -30,6 +30,8 @@ pub(in crate::ops) struct Lookup {
 pub(super) enum Step {
     /// A filter by its position, before the search `number`.
     Filter { filter: usize, number: usize },
+    /// The bits of a search's table.
+    Ask { number: usize },
     /// A search, whose dynamic filter counts in that tally.
     Search { number: usize, tally: usize },
 }
@@ -50,7 +52,9 @@ impl Lookup {
                 Some(table) => table.form(),
                 None => guess(join, &types),
             };
-            let search = Search::try_new(join, number, places.len(), &types, form, profile)?;
+            let mut search = Search::try_new(join, number, places.len(), &types, form, profile)?;
+            let asks = join.kind.drops_unmatched() && !join.tallied;
+            search.asks_first = asks && tables.and_then(|tables| tables.get(number)).is_some_and(|table| table.asks_bits_first());
             let place = search.place();
             places.extend(join.types.iter().map(|_| Some(place.clone())));
             if join.kind == JoinKind::RightMark {
@@ -75,9 +79,7 @@ impl Lookup {
 
     /// Whether no row can stay, and none needs to be read: an inner join's table has none.
     pub fn is_empty(&self) -> bool {
-        let needs = |search: &Search| {
-            matches!(search.kind, JoinKind::Inner | JoinKind::Left | JoinKind::RightSemi) && !search.reads_all()
-        };
+        let needs = |search: &Search| search.kind.drops_unmatched() && !search.reads_all();
         self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search) && table.num_rows() == 0)
     }
 
@@ -125,6 +127,9 @@ impl Lookup {
         for number in 0..=count {
             let filters = self.filters.iter().enumerate().filter(|(_, (position, _))| *position == number);
             steps.extend(filters.map(|(filter, _)| Step::Filter { filter, number }));
+            if self.searches.get(number).is_some_and(|search| search.asks_first) {
+                steps.push(Step::Ask { number });
+            }
             if number < count {
                 steps.push(Step::Search { number, tally });
                 tally += usize::from(self.searches[number].tallied);
@@ -142,6 +147,9 @@ impl Lookup {
                     writer.push(&format!("kept = {condition};"));
                     Ok(())
                 });
+            }
+            Step::Ask { number } => {
+                return writer.guarded("kept", |writer| self.searches[number].ask_bits(writer, "kept"));
             }
             Step::Search { number, tally } => (number, tally),
         };

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
 use columnar::ColumnType;
 
+pub use bits::BitsFor;
 pub use chain::{Begun, ChainState, JoinChain};
 pub use joined::{Joined, JoinedRows};
 pub(super) use lookup::Lookup;
@@ -64,6 +65,11 @@ impl JoinKind {
     /// Whether probe rows without a match stay.
     pub fn keeps_probe(self) -> bool {
         matches!(self, JoinKind::Right | JoinKind::Full | JoinKind::RightMark)
+    }
+
+    /// Whether probe rows without a match go, and those with one stay.
+    pub fn drops_unmatched(self) -> bool {
+        matches!(self, JoinKind::Inner | JoinKind::Left | JoinKind::RightSemi)
     }
 
     /// Whether build rows must know whether they were matched.

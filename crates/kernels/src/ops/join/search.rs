@@ -27,6 +27,8 @@ pub(super) struct Search {
     pub columns: Range<usize>,
     /// Whether the rows that it removes are counted.
     pub tallied: bool,
+    /// Whether rows ask the table's bits before the table.
+    pub asks_first: bool,
     form: Form,
     forms: Vec<KeyForm>,
     /// Over all columns, both sides.
@@ -60,6 +62,7 @@ impl Search {
             number,
             columns: first..first + join.types.len(),
             tallied: join.tallied,
+            asks_first: false,
             form,
             forms,
             keys,
@@ -150,7 +153,7 @@ impl Search {
         match self.form.shape {
             shape if self.form.bits => {
                 let keys = (self.forms.as_slice(), values.as_slice());
-                bits::ask(writer, keys, self.null_equals_null, &table, shape, &slot)?;
+                bits::ask(writer, keys, self.null_equals_null, (&table, shape), (&slot, "0"))?;
                 return writer.guarded(&format!("{slot} != NO_ROW"), |writer| {
                     writer.push(&format!("u32 {candidate} = 0;"));
                     visit(writer)
@@ -187,11 +190,10 @@ impl Search {
         if !matches!(self.form.shape, Shape::Number { dense: false } | Shape::Wide) {
             return Ok(false);
         }
-        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
         if self.form.bits {
-            bits::fetch(writer, (&self.forms, &values), self.null_equals_null, &table, self.form.shape)?;
-            return Ok(true);
+            return self.fetch_bits(writer).map(|()| true);
         }
+        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
         let known = keys::known(&values, self.null_equals_null);
         let (condition, hash) = match self.form.shape {
             Shape::Number { .. } => {
@@ -212,6 +214,23 @@ impl Search {
             Ok(())
         })?;
         Ok(true)
+    }
+
+    /// Appends what sets the integer `kept` to 0 where the table's bits tell that the current row has no match.
+    pub fn ask_bits(&self, writer: &mut RowWriter<'_>, kept: &str) -> Result<()> {
+        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
+        let table = format!("t{}", self.number);
+        let answer = writer.flag("0");
+        bits::ask(writer, (&self.forms, &values), self.null_equals_null, (&table, self.form.shape), (&answer, "1"))?;
+        writer.push(&format!("{kept} &= {answer};"));
+        Ok(())
+    }
+
+    /// Appends what asks the caches for the bits that the current row asks.
+    pub fn fetch_bits(&self, writer: &mut RowWriter<'_>) -> Result<()> {
+        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
+        let table = format!("t{}", self.number);
+        bits::fetch(writer, (&self.forms, &values), self.null_equals_null, (&table, self.form.shape))
     }
 
     /// Whether its probe side is read even if the table has no rows, as DataFusion's joins by a condition alone do: what fails

@@ -78,6 +78,8 @@ pub struct JoinBuild {
     number: Option<Program>,
     wide: Option<Program>,
     lists: Program,
+    /// Bytes of a table that the caches hold, where tests say so.
+    pub(super) cached: Option<usize>,
 }
 
 /// A build side on the device.
@@ -146,7 +148,19 @@ impl JoinBuild {
         let primitives = Primitives::try_new(&options)?;
         let proven = proven.into_iter().collect();
         let null_equals_null = join.null_equals_null;
-        Ok(JoinBuild { source, keys: exprs, forms, proven, null_equals_null, options, primitives, number, wide, lists })
+        Ok(JoinBuild {
+            source,
+            keys: exprs,
+            forms,
+            proven,
+            null_equals_null,
+            options,
+            primitives,
+            number,
+            wide,
+            lists,
+            cached: None,
+        })
     }
 
     /// The same with the ranges of keys always found among the rows, for those who tell others of them.
@@ -584,6 +598,11 @@ impl JoinTable {
         };
         // Of integers of 128 bits and more a filter does not know on how many digits the join has agreed.
         selective && self.forms.len() == keys && self.forms.iter().all(|form| matches!(form, KeyForm::Word | KeyForm::Text))
+    }
+
+    /// Whether the join's own search asks bits before the table.
+    pub(super) fn asks_bits_first(&self) -> bool {
+        self.bits.as_ref().is_some_and(|bits| bits.first)
     }
 
     /// What dynamic filters ask.

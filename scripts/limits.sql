@@ -1,0 +1,22 @@
+-- More than 2 GiB of texts in one column, and more than 2^31 rows: what scripts/limits.sh asks on the device and of plain DataFusion.
+CREATE TABLE big AS SELECT value AS k, lpad(CAST(value * 7919 % 2500000 AS VARCHAR), 1000, 'abcdefghijklmnopqrstuvwxyz') AS s FROM generate_series(1, 2500000);
+SELECT count(*), sum(length(s)) FROM big;
+SELECT right(min(s), 20), right(max(s), 20) FROM big;
+SELECT k, right(s, 10) FROM big ORDER BY s LIMIT 3 OFFSET 2400000;
+SELECT count(*), min(k), max(k), min(right(s, 9)) FROM (SELECT s, min(k) AS k FROM big GROUP BY s);
+SELECT count(DISTINCT s) FROM big;
+SELECT count(*), sum(a.k + b.k) FROM big a JOIN big b ON a.s = b.s;
+SELECT sum(r), sum(k), sum(length(s)) FROM (SELECT k, s, row_number() OVER (ORDER BY s) AS r FROM big) WHERE r % 1000 = 1;
+SELECT sum(length(l)), max(right(l, 8)) FROM (SELECT k, lag(s) OVER (ORDER BY k) AS l FROM big) WHERE k % 10 = 0;
+SELECT sum(length(upper(s))), count(DISTINCT upper(s)) FROM big;
+SELECT sum(length(s || s)) FROM big;
+SELECT count(*), max(right(s, 8)) FROM (SELECT s FROM big WHERE k % 2 = 0 UNION ALL SELECT s FROM big WHERE k % 2 = 1);
+SELECT count(*), max(right(s, 8)) FROM (SELECT s FROM big WHERE k % 3 > 0 INTERSECT SELECT s FROM big WHERE k % 2 = 1);
+SELECT max(length(m)), min(right(m, 9)) FROM (SELECT k % 7, max(s) AS m FROM big GROUP BY k % 7);
+DROP TABLE big;
+SELECT count(*), sum(value), min(value), max(value) FROM generate_series(1, 2500000000);
+SELECT value % 3 AS r, count(*), sum(value) FROM generate_series(1, 2500000000) GROUP BY value % 3 ORDER BY r;
+SELECT value FROM generate_series(1, 2500000000) ORDER BY value % 1000003, value LIMIT 3;
+SELECT count(*) FROM generate_series(1, 60000) a CROSS JOIN generate_series(1, 60000) b;
+SELECT sum(a.value + b.value) FROM generate_series(1, 60000) a JOIN generate_series(1, 60000) b ON a.value % 2 = b.value % 2;
+SELECT a.value + b.value - b.value AS v FROM generate_series(1, 3) a CROSS JOIN generate_series(1, 2000000) b ORDER BY v LIMIT 3;
