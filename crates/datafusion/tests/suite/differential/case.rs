@@ -52,7 +52,7 @@ pub struct Settings {
 pub enum Outcome {
     /// The answers are the same.
     Same { rows: usize, batches: usize, placement: PlacementKind, launches: usize },
-    /// Both sides fail, or plain DataFusion has a fault of its own.
+    /// Both sides fail, or plain DataFusion has a fault of its own or takes too long.
     NoAnswer,
     /// Plain DataFusion cannot plan the query, in its words.
     Invalid(String),
@@ -73,9 +73,15 @@ impl Case {
             return Outcome::Differs(format!("a table cannot be made: {}", harness::text(&error)));
         }
         let sql = self.sql();
-        let (keys, expected) = match plan(&sides.plain, &sql).await {
+        let (keys, task) = match plan(&sides.plain, &sql).await {
             Err(error) => return Outcome::Invalid(harness::text(&error)),
-            Ok((keys, plan)) => (keys, tokio::spawn(harness::answer_of(plan, sides.plain.task_ctx())).await),
+            Ok((keys, plan)) => (keys, tokio::spawn(harness::answer_of(plan, sides.plain.task_ctx()))),
+        };
+        // Sorts of many rows in batches of a few take the square of these.
+        let stopped = task.abort_handle();
+        let Ok(expected) = tokio::time::timeout(Duration::from_secs(60), task).await else {
+            stopped.abort();
+            return Outcome::NoAnswer;
         };
         let fault = |error: &DataFusionError| FAULTS.iter().any(|fault| harness::text(error).contains(fault));
         let Some(expected) = expected.ok().filter(|expected| !expected.as_ref().is_err_and(fault)) else {

@@ -10,7 +10,7 @@ pub struct Tally {
     pub all: Counts,
     /// By what the queries have.
     pub features: BTreeMap<&'static str, Counts>,
-    /// Cases that fail on both sides, or for a fault of plain DataFusion.
+    /// Cases that fail on both sides, for a fault of plain DataFusion, or after a minute of it.
     pub no_answer: usize,
     /// Shapes that plain DataFusion cannot plan.
     pub invalid: usize,
