@@ -66,8 +66,10 @@ pub struct Timed {
     probe_seconds: f64,
     /// The same where rows ask bits of the keys first.
     bits_first_seconds: Option<f64>,
-    /// The same rows filtered by the table, and by bits of its keys where it has them.
-    filter_seconds: [Option<f64>; 2],
+    /// The same rows filtered by the table.
+    filter_seconds: f64,
+    /// By bits of its keys, where it has them.
+    filter_by_bits_seconds: Option<f64>,
     pairs: usize,
     sectors_per_second: f64,
 }
@@ -95,8 +97,8 @@ impl Timed {
             "probe_seconds": self.probe_seconds,
             "probe_percent_of_random_sectors": self.probe_share(case) * 100.0,
             "probe_bits_first_seconds": self.bits_first_seconds,
-            "filter_seconds": self.filter_seconds[0],
-            "filter_by_bits_seconds": self.filter_seconds[1],
+            "filter_seconds": self.filter_seconds,
+            "filter_by_bits_seconds": self.filter_by_bits_seconds,
         })
     }
 }
@@ -119,8 +121,7 @@ pub fn print(results: &[(String, Case, Timed)]) {
         "by bits",
     ]);
     for (device, case, timed) in results {
-        let [first, by_table, by_bits] = [timed.bits_first_seconds, timed.filter_seconds[0], timed.filter_seconds[1]]
-            .map(|seconds| seconds.map_or("–".into(), milliseconds));
+        let or_none = |seconds: Option<f64>| seconds.map_or("–".into(), milliseconds);
         table.push([
             case.to_string(),
             device.clone(),
@@ -132,9 +133,9 @@ pub fn print(results: &[(String, Case, Timed)]) {
             millions(case.probe_rows, timed.probe_seconds),
             percent(timed.probe_share(*case)),
             timed.pairs.to_string(),
-            first,
-            by_table,
-            by_bits,
+            or_none(timed.bits_first_seconds),
+            milliseconds(timed.filter_seconds),
+            or_none(timed.filter_by_bits_seconds),
         ]);
     }
     print!("{}", table.render());
@@ -203,17 +204,16 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
         bench.time(async || probe(&chain).await).await.map_err(external)
     };
     let (probe_seconds, pairs) = time(&join, &table, &outputs).await?;
-    let (by_table, _) = time(&filter, &table, &outputs[..1]).await?;
-    let (mut bits_first_seconds, mut by_bits) = (None, None);
+    let (filter_seconds, _) = time(&filter, &table, &outputs[..1]).await?;
+    let (mut bits_first_seconds, mut filter_by_bits_seconds) = (None, None);
     if let Some(table) = &with_bits {
         let (seconds, same) = time(&join, table, &outputs).await?;
         bits_first_seconds = (!dense).then_some(seconds);
-        by_bits = Some(time(&filter, table, &outputs[..1]).await?.0);
+        filter_by_bits_seconds = Some(time(&filter, table, &outputs[..1]).await?.0);
         if same != pairs {
             return internal_err!("a join of {case} gave {pairs} pairs, and {same} where rows ask bits first");
         }
     }
-    let filter_seconds = [Some(by_table), by_bits];
     // Every row finds its key where all do.
     if hit_percent == 100 && pairs != probe_rows * rows_per_key {
         return internal_err!("a join of {case} gave {pairs} pairs");
@@ -223,6 +223,7 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
         probe_seconds,
         bits_first_seconds,
         filter_seconds,
+        filter_by_bits_seconds,
         pairs,
         sectors_per_second: bench.sectors_per_second,
     })

@@ -3,8 +3,8 @@
 //! few matches before they ask that.
 //!
 //! Where keys are numbers that index an array, each number has its bit. Else the bits are a Bloom filter: a hash sets four bits of
-//! one word of 64, so that a row reads one place. With 16 bits for each key about one row of a hundred passes that has no match,
-//! and finds none in the join itself later. Words are found by the high half of a product, not by a division.
+//! one word of 64, so that a row reads one place. With 16 bits for each row of the build side about one row of a hundred passes that
+//! has no match, and finds none in the join itself later. Words are found by the high half of a product, not by a division.
 
 use device::{Arg, Buffer, Queue};
 
@@ -15,8 +15,8 @@ use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::ops::program::{Kernel, Program, for_rows, spread};
 use crate::prelude::Section;
 
-/// Bits of a Bloom filter for each key.
-const BITS_OF_KEY: u64 = 16;
+/// Bits of a Bloom filter for each row: how many keys these have nobody has counted.
+const BITS_OF_ROW: u64 = 16;
 
 /// Bytes of a table that the cache of a core, or of a GPU, holds beside what else a kernel reads.
 fn cached(profile: Profile) -> usize {
@@ -45,27 +45,27 @@ pub(super) struct Bits {
 }
 
 /// C of where a row's bits are: whether it can have any, the position of a word, and the bits of that.
-struct Place {
+struct BitsPlace {
     condition: String,
     word: String,
     mask: String,
 }
 
-impl Place {
+impl BitsPlace {
     fn of(
         writer: &mut RowWriter<'_>,
         (forms, values): (&[KeyForm], &[Value]),
         null_equals_null: bool,
         table: &str,
         shape: Shape,
-    ) -> Place {
+    ) -> BitsPlace {
         let known = keys::known(values, null_equals_null);
         let (condition, hash) = match shape {
             Shape::Number { dense } => {
                 let (inside, number) = keys::number(writer, forms, values, null_equals_null, table);
                 let condition = known.map_or(inside.clone(), |known| format!("{inside} & {known}"));
                 if dense {
-                    return Place { condition, word: format!("{number} >> 6"), mask: format!("(u64)1 << ({number} & 63)") };
+                    return BitsPlace { condition, word: format!("{number} >> 6"), mask: format!("(u64)1 << ({number} & 63)") };
                 }
                 (condition, writer.local(CType::U64, &format!("hash64({number})")))
             }
@@ -73,7 +73,7 @@ impl Place {
         };
         writer.params().need(Section::Hash);
         let words = writer.params().named(&format!("{table}_words"), "u64");
-        Place { condition, word: format!("bloom_word({hash}, {words})"), mask: format!("bloom_bits({hash})") }
+        BitsPlace { condition, word: format!("bloom_word({hash}, {words})"), mask: format!("bloom_bits({hash})") }
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn ask(
     (table, shape): (&str, Shape),
     (answer, yes): (&str, &str),
 ) -> Result<()> {
-    let Place { condition, word, mask } = Place::of(writer, keys, null_equals_null, table, shape);
+    let BitsPlace { condition, word, mask } = BitsPlace::of(writer, keys, null_equals_null, table, shape);
     writer.guarded(&condition, |writer| {
         let bits = writer.params().named(&format!("{table}_bits"), "const G u64 *RESTRICT");
         writer.push(&format!("u64 mask = {mask};\nif (({bits}[{word}] & mask) == mask) {answer} = {yes};"));
@@ -100,7 +100,7 @@ pub(super) fn fetch(
     null_equals_null: bool,
     (table, shape): (&str, Shape),
 ) -> Result<()> {
-    let Place { condition, word, .. } = Place::of(writer, keys, null_equals_null, table, shape);
+    let BitsPlace { condition, word, .. } = BitsPlace::of(writer, keys, null_equals_null, table, shape);
     writer.guarded(&condition, |writer| {
         let bits = writer.params().named(&format!("{table}_bits"), "const G u64 *RESTRICT");
         writer.push(&format!("PREFETCH(&{bits}[{word}]);"));
@@ -116,7 +116,7 @@ impl Draft<'_> {
         let n = params.named("n", "u64");
         let mut writer = self.source.writer(self.options.profile, &mut params);
         let values = self.keys.iter().map(|key| writer.eval(key)).collect::<Result<Vec<_>>>()?;
-        let Place { condition, word, mask } = Place::of(&mut writer, (self.forms, &values), self.nulls, "t", shape);
+        let BitsPlace { condition, word, mask } = BitsPlace::of(&mut writer, (self.forms, &values), self.nulls, "t", shape);
         let bits = writer.params().named("t_bits", "volatile G u64 *");
         writer.push(&format!(
             "if ({condition}) {{
@@ -133,7 +133,7 @@ impl Draft<'_> {
 
 impl JoinBuild {
     /// Makes bits of a table's keys for those who had better ask these: the caches do not hold the table, or a filter lacks the
-    /// columns that its search would compare.
+    /// columns that its search would compare. Where there is no memory for them, there are none.
     ///
     /// # Errors
     /// Those of the device.
@@ -144,12 +144,18 @@ impl JoinBuild {
         let uncached = table.searched_bytes(shape) > cached;
         // A number that indexes an array finds its row with one read, or that there is none.
         let first = wanted.search && uncached && shape != (Shape::Number { dense: true });
-        if !first && !(wanted.filters && (uncached || shape == Shape::Wide)) {
+        let filters = wanted.filters && (uncached || shape == Shape::Wide) && table.can_filter(self.draft().keys.len());
+        if !first && !filters {
             return Ok(());
         }
         let program = self.bits_program(shape)?;
         let loaded = program.load(queue).await?;
-        table.bits = Some(Bits { buffer: queue.zeroed(words as usize * 8)?, words, first });
+        let buffer = match queue.zeroed(words as usize * 8) {
+            // The join goes without.
+            Err(device::Error::OutOfMemory { .. } | device::Error::TooLarge { .. }) => return Ok(()),
+            buffer => buffer?,
+        };
+        table.bits = Some(Bits { buffer, words, first });
         // Nobody reads it: each key has been computed before.
         let control = queue.filled(8, 0xff)?;
         let n = table.num_rows();
@@ -181,18 +187,19 @@ impl JoinTable {
 
     /// The words that bits of a table of this shape take; `None` where it has no keys.
     fn words_of_bits(&self, shape: Shape) -> Option<u64> {
-        let of_keys = |keys: u64| (keys * BITS_OF_KEY).div_ceil(64);
+        let of_rows = |rows: u64| (rows * BITS_OF_ROW).div_ceil(64);
         let words = match shape {
             Shape::All => None,
             Shape::Number { dense: true } => Some((self.slots() as u64).div_ceil(64)),
-            Shape::Number { dense: false } => Some(of_keys(self.known())),
-            Shape::Wide => Some(of_keys(self.num_rows() as u64)),
+            Shape::Number { dense: false } => Some(of_rows(self.known())),
+            Shape::Wide => Some(of_rows(self.num_rows() as u64)),
         };
         words.filter(|_| self.num_rows() > 0)
     }
 
     /// The bytes that searches of a table of this shape read anywhere in.
     fn searched_bytes(&self, shape: Shape) -> usize {
-        self.slots() * if shape == (Shape::Number { dense: true }) { 4 } else { 12 }
+        let key = if shape == (Shape::Number { dense: true }) { 0 } else { 8 };
+        self.slots() * (key + if self.is_unique() { 4 } else { 8 })
     }
 }

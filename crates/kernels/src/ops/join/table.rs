@@ -176,11 +176,9 @@ impl JoinBuild {
 
     /// The programs as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let shapes = match (&self.number, &self.wide) {
-            (Some(_), _) => [true, false].map(|dense| Shape::Number { dense }).to_vec(),
-            (None, wide) => wide.iter().map(|_| Shape::Wide).collect(),
-        };
-        let bits: Vec<Program> = shapes.into_iter().flat_map(|shape| self.bits_program(shape)).collect();
+        let numbers = self.number.iter().flat_map(|_| [true, false].map(|dense| Shape::Number { dense }));
+        let shapes = numbers.chain(self.wide.iter().map(|_| Shape::Wide));
+        let bits: Vec<Program> = shapes.filter_map(|shape| self.bits_program(shape).ok()).collect();
         let programs = self.number.iter().chain(&self.wide).chain([&self.lists]).chain(&bits);
         programs.map(|program| program.text().into()).chain([self.primitives.text().into()]).collect()
     }
@@ -479,9 +477,12 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
         let slots = params.named("t_keys", "volatile G u64 *");
         let mut fetching = self.source.writer(self.options.profile, &mut params);
         let values = self.keys.iter().map(|key| fetching.eval(key)).collect::<Result<Vec<_>>>()?;
-        let (condition, slot) = first(&mut fetching, &values);
-        fetching.push(&format!("if ({condition}) {{ u64 h = {slot}; PREFETCH(&{slots}[h]); PREFETCH(&{rows}[h]); }}"));
-        let fetch = fetching.statements();
+        // To hash a text twice may take longer than to wait for its slot.
+        let fetch = (!self.forms.contains(&KeyForm::Text)).then(|| {
+            let (condition, slot) = first(&mut fetching, &values);
+            fetching.push(&format!("if ({condition}) {{ u64 h = {slot}; PREFETCH(&{slots}[h]); PREFETCH(&{rows}[h]); }}"));
+            fetching.statements()
+        });
         let mut writer = self.source.writer(self.options.profile, &mut params);
         let values = self.keys.iter().map(|key| writer.eval(key)).collect::<Result<Vec<_>>>()?;
         find(&mut writer, &values)?;
@@ -494,7 +495,10 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
 }}"
         ));
         let statements = writer.statements();
-        let body = for_fetched_rows(self.options.profile, "row", &n, &fetch, &statements);
+        let body = match fetch {
+            Some(fetch) => for_fetched_rows(self.options.profile, "row", &n, &fetch, &statements),
+            None => for_rows(self.options.profile, "row", &n, &statements),
+        };
         Ok(Kernel::new(name, params, body))
     }
 }
@@ -590,11 +594,16 @@ impl JoinTable {
     /// Whether the table can serve [`Join::dynamic_filter`]s with as many keys, and is likely to remove rows: it does not
     /// have most of the numbers between its least and its greatest.
     pub fn filters(&self, keys: usize) -> bool {
+        self.can_filter(keys) && (self.form.shape != Shape::Wide || self.bits.is_some())
+    }
+
+    /// The same of a table whose bits are still to come.
+    pub(super) fn can_filter(&self, keys: usize) -> bool {
         let span: f64 = self.digits.iter().map(|digit| digit.most as f64 + 1.0).product();
         let selective = match self.form.shape {
             Shape::All => false,
             Shape::Number { dense } => !dense || self.known < FEW_OF_FILTER || self.known as f64 <= span * MOST_OF_FILTER,
-            Shape::Wide => self.bits.is_some(),
+            Shape::Wide => true,
         };
         // Of integers of 128 bits and more a filter does not know on how many digits the join has agreed.
         selective && self.forms.len() == keys && self.forms.iter().all(|form| matches!(form, KeyForm::Word | KeyForm::Text))
