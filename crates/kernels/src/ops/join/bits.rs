@@ -163,7 +163,7 @@ impl JoinBuild {
         let bound = self.source.bind(table.batch())?;
         let mut named: Vec<_> = names.iter().map(String::as_str).zip(table.args()).collect();
         named.push(("n", Arg::U64(n as u64)));
-        Ok(loaded.launch_on(queue, 0, spread(queue, &self.options, n), &bound, Some(&control), named)?)
+        loaded.launch_on(queue, 0, spread(queue, &self.options, n), &bound, Some(&control), named)
     }
 
     /// The same where the caches hold so many bytes: for tests.

@@ -73,7 +73,7 @@ impl Lookup {
         let mut writer = self.block_writer(params, types, step);
         let fetches = match step {
             Step::Filter { .. } => false,
-            Step::Ask { number } => self.searches[number].fetch_bits(&mut writer).map(|()| true)?,
+            Step::Ask { number } => self.searches[number].fetch_bits(&mut writer)?,
             Step::Search { number, .. } => self.searches[number].fetch(&mut writer)?,
         };
         Ok(fetches.then(|| writer.statements()))

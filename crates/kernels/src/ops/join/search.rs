@@ -191,7 +191,7 @@ impl Search {
             return Ok(false);
         }
         if self.form.bits {
-            return self.fetch_bits(writer).map(|()| true);
+            return self.fetch_bits(writer);
         }
         let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
         let known = keys::known(&values, self.null_equals_null);
@@ -226,11 +226,16 @@ impl Search {
         Ok(())
     }
 
-    /// Appends what asks the caches for the bits that the current row asks.
-    pub fn fetch_bits(&self, writer: &mut RowWriter<'_>) -> Result<()> {
+    /// Appends what asks the caches for the bits that the current row asks. `false`: nothing does, since to hash a text twice may
+    /// take longer than to wait for a word.
+    pub fn fetch_bits(&self, writer: &mut RowWriter<'_>) -> Result<bool> {
+        if self.forms.contains(&KeyForm::Text) {
+            return Ok(false);
+        }
         let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
         let table = format!("t{}", self.number);
-        bits::fetch(writer, (&self.forms, &values), self.null_equals_null, (&table, self.form.shape))
+        bits::fetch(writer, (&self.forms, &values), self.null_equals_null, (&table, self.form.shape))?;
+        Ok(true)
     }
 
     /// Whether its probe side is read even if the table has no rows, as DataFusion's joins by a condition alone do: what fails
