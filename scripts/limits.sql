@@ -1,4 +1,12 @@
--- More than 2 GiB of texts in one column, and more than 2^31 rows: what scripts/limits.sh asks on the device and of plain DataFusion.
+-- More than 2 GiB of texts in one column, keys of 100 MB, and more than 2^31 rows: what scripts/limits.sh asks on the device and of
+-- plain DataFusion.
+CREATE TABLE long AS SELECT value AS k, lpad(CAST(value % 5 AS VARCHAR), 100000000, 'x') AS s FROM generate_series(1, 10);
+SELECT k, length(s), right(s, 1) AS r FROM long ORDER BY s DESC, k;
+SELECT right(s, 1) AS r, count(*), sum(k) FROM long GROUP BY s ORDER BY r;
+SELECT k, r FROM (SELECT k, rank() OVER (ORDER BY s) AS r FROM long) ORDER BY k;
+SELECT count(*) FROM long a JOIN long b ON a.s = b.s;
+SELECT right(max(s), 3), right(min(s), 3) FROM long;
+DROP TABLE long;
 CREATE TABLE big AS SELECT value AS k, lpad(CAST(value * 7919 % 2500000 AS VARCHAR), 1000, 'abcdefghijklmnopqrstuvwxyz') AS s FROM generate_series(1, 2500000);
 SELECT count(*), sum(length(s)) FROM big;
 SELECT right(min(s), 20), right(max(s), 20) FROM big;
