@@ -179,7 +179,10 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
             }
             let field = |index: usize| fields.iter().chain(&more).nth(index).unwrap().as_ref().clone().with_nullable(true);
             let outputs = all.iter().map(|index| (col(*index), field(*index).with_name(format!("o{index}")))).collect();
+            let has_bits = table.filter_bytes() > 0;
             let chain = Arc::new(JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap());
+            let asks = chain.kernel_text().iter().any(|(_, text)| text.contains("t0_bits"));
+            assert_eq!(asks, has_bits && case.kind.drops_unmatched(), "bits are asked first where there are any");
             let mut state = chain.start();
             // None of them waits for what another has found.
             let begun = pieces.iter().flat_map(|piece| chain.pieces(&queue, piece)).map(chain.beginning(&queue, &state));

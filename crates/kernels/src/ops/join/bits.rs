@@ -180,7 +180,7 @@ impl JoinBuild {
 }
 
 impl JoinTable {
-    /// Bytes of the bits that dynamic filters ask, 0 where they ask the table itself.
+    /// Bytes of the bits of its keys, 0 where there are none and all ask the table itself.
     pub fn filter_bytes(&self) -> usize {
         self.bits.as_ref().map_or(0, |bits| bits.buffer.len())
     }

@@ -47,14 +47,15 @@ impl Lookup {
         let mut searches = Vec::with_capacity(joins.len());
         let mut places: Vec<Option<Place>> = vec![None; input.types.len()];
         for (number, join) in joins.iter().enumerate() {
-            let form = match tables.and_then(|tables| tables.get(number)) {
+            let table = tables.and_then(|tables| tables.get(number));
+            let form = match table {
                 Some(table) if join.tallied => table.filter_form(),
                 Some(table) => table.form(),
                 None => guess(join, &types),
             };
             let mut search = Search::try_new(join, number, places.len(), &types, form, profile)?;
             let asks = join.kind.drops_unmatched() && !join.tallied;
-            search.asks_first = asks && tables.and_then(|tables| tables.get(number)).is_some_and(|table| table.asks_bits_first());
+            search.asks_first = asks && table.is_some_and(|table| table.asks_bits_first());
             let place = search.place();
             places.extend(join.types.iter().map(|_| Some(place.clone())));
             if join.kind == JoinKind::RightMark {

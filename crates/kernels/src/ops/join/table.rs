@@ -100,7 +100,7 @@ pub struct JoinTable {
     digits: Vec<Digit>,
     /// The most rows whose keys can match, of a table of numbers.
     known: u64,
-    /// The keys for dynamic filters to ask, where these do not ask the table itself.
+    /// The keys as bits, for those who had better ask these than the table.
     pub(super) bits: Option<Bits>,
 }
 
