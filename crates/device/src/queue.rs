@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Queues: everything that happens on a device is enqueued through one.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use futures::channel::oneshot;
+use parking_lot::Mutex;
 
 use crate::buffer::HostView;
 use crate::context::Context;
@@ -43,6 +46,7 @@ pub struct Queue {
 struct Lease {
     context: Context,
     lane: Arc<Lane>,
+    kept: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Drop for Lease {
@@ -160,7 +164,7 @@ impl Event {
 
 impl Queue {
     pub(crate) fn new(context: Context, lane: Arc<Lane>) -> Self {
-        Self { lease: Arc::new(Lease { context, lane }), meters: Meters::default(), claim: None }
+        Self { lease: Arc::new(Lease { context, lane, kept: Mutex::default() }), meters: Meters::default(), claim: None }
     }
 
     pub(crate) fn lane(&self) -> &Arc<Lane> {
@@ -180,6 +184,31 @@ impl Queue {
     /// finds it under the same number.
     pub fn number(&self) -> u32 {
         self.lane().number()
+    }
+
+    /// What users of this queue keep for each other under its type, empty when first asked for. It goes with the queue's last
+    /// handle, so it must hold none.
+    ///
+    /// # Examples
+    /// ```
+    /// # use parking_lot::Mutex;
+    /// #[derive(Default)]
+    /// struct Asked(Mutex<u32>);
+    ///
+    /// # let context = device::Context::new(device::testing::config()?)?;
+    /// let queue = context.queue()?;
+    /// *queue.kept::<Asked>().0.lock() += 1;
+    /// assert_eq!(*queue.clone().kept::<Asked>().0.lock(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn kept<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        let mut kept = self.lease.kept.lock();
+        let known = kept.get(&TypeId::of::<T>()).and_then(|known| Arc::clone(known).downcast().ok());
+        known.unwrap_or_else(|| {
+            let new = Arc::<T>::default();
+            kept.insert(TypeId::of::<T>(), Arc::clone(&new) as Arc<dyn Any + Send + Sync>);
+            new
+        })
     }
 
     /// A handle of the same queue whose costs are charged to `meter` too, beside those of this handle.

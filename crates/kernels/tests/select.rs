@@ -13,9 +13,11 @@ use arrow::array::{
 };
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Int8Type};
+use futures::executor::block_on;
 use kernels::Error;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr};
 use kernels::function::Function;
+use kernels::ops::Select;
 use support::*;
 
 /// A batch of `n` rows: plain, nullable, strings in three layouts, a dictionary, bits.
@@ -234,5 +236,70 @@ fn new_text_of_any_length() {
                 assert_eq!(reversed, colour(*row).map(|colour| colour.chars().rev().collect()));
             }
         }
+    }
+}
+
+/// What a predicate says of a dictionary's values is computed once for each value and run, and is what it says of the texts.
+#[test]
+fn predicates_look_at_each_value_of_a_dictionary_once() {
+    use kernels::expr::{Literal, LiteralValue};
+    let text = |text: &str| Literal { data_type: DataType::Utf8, value: LiteralValue::Bytes(text.into()) };
+    let null = || Literal { data_type: DataType::Utf8, value: LiteralValue::Null };
+    let is = |other: &str| compare(CompareOp::Eq, col(0), Expr::Literal(text(other)));
+    let like = |pattern: &str| Expr::Like {
+        ignores_case: false,
+        expr: Box::new(col(0)),
+        pattern: Box::new(Expr::Literal(text(pattern))),
+    };
+    let rest =
+        Expr::Call { function: Function::Substring, arguments: vec![col(0), int(2, DataType::Int64)], data_type: DataType::Utf8 };
+    let starts = Expr::Call {
+        function: Function::StartsWith,
+        arguments: vec![col(0), Expr::Literal(text("gr"))],
+        data_type: DataType::Boolean,
+    };
+    let among = |list, negated| Expr::InList { expr: Box::new(col(0)), list, negated };
+    let predicates = [
+        is("red"),
+        like("%r%e%"),
+        starts,
+        among(vec![text("red"), null()], false),
+        among(vec![text("red"), null()], true),
+        Expr::Not(Box::new(is("red"))),
+        Expr::Or(vec![is("red"), like("gr%")]),
+        compare(CompareOp::LtEq, col(0), rest),
+    ];
+    for n in [0, 1, 257, 5000] {
+        let colours = data(n).column(6).clone();
+        let coded = batch(vec![("colour", colours.clone(), true)]);
+        let plain = batch(vec![("colour", cast(&colours, &DataType::Utf8).unwrap(), true)]);
+        let field = || Field::new("said", DataType::Boolean, true);
+        let outputs: Vec<_> = predicates.iter().map(|predicate| (predicate.clone(), field())).collect();
+        for (filter, options) in [None, Some(3), Some(6)].into_iter().flat_map(|filter| profiles().map(move |all| (filter, all)))
+        {
+            let filter = filter.map(|index: usize| predicates[index].clone());
+            let expected = select(&plain, filter.clone(), &outputs, &options);
+            assert_eq!(select(&coded, filter, &outputs, &options), expected, "{n} {:?}", options.profile);
+        }
+    }
+    let coded = batch(vec![("colour", data(1000).column(6).clone(), true)]);
+    for options in profiles() {
+        let input = input(&coded.schema(), Some(like("%r%e%")));
+        let types = input.types.clone();
+        let select =
+            Select::try_new(input, vec![(col(0), Field::new("colour", coded.column(0).data_type().clone(), true))], options)
+                .unwrap();
+        let names: Vec<String> = select.kernel_text().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names.iter().filter(|name| name.starts_with("verdict_")).count(), 1, "{names:?}");
+        let queue = queue();
+        let whole = up(&queue, &coded, &types);
+        let launches = |queue: &device::Queue, from: usize| {
+            let meter = Arc::default();
+            block_on(select.run(&queue.metered(&meter), &whole.slice(from, 500))).unwrap();
+            meter.launches()
+        };
+        let (first, second) = (launches(&queue, 0), launches(&queue, 500));
+        assert_eq!(first, second + 1);
+        assert_eq!(launches(&support::queue(), 0), first, "another run asks again");
     }
 }

@@ -16,6 +16,8 @@ pub struct Bindings<'a> {
     pub constants: Option<&'a Constants>,
     /// The error word, where the kernel can fail.
     pub error: Option<&'a Buffer>,
+    /// For each of [`Params::verdicts`] its bytes.
+    pub verdicts: &'a [Buffer],
     /// The sink's own parameters, in any order; among them, where [`Params::scratch_bytes`] is not 0,
     /// a buffer of so many bytes as [`SCRATCH`](super::SCRATCH).
     pub named: Vec<(&'a str, Arg<'a>)>,
@@ -65,6 +67,7 @@ impl Params {
                     let literals = constants.and_then(|constants| constants.literals.as_ref());
                     Arg::Buffer(literals.ok_or_else(|| unbound("literals"))?)
                 }
+                Param::Verdicts { index } => Arg::Buffer(bindings.verdicts.get(*index).ok_or_else(|| unbound("verdicts"))?),
                 Param::Zones => {
                     let zones = constants.and_then(|constants| constants.zones.as_ref());
                     Arg::Buffer(zones.ok_or_else(|| unbound("time zones"))?)

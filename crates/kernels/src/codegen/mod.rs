@@ -45,6 +45,7 @@ mod strings;
 mod temporal;
 mod text;
 mod value;
+mod verdict;
 mod wide;
 mod zone;
 
@@ -53,6 +54,7 @@ pub use params::{LiteralPart, Param, Params, SCRATCH};
 pub use row::{Place, RowWriter};
 pub(crate) use temporal::per_second;
 pub use value::{CType, Value, wide_literal};
+pub use verdict::Verdict;
 
 /// The shape of the loops that a text is meant for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

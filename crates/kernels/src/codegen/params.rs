@@ -7,6 +7,7 @@ use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::i256;
 
 use super::value::{CType, Value};
+use super::verdict::Verdict;
 use crate::expr::{Literal, LiteralValue};
 use crate::prelude::{Section, Sections};
 use crate::{Error, Result};
@@ -57,6 +58,11 @@ pub enum Param {
     },
     /// Bytes of string literals and of long lists.
     LiteralHeap,
+    /// What a predicate says of each value of a dictionary: of the kernel's [verdicts](Params::verdicts) that one.
+    Verdicts {
+        /// Position among the kernel's verdicts.
+        index: usize,
+    },
     /// The rules of all time zones, for text that may name any.
     Zones,
     /// Upper and lower case of all characters.
@@ -100,6 +106,7 @@ pub struct Params {
     pub(super) constants: Vec<Constant>,
     heap: Vec<u8>,
     tables: Vec<(Arc<[i64]>, InHeap)>,
+    verdicts: Vec<Verdict>,
     /// Of one item.
     scratch_bytes: usize,
     sections: Sections,
@@ -163,6 +170,20 @@ impl Params {
     /// The parameters in order.
     pub fn iter(&self) -> impl Iterator<Item = &Param> {
         self.params.iter().map(|(param, _)| param)
+    }
+
+    /// The predicates that another kernel computes of dictionaries before this one runs.
+    pub fn verdicts(&self) -> &[Verdict] {
+        &self.verdicts
+    }
+
+    /// The position of a verdict among the kernel's own.
+    pub(super) fn verdict(&mut self, verdict: Verdict) -> usize {
+        let is_same = |known: &Verdict| known.column == verdict.column && known.predicate == verdict.predicate;
+        self.verdicts.iter().position(is_same).unwrap_or_else(|| {
+            self.verdicts.push(verdict);
+            self.verdicts.len() - 1
+        })
     }
 
     /// The list between a kernel's parentheses.
@@ -454,6 +475,7 @@ fn name(param: &Param) -> String {
         Param::Literal { index, part: LiteralPart::At } => format!("l{index}_at"),
         Param::Literal { index, part: LiteralPart::Len } => format!("l{index}_len"),
         Param::LiteralHeap => "lits".into(),
+        Param::Verdicts { index } => format!("said{index}"),
         Param::Zones => "zones".into(),
         Param::Cases => "cases".into(),
         Param::Scratch => SCRATCH.into(),

@@ -23,6 +23,7 @@ pub struct RowWriter<'a> {
     pub(super) params: &'a mut Params,
     pub(super) row: String,
     profile: Profile,
+    per_row: bool,
     prefix: String,
     scopes: Vec<Scope>,
     locals: usize,
@@ -74,7 +75,17 @@ impl<'a> RowWriter<'a> {
     /// A writer over a source's columns, with nothing written yet.
     pub fn new(types: &'a [ColumnType], profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
         let scopes = vec![Scope::default()];
-        RowWriter { types, places: &[], params, row: "row".into(), profile, prefix: "x".into(), scopes, locals: 0 }
+        RowWriter {
+            types,
+            places: &[],
+            params,
+            row: "row".into(),
+            profile,
+            per_row: false,
+            prefix: "x".into(),
+            scopes,
+            locals: 0,
+        }
     }
 
     /// Reads the columns that have a place there, each at its own.
@@ -89,6 +100,17 @@ impl<'a> RowWriter<'a> {
         self.row = row.into();
         self.prefix = prefix.into();
         self
+    }
+
+    /// Computes predicates over dictionary columns for each row: for kernels that nobody runs over dictionaries before, as
+    /// [`Params::verdicts`] ask.
+    pub fn per_row(mut self) -> Self {
+        self.per_row = true;
+        self
+    }
+
+    pub(super) fn is_per_row(&self) -> bool {
+        self.per_row
     }
 
     /// The profile that the text is for.
@@ -125,6 +147,10 @@ impl<'a> RowWriter<'a> {
     pub fn result(&mut self, expr: &Expr) -> Result<Value> {
         if let Some((_, value)) = self.scopes.iter().rev().flat_map(|scope| &scope.known).find(|(known, _)| known == expr) {
             return Ok(value.clone());
+        }
+        if let Some(value) = self.verdict(expr)? {
+            self.scope().known.push((expr.clone(), value.clone()));
+            return Ok(value);
         }
         let value = match expr {
             Expr::Column(index) => self.column(*index)?,

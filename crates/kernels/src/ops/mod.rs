@@ -31,6 +31,7 @@ mod source;
 mod strict;
 mod take;
 mod unnest;
+mod verdicts;
 mod window;
 
 use arrow::datatypes::SchemaRef;

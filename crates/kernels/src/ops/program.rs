@@ -7,6 +7,7 @@ use columnar::DeviceColumn;
 use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 
 use super::Options;
+use super::verdicts::Verdicts;
 use crate::codegen::{Bindings, Constants, Params, Profile, SCRATCH};
 use crate::prelude::Sections;
 use crate::{Error, Result};
@@ -42,10 +43,12 @@ pub(super) struct Program {
     operator: String,
     text: Arc<str>,
     kernels: Vec<Kernel>,
+    verdicts: Verdicts,
 }
 
 impl Program {
-    pub fn try_new(operator: &str, options: &Options, kernels: Vec<Kernel>) -> Result<Program> {
+    pub fn try_new(operator: &str, options: &Options, mut kernels: Vec<Kernel>) -> Result<Program> {
+        let verdicts = Verdicts::of(&mut kernels, options);
         let mut sections = Sections::default();
         for kernel in &kernels {
             if !kernel.fits(options) {
@@ -75,7 +78,7 @@ impl Program {
             text.push_str("STR_KEYS\n");
         }
         text.extend(kernels.iter().map(Kernel::text));
-        Ok(Program { operator: operator.into(), text: text.into(), kernels })
+        Ok(Program { operator: operator.into(), text: text.into(), kernels, verdicts })
     }
 
     /// Names and texts, for people.
@@ -133,7 +136,8 @@ impl Loaded<'_> {
             bytes => Some(queue.alloc(bytes)?),
         };
         let named = named.into_iter().chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch)))).collect();
-        let bindings = Bindings { constants: Some(&self.constants[kernel]), error, named };
+        let verdicts = self.program.verdicts.for_kernel(self, queue, kernel, batch.as_ref())?;
+        let bindings = Bindings { constants: Some(&self.constants[kernel]), error, verdicts: &verdicts, named };
         let args = text.params.bind(batch.as_ref(), bindings)?;
         queue.launch(&self.compiled.kernel(&text.name)?, grid, &args)?;
         Ok(())

@@ -65,7 +65,7 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
     let out = params.named("out", "G u8 *");
     let (mut body, mut results, mut places, mut at) = (String::new(), Vec::new(), Vec::new(), 0);
     for (index, expr) in exprs.iter().enumerate() {
-        let mut writer = RowWriter::new(types, profile, &mut params).with_names("row", &format!("e{index}_"));
+        let mut writer = RowWriter::new(types, profile, &mut params).with_names("row", &format!("e{index}_")).per_row();
         let value = writer.result(expr).unwrap_or_else(|error| panic!("{expr:?}: {error}"));
         let code = writer.statements();
         // An error word for each expression.
@@ -122,7 +122,10 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
     };
     let scratch = queue.alloc(text.params.scratch_bytes((grid.groups * grid.group_size) as usize)).unwrap();
     let named = vec![("n", Arg::U64(rows as u64)), ("out", Arg::Buffer(&out)), (SCRATCH, Arg::Buffer(&scratch))];
-    let args = text.params.bind(device.columns(), Bindings { constants: Some(&constants), error: Some(&error), named }).unwrap();
+    let args = text
+        .params
+        .bind(device.columns(), Bindings { constants: Some(&constants), error: Some(&error), verdicts: &[], named })
+        .unwrap();
     queue.launch(&kernel, grid, &args).unwrap();
     let bytes = block_on(queue.read(&out, 0..text.bytes)).unwrap();
     let errors = block_on(queue.read(&error, 0..8 * exprs.len())).unwrap();
