@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What operators say of more rows than they number. A column of NULLs has any number of rows without memory.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow::array::NullArray;
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use columnar::{ColumnType, DeviceBatch, DeviceColumn};
+use futures::executor::block_on;
+use kernels::Error;
+use kernels::ops::{Concat, Frame, Join, JoinBuild, JoinKind, Sort, SortKey, Window, WindowCall, WindowFunction};
+use support::*;
+
+fn schema() -> SchemaRef {
+    batch(vec![("n", Arc::new(NullArray::new(0)), true)]).schema()
+}
+
+fn nulls(rows: usize) -> DeviceBatch {
+    let ty = Arc::new(ColumnType::of(&DataType::Null, true).unwrap());
+    let column = DeviceColumn::try_new(ty, rows, vec![], None, None, None).unwrap();
+    DeviceBatch::try_new(schema(), vec![column], rows).unwrap()
+}
+
+#[track_caller]
+fn refused<T>(result: kernels::Result<T>, message: &str) {
+    match result {
+        Err(Error::Unsupported(said)) => assert_eq!(said, message),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("not refused"),
+    }
+}
+
+#[test]
+fn a_sort_takes_rows_that_31_bits_number() {
+    let queue = queue();
+    for options in profiles() {
+        let by = vec![SortKey { expr: col(0), descending: false, nulls_first: true }];
+        let outputs = vec![(col(0), Field::new("n", DataType::Null, true))];
+        let sort = Sort::try_new(input(&schema(), None), by, outputs, None, options).unwrap();
+        let mut state = sort.start();
+        block_on(sort.push(&queue, &mut state, &nulls((1 << 31) - 1))).unwrap();
+        let more = block_on(sort.push(&queue, &mut state, &nulls(1)));
+        refused(more, "Sort: 2147483648 rows in one batch, the limit is 2147483647");
+    }
+}
+
+#[test]
+fn windows_take_rows_that_31_bits_number() {
+    let queue = queue();
+    for options in profiles() {
+        let number = WindowCall { function: WindowFunction::RowNumber, frame: Frame::RUNNING };
+        let functions = vec![(number, Field::new("number", DataType::UInt64, false))];
+        let outputs = vec![(col(0), Field::new("n", DataType::Null, true))];
+        let window = Window::try_new(input(&schema(), None), vec![], vec![], outputs, functions, options).unwrap();
+        let mut state = window.start();
+        block_on(window.push(&queue, &mut state, &nulls((1 << 31) - 1))).unwrap();
+        let more = block_on(window.push(&queue, &mut state, &nulls(1)));
+        refused(more, "Window: 2147483648 rows in one batch, the limit is 2147483647");
+    }
+}
+
+#[test]
+fn batches_are_put_together_up_to_rows_that_31_bits_number() {
+    let queue = queue();
+    let options = profiles().next().unwrap();
+    let concat = Concat::try_new(schema(), input(&schema(), None).types, options).unwrap();
+    let most = block_on(concat.run(&queue, vec![nulls(1 << 30), nulls((1 << 30) - 1)])).unwrap();
+    assert_eq!(most.map(|batch| batch.num_rows()), Some((1 << 31) - 1));
+    let more = block_on(concat.run(&queue, vec![nulls(1 << 30), nulls(1 << 30)]));
+    refused(more, "Concat: 2147483648 rows in one batch, the limit is 2147483647");
+}
+
+#[test]
+fn a_build_side_has_rows_that_30_bits_number() {
+    let queue = queue();
+    let join = Join {
+        kind: JoinKind::Inner,
+        keys: vec![],
+        null_equals_null: false,
+        null_aware: false,
+        residual: None,
+        schema: schema(),
+        types: input(&schema(), None).types,
+        is_scalar: false,
+        tallied: false,
+    };
+    for options in profiles() {
+        let build = JoinBuild::try_new(&join.types, &[], &join, options).unwrap();
+        assert_eq!(block_on(build.build(&queue, Some(nulls(1 << 30)))).unwrap().num_rows(), 1 << 30);
+        let more = block_on(build.build(&queue, Some(nulls((1 << 30) + 1))));
+        refused(more, "a build side of 1073741825 rows is over the limit of 1073741824; filter it, or let the other side be built");
+    }
+}
