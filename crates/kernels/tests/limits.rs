@@ -92,6 +92,9 @@ fn a_build_side_has_rows_that_30_bits_number() {
         let build = JoinBuild::try_new(&join.types, &[], &join, options).unwrap();
         assert_eq!(block_on(build.build(&queue, Some(nulls(1 << 30)))).unwrap().num_rows(), 1 << 30);
         let more = block_on(build.build(&queue, Some(nulls((1 << 30) + 1))));
-        refused(more, "a build side of 1073741825 rows is over the limit of 1073741824; filter it, or let the other side be built");
+        refused(
+            more,
+            "a build side of 1073741825 rows is over the limit of 1073741824; filter it, or let the other side be built",
+        );
     }
 }

@@ -19,3 +19,4 @@ mod reductions;
 mod reuse;
 mod streams;
 mod subqueries;
+mod symmetric_joins;
