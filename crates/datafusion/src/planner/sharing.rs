@@ -11,7 +11,9 @@ use std::sync::Arc;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileSource, ParquetSource};
+use datafusion::datasource::physical_plan::{
+    ArrowSource, AvroSource, CsvSource, FileGroup, FileScanConfig, FileSource, ParquetSource,
+};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterTracking;
@@ -423,14 +425,12 @@ pub(super) fn same_source(a: &Plan, b: &Plan) -> bool {
         return false;
     };
     let (a_source, b_source) = (a_files.file_source(), b_files.file_source());
-    let parquet = |source: &Arc<dyn FileSource>| source.downcast_ref::<ParquetSource>().is_some();
     let text = |plan: &Plan| DisplayableExecutionPlan::new(plan.as_ref()).indent(true).to_string();
     let files = |group: &FileGroup| {
         let files = group.iter().map(|file| (file.object_meta.clone(), file.range.clone(), file.partition_values.clone()));
         files.collect::<Vec<_>>()
     };
-    // Other formats have options that they tell nobody.
-    (Arc::ptr_eq(a_source, b_source) || parquet(a_source) && parquet(b_source))
+    same_format(a_source, b_source)
         && a_source.filter().iter().all(is_fixed)
         && a_source.projection().is_none_or(|projection| projection.iter().all(|output| is_fixed(&output.expr)))
         && a_source.filter() == b_source.filter()
@@ -438,5 +438,20 @@ pub(super) fn same_source(a: &Plan, b: &Plan) -> bool {
         && text(a) == text(b)
         && a_files.object_store_url == b_files.object_store_url
         && a_files.limit == b_files.limit
+        && a_files.file_compression_type == b_files.file_compression_type
         && a_files.file_groups.iter().map(files).eq(b_files.file_groups.iter().map(files))
+}
+
+/// Whether two sources read files in the same way.
+fn same_format(a: &Arc<dyn FileSource>, b: &Arc<dyn FileSource>) -> bool {
+    let both = |is: fn(&Arc<dyn FileSource>) -> bool| is(a) && is(b);
+    if let (Some(a), Some(b)) = (a.downcast_ref::<CsvSource>(), b.downcast_ref::<CsvSource>()) {
+        // Some of its options it tells in no other way.
+        return format!("{a:?}") == format!("{b:?}");
+    }
+    // JSON has an option that it tells nobody.
+    Arc::ptr_eq(a, b)
+        || both(|source| source.downcast_ref::<ParquetSource>().is_some())
+        || both(|source| source.downcast_ref::<AvroSource>().is_some())
+        || both(|source| source.downcast_ref::<ArrowSource>().is_some())
 }
