@@ -8,10 +8,11 @@
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
+use datafusion::common::config::CsvOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinSide, Result, internal_datafusion_err};
 use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource};
+use datafusion::datasource::physical_plan::{CsvSource, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::equivalence::{ProjectionMapping, join_equivalence_properties};
 use datafusion::physical_expr::expressions::Column;
@@ -284,11 +285,46 @@ fn scan_of_columns(scan: &DataSourceExec, columns: &[usize]) -> Option<DataSourc
         return Some(DataSourceExec::new(Arc::new(other)));
     }
     let files = source.downcast_ref::<FileScanConfig>()?;
-    let parquet = files.file_source().downcast_ref::<ParquetSource>()?;
-    if !has_all(parquet.table_schema().table_schema()) {
+    if !has_all(files.file_source().table_schema().table_schema()) {
         return None;
     }
-    // DataFusion narrows a scan, but widens none: this one is made anew.
+    let whole = of_all_columns(files)?;
+    let of = |columns: Vec<usize>| {
+        let builder = FileScanConfigBuilder::from(files.clone()).with_source(Arc::clone(&whole));
+        Some(builder.with_projection_indices(Some(columns)).ok()?.build())
+    };
+    // What a source tells nobody, it prints: with its own columns the new one must be the old one.
+    let same = of(columns_of_scan(scan)?)?;
+    if printed(same.file_source())? != printed(files.file_source())? {
+        return None;
+    }
+    Some(DataSourceExec::new(Arc::new(of(columns.to_vec())?)))
+}
+
+fn printed(source: &Arc<dyn FileSource>) -> Option<String> {
+    let parquet = source.downcast_ref::<ParquetSource>().map(|parquet| format!("{parquet:?}"));
+    parquet.or_else(|| source.downcast_ref::<CsvSource>().map(|csv| format!("{csv:?}")))
+}
+
+/// The source of files with all columns of their table: DataFusion narrows one, but widens none, so it is made anew.
+fn of_all_columns(files: &FileScanConfig) -> Option<Arc<dyn FileSource>> {
+    let source = files.file_source();
+    if let Some(csv) = source.downcast_ref::<CsvSource>() {
+        let options = CsvOptions {
+            has_header: Some(csv.has_header()),
+            delimiter: csv.delimiter(),
+            quote: csv.quote(),
+            terminator: csv.terminator(),
+            escape: csv.escape(),
+            comment: csv.comment(),
+            newlines_in_values: Some(csv.newlines_in_values()),
+            truncated_rows: csv.truncate_rows().then_some(true),
+            compression: *files.file_compression_type.get_variant(),
+            ..CsvOptions::default()
+        };
+        return Some(Arc::new(CsvSource::new(source.table_schema().clone()).with_csv_options(options)));
+    }
+    let parquet = source.downcast_ref::<ParquetSource>()?;
     let options = parquet.table_parquet_options().clone();
     let hint = options.global.metadata_size_hint;
     let mut whole = ParquetSource::new(parquet.table_schema().clone()).with_table_parquet_options(options);
@@ -301,17 +337,7 @@ fn scan_of_columns(scan: &DataSourceExec, columns: &[usize]) -> Option<DataSourc
     if let Some(hint) = hint {
         whole = whole.with_metadata_size_hint(hint);
     }
-    let whole: Arc<dyn FileSource> = Arc::new(whole);
-    let of = |columns: Vec<usize>| {
-        let builder = FileScanConfigBuilder::from(files.clone()).with_source(Arc::clone(&whole));
-        Some(builder.with_projection_indices(Some(columns)).ok()?.build())
-    };
-    // What a source tells nobody, it prints: with its own columns the new one must be the old one.
-    let same = of(columns_of_scan(scan)?)?;
-    if format!("{:?}", same.file_source().downcast_ref::<ParquetSource>()?) != format!("{parquet:?}") {
-        return None;
-    }
-    Some(DataSourceExec::new(Arc::new(of(columns.to_vec())?)))
+    Some(Arc::new(whole))
 }
 
 /// Filters by the same predicate.
