@@ -290,12 +290,9 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             let operands = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
             Ok(Expr::Coalesce(operands))
         }
-        // In the type of the number, to the base 10 where none is given.
+        // In the type of the number if that is a float, to the base 10 where none is given.
         ("log", [base @ .., number]) => {
-            let data_type = type_of(number, schema)?;
-            if !data_type.is_floating() {
-                return Err(format!("log of {data_type} has no device form"));
-            }
+            let data_type = function.return_type().clone();
             let base = match base {
                 [base] => cast(translate(base, schema)?, &type_of(base, schema)?, &data_type, true)?,
                 _ => Expr::Literal(Literal { data_type: data_type.clone(), value: LiteralValue::Float(10.0) }),

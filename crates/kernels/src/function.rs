@@ -90,9 +90,9 @@ pub enum Function {
     Floor,
     /// `ceil(number)`.
     Ceil,
-    /// `round(number[, places])`, half away from zero; the places must be a constant.
+    /// `round(number[, places])`, half away from zero.
     Round,
-    /// `trunc(number[, places])`; the places must be a constant.
+    /// `trunc(number[, places])`.
     Trunc,
     /// `sqrt(number)`.
     Sqrt,
@@ -100,7 +100,7 @@ pub enum Function {
     Exp,
     /// `ln(number)`.
     Ln,
-    /// `log(base, number)`.
+    /// `log(base, number)`, of floats or of a decimal to the base of a double.
     Log,
     /// `log2(number)`.
     Log2,

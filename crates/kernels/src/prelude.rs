@@ -72,6 +72,16 @@ sections! {
     I256Div = "i256_div" needs [I128Div, I256];
     /// 256-bit integers from and to floats.
     I256Float = "i256_float" needs [I256];
+    /// Numbers with as many places as a row says.
+    Places = "places" needs [Float];
+    /// The same for integers of several words.
+    PlacesWide = "places_wide" needs [Places];
+    /// The same for 128-bit integers.
+    PlacesI128 = "places_i128" needs [I128Div, PlacesWide];
+    /// The same for 256-bit integers.
+    PlacesI256 = "places_i256" needs [I256Div, PlacesWide];
+    /// Logarithms of powers.
+    ExactLog = "exact_log" needs [I128, Ln];
     /// Strings.
     Str = "str" needs [Base];
     /// Strings one after the other.

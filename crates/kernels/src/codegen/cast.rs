@@ -341,7 +341,7 @@ impl RowWriter<'_> {
         self.rescale(value, -i32::from(scale), checked, Rounding::Truncate)
     }
 
-    fn decimal_to_float(&mut self, value: Value, to: &DataType, ctype: CType) -> Result<Value> {
+    pub(super) fn decimal_to_float(&mut self, value: Value, to: &DataType, ctype: CType) -> Result<Value> {
         let (_, scale) = precision_scale(&value.data_type).unwrap_or_default();
         let wide = match value.ctype {
             _ if native(&value.data_type)? == CType::I256 && value.ctype.is_wide() => self.wide_float(&value),

@@ -67,6 +67,9 @@ impl RowWriter<'_> {
                 let code = self.local(value.ctype, &format!("{of}_mul({}, {factor})", value.code));
                 Ok(Value { code, ..value.clone() })
             }
+            (Function::Log, [base, number]) if base.data_type == DataType::Float64 && number.data_type.is_decimal() => {
+                self.decimal_log(base, number)
+            }
             (Function::Exp | Function::Ln | Function::Log | Function::Log2 | Function::Log10 | Function::Power, values)
                 if values.iter().all(|value| value.ctype.is_float() && value.data_type == *data_type) =>
             {
@@ -117,6 +120,40 @@ impl RowWriter<'_> {
         Ok(Value { code, valid, bounds: None, ..first.clone() })
     }
 
+    /// A logarithm, exact where an integer is a power of an integer. A decimal becomes a float as Rust's integers do.
+    fn decimal_log(&mut self, base: &Value, number: &Value) -> Result<Value> {
+        let (_, scale) = precision_scale(&number.data_type).unwrap_or_default();
+        let float = |writer: &mut Self, number: &Value, data_type| {
+            let number = Value { data_type, ..number.clone() };
+            writer.decimal_to_float(number, &DataType::Float64, CType::F64)
+        };
+        // 128 bits round as they should, more of them drop digits.
+        let narrow = match number.ctype {
+            CType::I256 => {
+                Value { ctype: CType::I128, code: self.local(CType::I128, &number.to_ctype(CType::I128)), ..number.clone() }
+            }
+            _ => number.clone(),
+        };
+        let mut x = float(self, &narrow, DataType::Decimal128(38, scale))?.code;
+        let mut is_narrow = "1".to_string();
+        if number.ctype == CType::I256 {
+            let wide = float(self, number, number.data_type.clone())?.code;
+            is_narrow = self.flag(&format!("i256_fits({})", number.code));
+            x = self.local(CType::F64, &format!("{is_narrow} ? {x} : {wide}"));
+        }
+        let valid = self.both_valid(base, number);
+        self.params.need(Section::ExactLog);
+        let ln = format!("f64_div(f64_ln({x}), f64_ln({}))", base.code);
+        if scale != 0 {
+            let code = self.called(CType::F64, &valid, &ln);
+            return Ok(Value { code, valid, bounds: None, ..base.clone() });
+        }
+        let call = format!("exact_log({}, {})", narrow.to_ctype(CType::I128), base.code);
+        let exponent = self.called(CType::I32, &valid, &call);
+        let code = self.called(CType::F64, &valid, &format!("{is_narrow} && {exponent} >= 0 ? (f64){exponent} : {ln}"));
+        Ok(Value { code, valid, bounds: None, ..base.clone() })
+    }
+
     /// A function of the section `Inexact`.
     fn inexact(&mut self, function: InexactFunction, values: &[Value]) -> Result<Value> {
         let Some(first) = values.first() else { return refuse_call(Function::Inexact(function), values) };
@@ -130,7 +167,7 @@ impl RowWriter<'_> {
     }
 
     /// A function of the section `Math`.
-    fn exact(&mut self, name: &str, value: &Value) -> Value {
+    pub(super) fn exact(&mut self, name: &str, value: &Value) -> Value {
         self.params.need(Section::Math);
         let code = self.local(value.ctype, &format!("{}_{name}({})", value.ctype.name(), value.code));
         Value { code, ..value.clone() }
@@ -226,7 +263,7 @@ impl RowWriter<'_> {
         self.limited(whole, &value.data_type, precision, true)
     }
 
-    /// `round` and `trunc`, to a constant number of places.
+    /// `round` and `trunc`, here to a constant number of places.
     pub(super) fn rounded(
         &mut self,
         function: Function,
@@ -241,7 +278,7 @@ impl RowWriter<'_> {
             Some(Expr::Literal(Literal { value: LiteralValue::Null, .. })) => {
                 return Ok(Value::null(data_type.clone(), CType::native(data_type).unwrap_or(CType::Bool)));
             }
-            Some(_) => return refuse_call(function, std::slice::from_ref(value)),
+            Some(places) => return self.to_places(function, value, places, data_type),
         };
         match value.ctype {
             CType::F32 | CType::F64 if value.data_type == *data_type => {

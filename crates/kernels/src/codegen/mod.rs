@@ -39,6 +39,7 @@ mod like;
 mod math;
 mod moments;
 mod params;
+mod places;
 mod row;
 mod sketch;
 mod strings;

@@ -118,6 +118,49 @@ fn rounded_type(data_type: &DataType, to: i64) -> DataType {
     }
 }
 
+/// The type that DataFusion gives a decimal that is rounded to as many places as a row says.
+fn widened(data_type: &DataType) -> DataType {
+    let (precision, scale) = data::precision_scale(data_type);
+    match data_type {
+        DataType::Decimal32(..) => DataType::Decimal32((precision + 1).min(9), scale),
+        DataType::Decimal64(..) => DataType::Decimal64((precision + 1).min(18), scale),
+        DataType::Decimal128(..) => DataType::Decimal128((precision + 1).min(38), scale),
+        DataType::Decimal256(..) => DataType::Decimal256((precision + 1).min(76), scale),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn places_of_rows() {
+    let places = [-400, -40, -20, -19, -18, -10, -9, -3, -2, -1, 0, 1, 2, 5, 9, 20, 40, 400];
+    let places: Vec<LiteralValue> = places.into_iter().map(LiteralValue::Int).chain([LiteralValue::Null]).collect();
+    for data_type in [data::floats(), data::integers(), data::decimals()].concat() {
+        let by_row = |function, data_type: &DataType| call(function, vec![Expr::Column(0), Expr::Column(1)], data_type);
+        let mut exprs = vec![by_row(Function::Round, &widened(&data_type))];
+        if !data_type.is_integer() {
+            exprs.push(by_row(Function::Trunc, &data_type));
+        }
+        let mut values = data::special(&data_type);
+        if !data_type.is_floating() {
+            values.extend(
+                [-115, -5, 0, 5, 14, 15, 16, 95, 105]
+                    .map(LiteralValue::Int)
+                    .into_iter()
+                    .filter(|value| !matches!((value, data_type.is_unsigned_integer()), (LiteralValue::Int(..0), true))),
+            );
+        }
+        let null = LiteralValue::Null;
+        let (all, to): (Vec<_>, Vec<_>) =
+            values.iter().chain([&null]).flat_map(|value| places.iter().map(|to| (value.clone(), to.clone()))).unzip();
+        // A row that fails hides those behind it.
+        let rows = if data_type.is_floating() { all.len() } else { 1 };
+        for (all, to) in all.chunks(rows).zip(to.chunks(rows)) {
+            let rows = batch(vec![array(&data_type, all), array(&DataType::Int64, to)]);
+            check_in(&rows, &natural(&rows), &exprs, &PROFILES);
+        }
+    }
+}
+
 #[test]
 fn decimals() {
     let mut random = seeded();

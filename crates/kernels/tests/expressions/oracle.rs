@@ -483,7 +483,8 @@ fn integer_function(
         Function::Round => {
             let rounded = round(value, ten(dropped)?).checked_mul(ten(i64::from(out_scale) - other as i64)?)?;
             held(rounded)?;
-            let checks = i64::from(out_precision) == most && scale == 0 && other < 0;
+            // A constant number of places leaves no more digits behind the point.
+            let checks = i64::from(out_precision) == most && out_scale == scale;
             if checks { valid(rounded, out_precision) } else { Some(LiteralValue::Int(rounded)) }
         }
         other => panic!("{other:?} of a decimal"),
@@ -568,7 +569,7 @@ fn wide_rounded(function: Function, value: i256, to: i64, data_type: &DataType, 
             let (half, rest) = (unit / i256::from_i128(2), value % unit);
             let away = i256::from_i128(i128::from(rest >= half) - i128::from(rest <= half.wrapping_neg()));
             let rounded = (value / unit).checked_add(away)?.checked_mul(ten(i64::from(out_scale) - to)?)?;
-            if out_precision == 76 && scale == 0 && to < 0 { valid(rounded, 76) } else { Some(rounded) }
+            if out_precision == 76 && out_scale == scale { valid(rounded, 76) } else { Some(rounded) }
         }
     }
 }

@@ -1,0 +1,1 @@
+TO_PLACES(i128)
