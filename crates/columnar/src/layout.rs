@@ -4,7 +4,7 @@
 //! A [`ColumnType`] is fixed per source, never per batch: kernels are generated from it, so that
 //! every batch of a source runs through the same kernel.
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, IntervalUnit, Schema};
 
 use crate::{Error, Result};
 
@@ -160,7 +160,7 @@ fn natural(data_type: &DataType) -> Option<Layout> {
         | DataType::Timestamp(_, _)
         | DataType::Duration(_)
         | DataType::Decimal64(_, _) => Layout::Fixed(I64),
-        DataType::Decimal128(_, _) => Layout::Fixed(I128),
+        DataType::Decimal128(_, _) | DataType::Interval(IntervalUnit::MonthDayNano) => Layout::Fixed(I128),
         DataType::Decimal256(_, _) => Layout::Fixed(I256),
         DataType::UInt8 => Layout::Fixed(U8),
         DataType::UInt16 => Layout::Fixed(U16),

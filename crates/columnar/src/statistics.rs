@@ -82,6 +82,10 @@ impl Extremes {
 
 /// The integer of an array of one row.
 fn integer(array: &ArrayRef) -> Option<i128> {
+    // The order of intervals is not that of their bits.
+    if matches!(array.data_type(), DataType::Interval(_)) {
+        return None;
+    }
     let Layout::Fixed(carrier) = ColumnType::of(array.data_type(), true)?.layout else { return None };
     let mut out = MutableBuffer::with_capacity(16);
     convert(&fixed_bytes(array, carrier.width()), carrier, Carrier::I128, None, &mut out).ok()?;

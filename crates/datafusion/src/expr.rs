@@ -121,16 +121,19 @@ pub(crate) fn awaits_subquery(expr: &Arc<dyn PhysicalExpr>) -> bool {
 }
 
 fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
-    let shifted = match binary.op() {
-        Operator::Plus | Operator::Minus if let Some(interval) = functions::interval(binary.right()) => {
-            Some((binary.left(), interval))
-        }
-        Operator::Plus => functions::interval(binary.left()).map(|interval| (binary.right(), interval)),
+    let is_interval = |expr| Ok::<_, Reason>(matches!(type_of(expr, schema)?, DataType::Interval(_)));
+    let shifted = match (binary.op(), is_interval(binary.left())?, is_interval(binary.right())?) {
+        (Operator::Plus | Operator::Minus, false, true) => Some((binary.left(), binary.right())),
+        (Operator::Plus, true, false) => Some((binary.right(), binary.left())),
         _ => None,
     };
     if let Some((moment, interval)) = shifted {
+        let (moment, data_type) = (translate(moment, schema)?, type_of(expr, schema)?);
         let subtract = *binary.op() == Operator::Minus;
-        return functions::shift(translate(moment, schema)?, interval, subtract, type_of(expr, schema)?);
+        return match functions::interval(interval) {
+            Some(interval) => functions::shift(moment, interval, subtract, data_type),
+            None => Ok(functions::shift_by(moment, &translate(interval, schema)?, subtract, data_type)),
+        };
     }
     let left = translate(binary.left(), schema)?;
     let right = translate(binary.right(), schema)?;
@@ -390,6 +393,11 @@ pub(crate) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
         Decimal256(value, _, _) => value.map_or(LiteralValue::Null, |value| match value.to_i128() {
             Some(value) => LiteralValue::Int(value),
             None => LiteralValue::Wide(Box::new(value)),
+        }),
+        // As it lies in memory.
+        IntervalMonthDayNano(value) => value.map_or(LiteralValue::Null, |value| {
+            let words = [value.months, value.days].map(|word| i128::from(word as u32));
+            LiteralValue::Int(words[0] | words[1] << 32 | i128::from(value.nanoseconds) << 64)
         }),
         Int8(value) => int(value),
         Int16(value) => int(value),

@@ -8,7 +8,7 @@ use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
 use kernels::expr::{Expr, Literal, LiteralValue, value_type};
-use kernels::function::{DatePart, Function, Granularity, InexactFunction};
+use kernels::function::{DatePart, Function, Granularity, InexactFunction, IntervalField};
 
 use crate::expr::Reason;
 
@@ -173,6 +173,15 @@ pub(crate) fn shift(moment: Expr, interval: &ScalarValue, subtract: bool, data_t
     };
     let arguments = [moment].into_iter().chain(parts.map(number)).collect();
     Ok(Expr::Call { function: Function::Shift, arguments, data_type })
+}
+
+/// The same where rows hold the interval.
+pub(crate) fn shift_by(moment: Expr, interval: &Expr, negated: bool, data_type: DataType) -> Expr {
+    let fields =
+        [IntervalField::Months { negated }, IntervalField::Days { negated }, IntervalField::Nanos { negated }].map(|field| {
+            Expr::Call { function: Function::IntervalField(field), arguments: vec![interval.clone()], data_type: DataType::Int64 }
+        });
+    Expr::Call { function: Function::Shift, arguments: [moment].into_iter().chain(fields).collect(), data_type }
 }
 
 /// A constant interval.

@@ -292,6 +292,7 @@ fn all_types() -> Vec<DataType> {
         Duration(Millisecond),
         Duration(Microsecond),
         Duration(Nanosecond),
+        Interval(IntervalUnit::MonthDayNano),
         Utf8,
         LargeUtf8,
         Utf8View,
@@ -325,7 +326,8 @@ fn types() -> String {
         DataType::Struct(vec![Field::new("keys", DataType::Utf8, false), Field::new("values", DataType::Int64, true)].into());
     let others = [
         ("`Float16`", DataType::Float16),
-        ("`Interval`", DataType::Interval(IntervalUnit::MonthDayNano)),
+        ("`Interval(YearMonth)`", DataType::Interval(IntervalUnit::YearMonth)),
+        ("`Interval(DayTime)`", DataType::Interval(IntervalUnit::DayTime)),
         ("`ListView`", DataType::ListView(item())),
         ("`Struct`", DataType::Struct(vec![Field::new("a", DataType::Int64, true)].into())),
         ("`Map`", DataType::Map(Arc::new(Field::new("entries", entries, false)), false)),

@@ -78,6 +78,8 @@ pub enum Function {
         /// Whether the stride is one of months.
         months: bool,
     },
+    /// A part of an interval that a row holds, for [`Shift`](Function::Shift).
+    IntervalField(IntervalField),
     /// `moment + interval` as `(moment, months, days, nanoseconds)`.
     Shift,
     /// `to_date(text, format, …)`; the formats must be constants.
@@ -184,6 +186,7 @@ impl Function {
             Function::DatePart(_) => "date_part",
             Function::DateTrunc(_) => "date_trunc",
             Function::DateBin { .. } => "date_bin",
+            Function::IntervalField(_) => "interval_field",
             Function::Shift => "+ interval",
             Function::ToDate => "to_date",
             Function::ToTimestamp => "to_timestamp",
@@ -279,6 +282,26 @@ impl DatePart {
             _ => return None,
         })
     }
+}
+
+/// A part of an interval, as Arrow keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IntervalField {
+    /// Its months.
+    Months {
+        /// With the other sign.
+        negated: bool,
+    },
+    /// Its days.
+    Days {
+        /// With the other sign.
+        negated: bool,
+    },
+    /// Its nanoseconds; fails where 64 bits do not hold the number with the other sign.
+    Nanos {
+        /// With the other sign.
+        negated: bool,
+    },
 }
 
 /// What `date_trunc` rounds down to.

@@ -96,6 +96,8 @@ sections! {
     Truncate = "truncate" needs [DatePart];
     /// Moments and intervals.
     Interval = "interval" needs [Date];
+    /// Intervals that rows hold.
+    IntervalValue = "interval_value" needs [I128, Float];
     /// Time zones with rules.
     Zone = "zone" needs [Base];
     /// Local times as instants.

@@ -110,6 +110,7 @@ impl RowWriter<'_> {
             (data_type, _) if data_type.is_decimal() || matches!(data_type, DataType::Duration(_)) => {
                 return self.negate_checked(&value);
             }
+            (DataType::Interval(_), _) => return Ok(self.negate_interval(&value)),
             (data_type, CType::I8 | CType::I16 | CType::I32) if data_type.is_integer() => {
                 format!("({})(0u - (u32){code})", ctype.local())
             }

@@ -68,6 +68,7 @@ impl RowWriter<'_> {
         }
         match (function, &values[..]) {
             (Function::DatePart(part), [moment]) => self.date_part(part, moment, data_type),
+            (Function::IntervalField(field), [interval]) => self.interval_field(field, interval),
             (Function::DateTrunc(granularity), [moment]) => self.date_trunc(granularity, moment, data_type),
             (Function::DateBin { months }, [moment, stride, origin]) => self.date_bin(months, moment, stride, origin, data_type),
             (Function::Shift, [moment, months, days, nanos]) => self.shift(moment, [months, days, nanos], data_type),

@@ -421,6 +421,8 @@ impl RowWriter<'_> {
                 let value = self.cast_value(value, &Int64, checked)?;
                 Ok(Value { data_type: to.clone(), ..value })
             }
+            (Duration(unit), Interval(_)) => self.duration_to_interval(value, to, unit, checked),
+            (Interval(_), Duration(unit)) => Ok(self.interval_to_duration(value, to, unit, checked)),
             (Duration(from), Duration(unit)) => {
                 self.scaled_ticks(value, to, per_second(unit), per_second(from), Overflow::of(checked))
             }

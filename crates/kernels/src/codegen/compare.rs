@@ -81,6 +81,10 @@ impl RowWriter<'_> {
             CompareOp::GtEq => ">=",
         };
         let equality = matches!(sign, "==" | "!=");
+        if !equality && matches!(left.data_type, DataType::Interval(_)) {
+            let (left, right) = (self.in_order(left), self.in_order(right));
+            return self.comparison(op, &left, &right);
+        }
         match (left.ctype, right.ctype) {
             (CType::Str, _) => {
                 // A loop over bytes; where a value is NULL its bytes may not be there.

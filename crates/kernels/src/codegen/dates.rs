@@ -22,6 +22,9 @@ impl RowWriter<'_> {
             DatePart::Nanosecond => Int64,
             _ => Int32,
         };
+        if let (Interval(_), true) = (&moment.data_type, *data_type == expected) {
+            return self.interval_part(part, moment, data_type);
+        }
         let Some(moment_per_second) = ticks_per_second(&moment.data_type).filter(|_| *data_type == expected) else {
             return refuse_call(Function::DatePart(part), std::slice::from_ref(moment));
         };

@@ -33,6 +33,7 @@ mod compare;
 mod compose;
 mod dates;
 mod decimal;
+mod interval_values;
 mod intervals;
 mod letters;
 mod like;

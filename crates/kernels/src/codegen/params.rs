@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::buffer::{Buffer, MutableBuffer};
-use arrow::datatypes::i256;
+use arrow::datatypes::{DataType, i256};
 
 use super::value::{CType, Value};
 use super::verdict::Verdict;
@@ -266,6 +266,10 @@ impl Params {
         let code = match &literal.value {
             LiteralValue::Null => return Ok(Value::null(data_type, ctype)),
             LiteralValue::Bool(value) => self.word(Constant::Int(CType::Bool, *value as i128), "i32"),
+            LiteralValue::Int(value) if matches!(data_type, DataType::Interval(_)) => {
+                let [low, high] = self.words(Constant::Int(ctype, *value));
+                format!("i128_make({low}, {high})")
+            }
             LiteralValue::Int(value) => {
                 bounds = Some(class(*value));
                 // A decimal that fits goes in 64 bits; which ones do is part of the bounds' class.

@@ -18,7 +18,7 @@ impl RowWriter<'_> {
         data_type: &DataType,
     ) -> Result<Value> {
         use ArithmeticOp::{Add, Subtract};
-        use DataType::{Date32, Date64, Duration, Int64, Timestamp};
+        use DataType::{Date32, Date64, Duration, Int64, Interval, Timestamp};
         match (op, &left.data_type, &right.data_type, data_type) {
             // DataFusion's own: days, truncated (`apply_date_subtraction` in its `binary.rs`).
             (Subtract, Date32, Date32, Int64) => self.difference(left, right, data_type, |l, r| format!("(i64){l} - (i64){r}")),
@@ -41,6 +41,7 @@ impl RowWriter<'_> {
             (Add | Subtract, Duration(l), Duration(r), Duration(unit)) if l == r && l == unit => {
                 Ok(self.checked_ticks(op, left, right, data_type))
             }
+            (Add | Subtract, Interval(_), Interval(_), Interval(_)) => Ok(self.interval_sum(op, left, right)),
             (_, l, r, _) => unsupported(format!("{l} {} {r} has no device form", symbol(op))),
         }
     }

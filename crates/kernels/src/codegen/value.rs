@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values of a row, as C sees them.
 
-use arrow::datatypes::{DataType, i256};
+use arrow::datatypes::{DataType, IntervalUnit, i256};
 use columnar::{Carrier, ColumnType};
 
 /// Type of a value in C.
@@ -44,7 +44,7 @@ impl CType {
             | DataType::Timestamp(_, _)
             | DataType::Duration(_)
             | DataType::Decimal64(_, _) => CType::I64,
-            DataType::Decimal128(_, _) => CType::I128,
+            DataType::Decimal128(_, _) | DataType::Interval(IntervalUnit::MonthDayNano) => CType::I128,
             DataType::Decimal256(_, _) => CType::I256,
             DataType::UInt8 => CType::U8,
             DataType::UInt16 => CType::U16,

@@ -655,6 +655,8 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
     let refuse = || Err(Error::Unsupported(format!("{function:?}({}) has no device form", value.data_type)));
     let kind = match (function, value.ctype) {
         (Count, _) => Kind::Count,
+        // Neither their order nor their sum is that of an integer.
+        (function, _) if function != AnyValue && matches!(value.data_type, DataType::Interval(_)) => return refuse(),
         // Of a register's rank: the groups of values have them.
         (ApproxDistinct, CType::U8) => Kind::Ranks,
         (Sum, CType::F32 | CType::F64) => Kind::SumF64,

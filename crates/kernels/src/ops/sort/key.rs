@@ -6,6 +6,7 @@
 //! their rank. A descending key inverts the bits of its value. Fields stand in the keys' order, most significant first, as
 //! many to a word as fit.
 
+use arrow::datatypes::DataType;
 use columnar::{ColumnType, Layout};
 
 use super::SortKey;
@@ -66,6 +67,7 @@ impl Key {
         let (ctype, nullable) = if value.is_null() { (CType::Bool, false) } else { (value.ctype, value.valid.is_some()) };
         let range = match value.ctype {
             _ if value.is_null() => Some((0, 0)),
+            _ if matches!(value.data_type, DataType::Interval(_)) => None,
             CType::Bool => Some((0, 1)),
             _ => value.range(),
         };
@@ -101,7 +103,10 @@ impl Key {
 
     /// C for a field of the writer's row, `index`: 0 below NULL, so that NULLs are equal.
     fn field(&self, writer: &mut RowWriter<'_>, field: &Field, index: &str) -> Result<String> {
-        let value = writer.eval(&Expr::Column(self.column))?;
+        let mut value = writer.eval(&Expr::Column(self.column))?;
+        if matches!(value.data_type, DataType::Interval(_)) {
+            value = writer.in_order(&value);
+        }
         let valid = value.valid_code().to_owned();
         if field.part == Part::Validity {
             return Ok(if self.nulls_first { format!("(u64){valid}") } else { format!("(u64)!{valid}") });

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Intervals that rows hold: months, days and nanoseconds, with arrow-arith's meaning. They lie in 128 bits as Arrow has them, which
+//! are equal where the intervals are, but order in another way.
+
+use arrow::datatypes::{DataType, TimeUnit};
+
+use super::call::refuse_call;
+use super::row::{RowWriter, unsupported};
+use super::temporal::per_second;
+use super::value::{CType, Value};
+use crate::Result;
+use crate::expr::ArithmeticOp;
+use crate::function::{DatePart, Function, IntervalField};
+use crate::prelude::Section;
+
+/// Nanoseconds of a second.
+const NANOS: i64 = 1_000_000_000;
+
+impl RowWriter<'_> {
+    /// An integer that orders as the interval does.
+    pub(crate) fn in_order(&mut self, interval: &Value) -> Value {
+        self.params.need(Section::IntervalValue);
+        let code = self.local(CType::I128, &format!("interval_order({})", interval.code));
+        Value { data_type: DataType::Decimal128(38, 0), code, ..interval.clone() }
+    }
+
+    /// `+` or `-`, part by part.
+    pub(super) fn interval_sum(&mut self, op: ArithmeticOp, left: &Value, right: &Value) -> Value {
+        let valid = self.both_valid(left, right);
+        self.interval_call(op, &left.code, &right.code, Value { valid, ..left.clone() })
+    }
+
+    pub(super) fn negate_interval(&mut self, interval: &Value) -> Value {
+        self.interval_call(ArithmeticOp::Subtract, CType::I128.zero(), &interval.code, interval.clone())
+    }
+
+    fn interval_call(&mut self, op: ArithmeticOp, left: &str, right: &str, like: Value) -> Value {
+        self.params.need(Section::IntervalValue);
+        let name = if op == ArithmeticOp::Add { "interval_add" } else { "interval_sub" };
+        let ok = self.flag("0");
+        let code = self.local(CType::I128, &format!("{name}({left}, {right}, &{ok})"));
+        self.fail_where(&[&format!("!{ok}")], &like.valid);
+        Value { code, bounds: None, ..like }
+    }
+
+    /// What [`Function::Shift`] takes.
+    pub(super) fn interval_field(&mut self, field: IntervalField, interval: &Value) -> Result<Value> {
+        if CType::native(&interval.data_type) != Some(CType::I128) || !matches!(interval.data_type, DataType::Interval(_)) {
+            return refuse_call(Function::IntervalField(field), std::slice::from_ref(interval));
+        }
+        self.params.need(Section::IntervalValue);
+        let (name, negated) = match field {
+            IntervalField::Months { negated } => ("months", negated),
+            IntervalField::Days { negated } => ("days", negated),
+            IntervalField::Nanos { negated } => ("nanos", negated),
+        };
+        let code = self.local(CType::I64, &format!("interval_{name}({})", interval.code));
+        let code = if negated {
+            if let IntervalField::Nanos { .. } = field {
+                self.fail_where(&[&format!("((u64){code} == (u64)1 << 63)")], &interval.valid);
+            }
+            self.local(CType::I64, &format!("(i64)((u64)0 - (u64){code})"))
+        } else {
+            code
+        };
+        Ok(Value { data_type: DataType::Int64, ctype: CType::I64, code, valid: interval.valid.clone(), bounds: None })
+    }
+
+    /// `date_part` of an interval: of its months, its days or its nanoseconds alone, but for the epoch.
+    pub(super) fn interval_part(&mut self, part: DatePart, interval: &Value, data_type: &DataType) -> Result<Value> {
+        let v = &interval.code;
+        let (nanos, second) = (format!("interval_nanos({v})"), format!("(interval_nanos({v}) / {NANOS} % 60)"));
+        let fraction = |per: i64| format!("{second} * {per} + interval_fraction({v}) % {NANOS} / {}", NANOS / per);
+        let code = match part {
+            DatePart::Year => format!("interval_months({v}) / 12"),
+            DatePart::Month => format!("interval_months({v}) % 12"),
+            DatePart::Week => format!("interval_days({v}) / 7"),
+            DatePart::Day => format!("interval_days({v})"),
+            DatePart::Hour => format!("{nanos} / {}", 3_600 * NANOS),
+            DatePart::Minute => format!("{nanos} / {} % 60", 60 * NANOS),
+            DatePart::Second => second,
+            DatePart::Millisecond => fraction(1_000),
+            DatePart::Microsecond => fraction(1_000_000),
+            DatePart::Nanosecond => format!("{second} * {NANOS} + interval_fraction({v})"),
+            DatePart::Epoch => format!("interval_seconds({v})"),
+            _ => return refuse_call(Function::DatePart(part), std::slice::from_ref(interval)),
+        };
+        self.params.need(Section::IntervalValue);
+        let ctype = CType::native(data_type).unwrap_or(CType::I32);
+        let code = self.local(ctype, &format!("({})({code})", ctype.name()));
+        Ok(Value { data_type: data_type.clone(), ctype, code, valid: interval.valid.clone(), bounds: None })
+    }
+
+    /// Nanoseconds alone; no months, no days.
+    pub(super) fn duration_to_interval(&mut self, value: Value, to: &DataType, unit: &TimeUnit, checked: bool) -> Result<Value> {
+        if CType::native(to) != Some(CType::I128) {
+            return unsupported(format!("CAST from {} to {to} has no device form", value.data_type));
+        }
+        self.params.need(Section::IntervalValue);
+        let nanos = self.local(CType::I128, &format!("i128_mul64({}, {})", value.code, NANOS / per_second(unit)));
+        let valid = self.fail_or_null(value.valid, &[format!("!i128_fits({nanos})")], checked);
+        let code = self.local(CType::I128, &format!("i128_make(0, {nanos}.lo)"));
+        Ok(Value { data_type: to.clone(), ctype: CType::I128, code, valid, bounds: None })
+    }
+
+    /// Fails where there are months or days.
+    pub(super) fn interval_to_duration(&mut self, value: Value, to: &DataType, unit: &TimeUnit, checked: bool) -> Value {
+        self.params.need(Section::IntervalValue);
+        let valid = self.fail_or_null(value.valid, &[format!("({}.lo != 0)", value.code)], checked);
+        let code = self.local(CType::I64, &format!("interval_nanos({}) / {}", value.code, NANOS / per_second(unit)));
+        Value { data_type: to.clone(), ctype: CType::I64, code, valid, bounds: None }
+    }
+}
