@@ -128,7 +128,7 @@ pub(crate) struct JoinTexts {
 }
 
 impl JoinTexts {
-    /// A join over sides with such columns. A text of both sides stays where it is.
+    /// A join over sides with such columns. A text of both sides stays where it is: kernels take concatenations apart.
     pub fn within(spec: &JoinSpec, left: &SchemaRef, right: &SchemaRef) -> Result<(JoinSpec, JoinTexts)> {
         let mut texts = JoinTexts { left: Texts::behind(left), right: Texts::behind(right) };
         let on = spec.on.iter().map(|(left, right)| Ok((texts.left.lift(left)?, texts.right.lift(right)?)));
@@ -166,6 +166,9 @@ impl JoinTexts {
             }
         }
         if of_left && of_right {
+            if let Some(apart) = upper_of_parts(expr)? {
+                return self.lift(&apart, from, to);
+            }
             let children = expr.children().into_iter().map(|child| self.lift(child, from, to)).collect::<Result<_>>()?;
             return Arc::clone(expr).with_new_children(children);
         }
@@ -191,6 +194,17 @@ fn renumbered(expr: &Arc<dyn PhysicalExpr>, mut to: impl FnMut(usize) -> Result<
         None => Ok(Transformed::no(node)),
     })?;
     Ok(renumbered.data)
+}
+
+/// `upper(a || b)` as `upper(a) || upper(b)`, of which each may be of one side: no character asks for its neighbours.
+fn upper_of_parts(expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>().filter(|call| is_own(call.fun()) && call.fun().name() == "upper")
+    else {
+        return Ok(None);
+    };
+    let Some(parts) = call.args().first().filter(|text| concatenates(text)) else { return Ok(None) };
+    let apart = parts.children().into_iter().map(|part| Arc::clone(expr).with_new_children(vec![Arc::clone(part)]));
+    Ok(Some(Arc::clone(parts).with_new_children(apart.collect::<Result<_>>()?)?))
 }
 
 fn concatenates(expr: &Arc<dyn PhysicalExpr>) -> bool {

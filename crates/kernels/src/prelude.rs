@@ -130,6 +130,8 @@ sections! {
     Utf8 = "utf8" needs [Str];
     /// Characters of text.
     Characters = "characters" needs [Str];
+    /// Strings one after the other as one text.
+    PiecesLike = "pieces_like" needs [Pieces, Characters];
     /// Strings within strings.
     Find = "find" needs [Str];
     /// `LIKE`.

@@ -3,6 +3,7 @@
 
 use arrow::datatypes::DataType;
 
+use super::compose::is_concatenation;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
@@ -44,6 +45,11 @@ impl RowWriter<'_> {
                 return Ok(Value { code, ..word });
             }
             _ => {}
+        }
+        if let (Function::CharacterLength | Function::OctetLength | Function::BitLength, [text]) = (function, arguments)
+            && is_concatenation(text)
+        {
+            return self.pieces_length(function, text, data_type);
         }
         let concatenates = matches!(function, Function::Concat { .. });
         let eval = |argument| if concatenates { self.result(argument) } else { self.eval(argument) };

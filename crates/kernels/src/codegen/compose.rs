@@ -156,6 +156,58 @@ impl RowWriter<'_> {
         Ok([value(&order, left_valid), value("0", right_valid)])
     }
 
+    /// Whether a concatenation is LIKE a pattern: nothing is written for that either.
+    pub(super) fn pieces_like(&mut self, text: &Expr, pattern: &Expr) -> Result<Value> {
+        let (pieces, text_type, valid) = self.text_pieces(text)?;
+        let pattern = self.eval(pattern)?;
+        same_type(&text_type, &pattern.data_type)?;
+        if valid.as_deref() == Some("0") || pattern.is_null() {
+            return Ok(Value::null(DataType::Boolean, CType::Bool));
+        }
+        let text = Value { data_type: DataType::Boolean, ctype: CType::Bool, code: String::new(), valid, bounds: None };
+        let valid = self.both_valid(&text, &pattern);
+        let code = self
+            .over_pieces(&pieces, CType::Bool, &valid, |list, count| format!("pieces_like({list}, {count}u, {})", pattern.code));
+        Ok(Value { code, valid, ..text })
+    }
+
+    /// The length of a concatenation, in what the function counts.
+    pub(super) fn pieces_length(&mut self, function: Function, text: &Expr, data_type: &DataType) -> Result<Value> {
+        let (pieces, _, valid) = self.text_pieces(text)?;
+        let Some(ctype) = CType::native(data_type).filter(|ctype| ctype.is_integer()) else {
+            return refuse_call(function, &[]);
+        };
+        let code = self.over_pieces(&pieces, ctype, &valid, |list, count| {
+            let length = match function {
+                Function::CharacterLength => format!("pieces_characters({list}, {count}u)"),
+                Function::BitLength => format!("pieces_len({list}, {count}u) * 8"),
+                _ => format!("pieces_len({list}, {count}u)"),
+            };
+            format!("({})({length})", ctype.name())
+        });
+        Ok(Value { data_type: data_type.clone(), ctype, code, valid, bounds: None })
+    }
+
+    /// A local for what a call makes of texts one after the other, where there are all.
+    fn over_pieces(
+        &mut self,
+        pieces: &[String],
+        ctype: CType,
+        valid: &Option<String>,
+        call: impl Fn(&str, usize) -> String,
+    ) -> String {
+        self.params.need(Section::PiecesLike);
+        self.costly();
+        let (code, list) = (self.local(ctype, ctype.zero()), self.fresh());
+        let call = call(&list, pieces.len());
+        self.push(&format!(
+            "if ({}) {{ str {list}[] = {{ {} }}; {code} = {call}; }}",
+            valid.as_deref().unwrap_or("1"),
+            pieces.join(", ")
+        ));
+        code
+    }
+
     /// A text, or the texts that it is a concatenation of; its type and its validity.
     fn text_pieces(&mut self, expr: &Expr) -> Result<(Vec<String>, DataType, Option<String>)> {
         let (function, arguments, data_type) = match expr {

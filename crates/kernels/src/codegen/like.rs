@@ -7,6 +7,7 @@
 
 use arrow::datatypes::DataType;
 
+use super::compose::is_concatenation;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
@@ -15,6 +16,9 @@ use crate::prelude::Section;
 
 impl RowWriter<'_> {
     pub(super) fn like(&mut self, text: &Expr, pattern: &Expr, ignores_case: bool) -> Result<Value> {
+        if is_concatenation(text) && !ignores_case {
+            return self.pieces_like(text, pattern);
+        }
         let (search, pattern) = match pattern {
             Expr::Literal(Literal { data_type, value: LiteralValue::Bytes(bytes) }) if !ignores_case => {
                 let (search, rest) = search(bytes);
