@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Planning: which operators move to the device, and why the others stay.
 
+mod arrays;
 mod dynamic_filters;
 mod grouping_sets;
 mod insert_types;
