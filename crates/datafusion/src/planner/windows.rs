@@ -237,6 +237,9 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
         WindowFrameUnits::Range => match key {
             Some((data_type, falls)) if data_type.is_floating() => FrameUnits::FloatRange { falls: *falls },
             Some((DataType::Date32 | DataType::Timestamp(_, None), _)) if has_months(frame) => FrameUnits::Months,
+            // What more digits take may not fit 64 bits.
+            Some((DataType::Decimal128(19.., _), _)) => FrameUnits::Range128,
+            Some((DataType::Decimal256(_, _), _)) => FrameUnits::Range256,
             _ => FrameUnits::Range,
         },
         WindowFrameUnits::Groups => FrameUnits::Groups,
@@ -245,7 +248,7 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
         value if frame.units == WindowFrameUnits::Range => key
             .and_then(|(key, _)| if units == FrameUnits::Months { month_offset(value) } else { range_offset(value, key) })
             .ok_or_else(|| format!("RANGE with an offset of type {} has no device form", value.data_type())),
-        ScalarValue::UInt64(Some(offset)) => Ok(*offset),
+        ScalarValue::UInt64(Some(offset)) => Ok(u128::from(*offset)),
         other => Err(format!("a frame of {other} rows has no device form")),
     };
     let bound = |bound: &WindowFrameBound, start: bool| {
@@ -258,8 +261,8 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
         })
         .map(|bound| match (bound, start) {
             // Nothing lies before the first row or behind the last.
-            (FrameBound::UnboundedFollowing, true) => FrameBound::Following(u64::MAX >> 1),
-            (FrameBound::UnboundedPreceding, false) => FrameBound::Preceding(u64::MAX >> 1),
+            (FrameBound::UnboundedFollowing, true) => FrameBound::Following(i64::MAX as u128),
+            (FrameBound::UnboundedPreceding, false) => FrameBound::Preceding(i64::MAX as u128),
             (bound, _) => bound,
         })
     };
@@ -276,23 +279,29 @@ fn has_months(frame: &WindowFrame) -> bool {
 }
 
 /// An offset of [`FrameUnits::Months`].
-fn month_offset(value: &ScalarValue) -> Option<u64> {
+fn month_offset(value: &ScalarValue) -> Option<u128> {
     match value {
         ScalarValue::IntervalMonthDayNano(Some(interval)) if interval.nanoseconds == 0 => {
-            Some(u64::from(u32::try_from(interval.months).ok()?) << 32 | u64::from(u32::try_from(interval.days).ok()?))
+            Some(u128::from(u32::try_from(interval.months).ok()?) << 32 | u128::from(u32::try_from(interval.days).ok()?))
         }
         _ => None,
     }
 }
 
 /// An offset in units of the order key's integers: days of a `Date32`, hundredths of a `Decimal128(15, 2)`; the bits of a float.
-fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u64> {
+fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u128> {
     match (value, key) {
         (ScalarValue::Float64(Some(value)), DataType::Float64) => {
-            return (value.is_finite() && value.is_sign_positive()).then(|| value.to_bits());
+            return (value.is_finite() && value.is_sign_positive()).then(|| value.to_bits().into());
         }
         (ScalarValue::Float32(Some(value)), DataType::Float32) => {
-            return (value.is_finite() && value.is_sign_positive()).then(|| u64::from(value.to_bits()));
+            return (value.is_finite() && value.is_sign_positive()).then(|| value.to_bits().into());
+        }
+        (ScalarValue::Decimal128(Some(value), _, scale), DataType::Decimal128(_, other)) => {
+            return (scale == other).then(|| u128::try_from(*value).ok())?;
+        }
+        (ScalarValue::Decimal256(Some(value), _, scale), DataType::Decimal256(_, other)) => {
+            return (scale == other).then(|| u128::try_from(value.to_i128()?).ok())?;
         }
         _ => {}
     }
@@ -312,9 +321,8 @@ fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u64> {
             };
             (nanos % unit == 0).then_some(nanos / unit)?
         }
-        (ScalarValue::Decimal128(Some(value), _, scale), DataType::Decimal128(_, other)) if scale == other => {
-            i64::try_from(*value).ok()?
-        }
+        (ScalarValue::Decimal32(Some(value), _, scale), DataType::Decimal32(_, other)) if scale == other => i64::from(*value),
+        (ScalarValue::Decimal64(Some(value), _, scale), DataType::Decimal64(_, other)) if scale == other => *value,
         (ScalarValue::UInt64(Some(value)), DataType::UInt64) => i64::try_from(*value).ok()?,
         (value, key) if key.is_integer() && value.data_type() == *key => match value.cast_to(&DataType::Int64).ok()? {
             ScalarValue::Int64(value) => value?,
@@ -322,5 +330,5 @@ fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u64> {
         },
         _ => return None,
     };
-    u64::try_from(units).ok()
+    u128::try_from(units).ok()
 }

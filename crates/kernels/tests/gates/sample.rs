@@ -441,12 +441,18 @@ impl Sampler {
             let window = Window::try_new(input.clone(), partition, order.clone(), outputs, calls.collect(), self.options.clone());
             self.add(&format!("window {data_type}"), window.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
-        if matches!(data_type, DataType::Date32 | DataType::Timestamp(_, None)) {
-            let month = Frame { units: FrameUnits::Months, start: FrameBound::Preceding(1 << 32), ..sliding };
-            let call = WindowCall { function: WindowFunction::NthValue(Expr::Column(0), 1), frame: month };
+        let units = match data_type {
+            DataType::Date32 | DataType::Timestamp(_, None) => Some(FrameUnits::Months),
+            DataType::Decimal128(19.., _) => Some(FrameUnits::Range128),
+            DataType::Decimal256(_, _) => Some(FrameUnits::Range256),
+            _ => None,
+        };
+        if let Some(units) = units {
+            let frame = Frame { units, start: FrameBound::Preceding(1 << 32), ..sliding };
+            let call = WindowCall { function: WindowFunction::NthValue(Expr::Column(0), 1), frame };
             let (order, calls) = (vec![Expr::Column(0)], vec![(call, Field::new("out", data_type.clone(), true))]);
             let window = Window::try_new(input.clone(), vec![], order, vec![], calls, self.options.clone());
-            self.add(&format!("months {data_type}"), window.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
+            self.add(&format!("{units:?} {data_type}"), window.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
     }
 

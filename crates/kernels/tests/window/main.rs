@@ -147,7 +147,7 @@ fn frames() -> Vec<Frame> {
             frames.push(Frame { units, start: ends[start], end: ends[end] });
         }
         frames.push(Frame { units, start: Preceding(2), end: Preceding(50) });
-        frames.push(Frame { units, start: Following(2), end: Following(u64::MAX) });
+        frames.push(Frame { units, start: Following(2), end: Following(u64::MAX.into()) });
     }
     frames.push(Frame { units: FrameUnits::Range, start: Following(0), end: UnboundedFollowing });
     frames
@@ -269,8 +269,8 @@ fn ranges_by_keys() {
         (Following(1), Following(4)),
         (UnboundedPreceding, Following(2)),
         (Preceding(5), Preceding(2)),
-        (Preceding(u64::MAX), UnboundedFollowing),
-        (Preceding(1), Following(i64::MAX as u64)),
+        (Preceding(u64::MAX.into()), UnboundedFollowing),
+        (Preceding(1), Following(i64::MAX as u128)),
     ];
     let functions = [
         aggregate_of(Sum, Some(NUMBER), DataType::Int64),
@@ -282,6 +282,46 @@ fn ranges_by_keys() {
         .enumerate()
         .map(|(at, (start, end))| call(functions[at % 3].clone(), Frame { units: FrameUnits::Range, start: *start, end: *end }));
     let calls: Vec<_> = calls.chain([call(WindowFunction::Rank, Frame::RUNNING)]).collect();
+    for options in profiles() {
+        for batch in &batches {
+            check(batch, &[500, 700], &[PARTITION], &[ORDER], &calls, &options);
+        }
+    }
+}
+
+/// Decimals that 64 bits do not hold, as are their offsets.
+#[test]
+fn ranges_by_wide_decimals() {
+    use FrameBound::*;
+    const STEP: i128 = 1 << 90;
+    let rising = sorted(1200, 60);
+    let keys = |of: &dyn Fn(i128) -> Option<i128>| {
+        let keys = rising.column(ORDER).as_primitive::<Int64Type>();
+        let keys: Decimal128Array = keys.iter().map(|key| of(key.unwrap_or(1000).into())).collect();
+        let keys = keys.with_precision_and_scale(38, 10).unwrap();
+        let mut fields: Vec<Field> = rising.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
+        fields[ORDER] = Field::new("order", keys.data_type().clone(), true);
+        let mut columns = rising.columns().to_vec();
+        columns[ORDER] = Arc::new(keys);
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+    };
+    let batches = [
+        keys(&|key| (key < 20).then_some((key * 2 - 7) * STEP + key)),
+        keys(&|key| (key > 4).then_some(-3 * STEP * key)),
+        keys(&|key| (key > 2).then_some(i128::MAX - key * STEP)),
+        keys(&|key| Some(i128::MIN + key * STEP)),
+    ];
+    let step = STEP as u128;
+    let ends = [
+        (Preceding(2 * step), CurrentRow),
+        (Preceding(3 * step), Following(2 * step + 1)),
+        (Following(step), Following(4 * step)),
+        (Preceding(5 * step - 1), Preceding(7)),
+        (Preceding(i128::MAX as u128), Following(1 << 64)),
+    ];
+    let sum = || aggregate_of(Sum, Some(NUMBER), DataType::Int64);
+    let frames = ends.map(|(start, end)| Frame { units: FrameUnits::Range128, start, end });
+    let calls: Vec<_> = frames.into_iter().map(|frame| call(sum(), frame)).collect();
     for options in profiles() {
         for batch in &batches {
             check(batch, &[500, 700], &[PARTITION], &[ORDER], &calls, &options);
@@ -309,7 +349,7 @@ fn ranges_by_floats() {
         }
         all.into()
     };
-    let ends = |of: &dyn Fn(f64) -> u64| {
+    let ends = |of: &dyn Fn(f64) -> u128| {
         [
             (Preceding(of(0.2)), CurrentRow),
             (Preceding(of(0.0)), Following(of(0.0))),
@@ -328,8 +368,8 @@ fn ranges_by_floats() {
     for (falls, nulls_first) in [(false, true), (true, false)] {
         let doubles: ArrayRef = Arc::new(keys(falls, nulls_first));
         let singles = cast(&doubles, &DataType::Float32).unwrap();
-        let single_bits = |by: f64| u64::from((by.min(1e38) as f32).to_bits());
-        for (column, ends) in [(doubles, ends(&f64::to_bits)), (singles, ends(&single_bits))] {
+        let single_bits = |by: f64| u128::from((by.min(1e38) as f32).to_bits());
+        for (column, ends) in [(doubles, ends(&|by| by.to_bits().into())), (singles, ends(&single_bits))] {
             let mut fields: Vec<Field> = whole.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
             fields[ORDER] = Field::new("order", column.data_type().clone(), true);
             let mut columns = whole.columns().to_vec();
@@ -638,7 +678,7 @@ fn distinct_values_and_texts_over_every_frame() {
     let by_key = ends.into_iter().chain([
         (FrameBound::Preceding(9), FrameBound::Preceding(2)),
         (FrameBound::Following(1), FrameBound::Following(6)),
-        (FrameBound::Preceding(u64::MAX), FrameBound::CurrentRow),
+        (FrameBound::Preceding(u64::MAX.into()), FrameBound::CurrentRow),
     ]);
     let by_key = by_key.map(|(start, end)| Frame { units: FrameUnits::Range, start, end });
     let frames: Vec<Frame> = frames().into_iter().chain(by_key).collect();
@@ -819,8 +859,9 @@ fn what_has_no_device_form_is_refused() {
         Window::try_new(input(&whole.schema(), None), vec![], vec![col(column)], vec![], functions, options.clone()).is_ok()
     };
     let floats = FrameUnits::FloatRange { falls: false };
-    let fits = [(NUMBER, FrameUnits::Range), (FLOAT, FrameUnits::Range), (NUMBER, floats), (FLOAT, floats)];
-    assert_eq!(fits.map(|(column, units)| by_key(column, units)), [true, false, false, true]);
+    let wide = FrameUnits::Range128;
+    let fits = [(NUMBER, FrameUnits::Range), (FLOAT, FrameUnits::Range), (NUMBER, floats), (FLOAT, floats), (NUMBER, wide)];
+    assert_eq!(fits.map(|(column, units)| by_key(column, units)), [true, false, false, true, false]);
     refused(call(aggregate_of(Count, None, DataType::Int64), values), "several order keys");
     let some = Frame { units: FrameUnits::Groups, ..values };
     refused(call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), some), "DISTINCT");

@@ -36,7 +36,7 @@ struct Place {
     peers: Rc<[std::ops::Range<usize>]>,
     own: usize,
     /// Of all rows.
-    keys: Rc<[Option<i64>]>,
+    keys: Rc<[Option<i128>]>,
     floats: Rc<[Option<f64>]>,
     /// Whether these are of 32 bits.
     is_single: bool,
@@ -46,8 +46,13 @@ fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Plac
     let all: Vec<usize> = partition.iter().chain(order).copied().collect();
     let peers = groups(batch, &all);
     let mut places = vec![];
-    let keys = order.first().and_then(|column| batch.column(*column).as_primitive_opt::<Int64Type>());
-    let keys: Rc<[_]> = keys.map(|keys| keys.iter().collect()).unwrap_or_default();
+    let keys: Rc<[_]> = match order.first().map(|column| batch.column(*column)) {
+        Some(column) if let Some(keys) = column.as_primitive_opt::<Int64Type>() => {
+            keys.iter().map(|key| key.map(i128::from)).collect()
+        }
+        Some(column) if let Some(keys) = column.as_primitive_opt::<Decimal128Type>() => keys.iter().collect(),
+        _ => Rc::default(),
+    };
     let floats = order.first().map(|column| batch.column(*column)).filter(|column| column.data_type().is_floating());
     let is_single = floats.is_some_and(|column| *column.data_type() == DataType::Float32);
     let floats = floats.map(|column| cast(column, &DataType::Float64).unwrap());
@@ -67,23 +72,26 @@ fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Plac
 
 fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> {
     let (first, behind) = (place.partition.start as i64, place.partition.end as i64);
-    let most = if frame.units == FrameUnits::Range { i64::MAX as u64 } else { 1 << 40 };
     let bound = |bound: FrameBound, is_end: bool| -> i64 {
         if let (FrameUnits::FloatRange { falls }, FrameBound::Preceding(by) | FrameBound::Following(by)) = (frame.units, bound) {
-            return by_float(place, row, (by, matches!(bound, FrameBound::Preceding(_)) != falls), falls, is_end) as i64;
+            return by_float(place, row, (by as u64, matches!(bound, FrameBound::Preceding(_)) != falls), falls, is_end) as i64;
         }
         let offset = match bound {
             FrameBound::UnboundedPreceding => return first,
             FrameBound::UnboundedFollowing => return behind,
             FrameBound::CurrentRow => 0,
-            FrameBound::Preceding(k) => -(k.min(most) as i64),
-            FrameBound::Following(k) => k.min(most) as i64,
+            FrameBound::Preceding(k) => -(k.min(i128::MAX as u128) as i128),
+            FrameBound::Following(k) => k.min(i128::MAX as u128) as i128,
         };
+        if let Some(limits) = limits_of(frame.units)
+            && offset != 0
+        {
+            return by_key(place, row, offset, limits, is_end);
+        }
+        // More rows than there are.
+        let offset = offset.clamp(-(1 << 40), 1 << 40) as i64;
         if frame.units == FrameUnits::Rows {
             return (row as i64 + offset + i64::from(is_end)).clamp(first, behind);
-        }
-        if frame.units == FrameUnits::Range && offset != 0 {
-            return by_key(place, row, offset, is_end);
         }
         let group = (place.own as i64).saturating_add(offset);
         match place.peers.get(group as usize) {
@@ -97,38 +105,37 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
     start as usize..end.max(start) as usize
 }
 
+/// The least and the greatest key that there can be, where frames look at keys that are integers.
+fn limits_of(units: FrameUnits) -> Option<(i128, i128)> {
+    match units {
+        FrameUnits::Range => Some((i64::MIN.into(), i64::MAX.into())),
+        FrameUnits::Range128 => Some((i128::MIN, i128::MAX)),
+        _ => None,
+    }
+}
+
 /// The first row of the partition whose key is not before this row's and an offset, or not before or the same.
-fn by_key(place: &Place, row: usize, offset: i64, is_end: bool) -> i64 {
+fn by_key(place: &Place, row: usize, offset: i128, (least, most): (i128, i128), is_end: bool) -> i64 {
     let Some(key) = place.keys[row] else {
         let peers = &place.peers[place.own];
         return (if is_end { peers.end } else { peers.start }) as i64;
     };
-    let values: Vec<(usize, i64)> = place.partition.clone().filter_map(|row| Some((row, place.keys[row]?))).collect();
+    let values: Vec<(usize, i128)> = place.partition.clone().filter_map(|row| Some((row, place.keys[row]?))).collect();
     let falls = values[values.len() - 1].1 < values[0].1;
-    let target = i128::from(key) + if falls { -i128::from(offset) } else { i128::from(offset) };
+    let target = key.checked_add(if falls { -offset } else { offset }).filter(|target| (least..=most).contains(target));
     // Beyond the key's type there is no bound, and NULLs are in the frame.
-    if i64::try_from(target).is_err() {
+    let Some(target) = target else {
         return match (offset < 0, is_end) {
             (true, false) => place.partition.start as i64,
             (true, true) => values[0].0 as i64,
             (false, _) => place.partition.end as i64,
         };
-    }
-    let before = |key: i64| match is_end {
-        true => {
-            if falls {
-                i128::from(key) >= target
-            } else {
-                i128::from(key) <= target
-            }
-        }
-        false => {
-            if falls {
-                i128::from(key) > target
-            } else {
-                i128::from(key) < target
-            }
-        }
+    };
+    let before = |key: i128| match (is_end, falls) {
+        (true, true) => key >= target,
+        (true, false) => key <= target,
+        (false, true) => key > target,
+        (false, false) => key < target,
     };
     let found = values.iter().find(|(_, key)| !before(*key));
     found.map_or(values[values.len() - 1].0 + 1, |(row, _)| *row) as i64

@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 use columnar::{ColumnType, DeviceBatch, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::frame::{FrameUnits, Places, float_range_search, month_search, range_search};
+use super::frame::{FrameUnits, Places, float_range_search, month_search, range_search, wide_range_search};
 use crate::codegen::{CType, Params, RowWriter, Value, per_second};
 use crate::expr::Expr;
 use crate::ops::Options;
@@ -35,14 +35,15 @@ pub(super) fn kernels(
     Ok(kernels)
 }
 
-/// Runs them over sorted rows, of which there must be some. Waits for the numbers of partitions and peers.
+/// Runs them over sorted rows, of which there must be some. `key`: what the order key becomes, if frames look at it.
+/// Waits for the numbers of partitions and peers.
 pub(super) async fn find(
     queue: &Queue,
     options: &Options,
     loaded: &Loaded<'_>,
     primitives: &LoadedPrimitives<'_>,
     batch: &DeviceBatch,
-    looks_at_keys: bool,
+    key: Option<CType>,
 ) -> Result<Places> {
     let n = batch.num_rows();
     let grid = spread(queue, options, n);
@@ -63,14 +64,14 @@ pub(super) async fn find(
         Ok(starts)
     };
     let (part_starts, peer_starts) = (starts(&parts, word(&counts, 0)?)?, starts(&peers, word(&counts, 1)?)?);
-    let keys = match looks_at_keys {
-        true => {
-            let (keys, valid) = (queue.alloc(n * size_of::<i64>())?, queue.alloc(n)?);
+    let keys = match key {
+        Some(key) => {
+            let (keys, valid) = (queue.alloc(n * key.width())?, queue.alloc(n)?);
             let named = vec![("range_keys", Arg::Buffer(&keys)), ("range_valid", Arg::Buffer(&valid)), rows];
             loaded.launch_on(queue, KEYS, grid, batch, None, named)?;
             Some((keys, valid))
         }
-        false => None,
+        None => None,
     };
     Ok(Places { parts, peers, part_starts, peer_starts, keys })
 }
@@ -137,7 +138,7 @@ fn starts(options: &Options) -> Kernel {
     Kernel::new("window_starts", params, for_rows(options.profile, "row", &n, text))
 }
 
-/// The one order key of each row as a signed number of 64 bits in its order.
+/// The one order key of each row as a signed number in its order.
 fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &Options) -> Result<Kernel> {
     let [column] = order else {
         return Err(Error::Unsupported("RANGE with an offset over several order keys, or none, has no device form".into()));
@@ -152,7 +153,9 @@ fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &O
     if months {
         params.need(Section::Interval);
     }
-    let keys = params.named("range_keys", "G i64 *RESTRICT");
+    let own = units.first().map_or(CType::I64, |units| units.key());
+    params.need_type(own);
+    let keys = params.named("range_keys", &format!("G {} *RESTRICT", own.name()));
     let valid = params.named("range_valid", "G u8 *RESTRICT");
     let n = params.named("n", "u64");
     let mut writer = RowWriter::new(types, options.profile, &mut params);
@@ -160,7 +163,7 @@ fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &O
     let (least, most, unsigned) = match &value.data_type {
         DataType::Int8 => (i8::MIN.into(), i8::MAX.into(), false),
         DataType::Int16 => (i16::MIN.into(), i16::MAX.into(), false),
-        DataType::Int32 | DataType::Date32 => (i32::MIN.into(), i32::MAX.into(), false),
+        DataType::Int32 | DataType::Date32 | DataType::Decimal32(_, _) => (i32::MIN.into(), i32::MAX.into(), false),
         DataType::UInt8 => (0, u8::MAX.into(), true),
         DataType::UInt16 => (0, u16::MAX.into(), true),
         DataType::UInt32 => (0, u32::MAX.into(), true),
@@ -168,6 +171,7 @@ fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &O
         DataType::UInt64 => (i64::MIN, i64::MAX, true),
         _ => (i64::MIN, i64::MAX, false),
     };
+    let no_form = |key: &DataType| Err(Error::Unsupported(format!("RANGE with an offset over {key} has no device form")));
     let mut search = range_search(least, most, unsigned);
     if months {
         search += &match &value.data_type {
@@ -177,6 +181,11 @@ fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &O
         };
     }
     let key = match value.ctype {
+        ctype if own.is_wide() && ctype.is_integer() && CType::native(&value.data_type) == Some(own) => {
+            search = wide_range_search(own);
+            value.to_ctype(own)
+        }
+        _ if own.is_wide() => return no_form(&value.data_type),
         // A narrow carrier of a wide type.
         ctype if !floats && value.data_type == DataType::UInt64 && ctype.is_integer() && !ctype.is_wide() => {
             format!("(i64)((u64){} ^ (u64)0x8000000000000000UL)", value.code)
@@ -188,9 +197,7 @@ fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &O
             search = float_range_search(if value.ctype == CType::F64 { 64 } else { 32 });
             format!("(i64){}_key({})", value.ctype.name(), value.code)
         }
-        _ => {
-            return Err(Error::Unsupported(format!("RANGE with an offset over {} has no device form", value.data_type)));
-        }
+        _ => return no_form(&value.data_type),
     };
     writer.push(&format!("{keys}[row] = {key};\n{valid}[row] = (u8)({});", value.valid_code()));
     let statements = writer.statements();

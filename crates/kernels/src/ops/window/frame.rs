@@ -5,7 +5,7 @@ use std::fmt;
 
 use device::{Arg, Buffer};
 
-use crate::codegen::Params;
+use crate::codegen::{CType, Params};
 use crate::{Error, Result};
 
 /// The rows that a window function looks at, from a first one to a last one.
@@ -27,6 +27,10 @@ pub enum FrameUnits {
     /// Values of the order: the current row stands for all of its peers. Offsets count in units of the one order key's integers
     /// (days of a `Date32`, hundredths of a `Decimal128(15, 2)`).
     Range,
+    /// The same where the one order key is a `Decimal128` that 64 bits may not hold.
+    Range128,
+    /// The same of a `Decimal256`.
+    Range256,
     /// The same where the one order key is a float, which falls or rises. Offsets are the bits of floats of its type that are
     /// finite and not less than 0; one of 0 is not the current row: -0.0 and 0.0 lie apart, and 0.0 ahead of both is 0.0.
     FloatRange {
@@ -46,11 +50,11 @@ pub enum FrameBound {
     /// The partition's first row.
     UnboundedPreceding,
     /// So many units before.
-    Preceding(u64),
+    Preceding(u128),
     /// The row itself, or its peers.
     CurrentRow,
     /// So many units behind.
-    Following(u64),
+    Following(u128),
     /// The partition's last row.
     UnboundedFollowing,
 }
@@ -79,10 +83,11 @@ impl Frame {
 
     /// How many rows a frame of rows has at most, where offsets tell.
     pub(super) fn rows(&self) -> Option<u64> {
+        let places = |offset: u128| offset.min(MOST_ROWS.into()) as i128;
         let place = |bound| match bound {
-            FrameBound::Preceding(offset) => Some(-i128::from(offset)),
+            FrameBound::Preceding(offset) => Some(-places(offset)),
             FrameBound::CurrentRow => Some(0),
-            FrameBound::Following(offset) => Some(i128::from(offset)),
+            FrameBound::Following(offset) => Some(places(offset)),
             FrameBound::UnboundedPreceding | FrameBound::UnboundedFollowing => None,
         };
         let rows = (place(self.end)? - place(self.start)? + 1).max(0);
@@ -90,33 +95,48 @@ impl Frame {
     }
 
     /// The offsets, as kernels take them.
-    pub(super) fn offsets(&self) -> [(&'static str, Arg<'static>); 2] {
-        let offset = |bound| match bound {
-            FrameBound::Preceding(offset) | FrameBound::Following(offset) => match self.units {
-                FrameUnits::Range => Arg::U64(offset.min(i64::MAX as u64)),
-                FrameUnits::FloatRange { .. } | FrameUnits::Months => Arg::U64(offset),
-                // More rows than there can be.
-                FrameUnits::Rows | FrameUnits::Groups => Arg::U64(offset.min(1 << 40)),
-            },
-            _ => Arg::U64(0),
+    pub(super) fn offsets(&self) -> Vec<(&'static str, Arg<'static>)> {
+        let most = match self.units {
+            FrameUnits::Range => i64::MAX as u128,
+            FrameUnits::Range128 | FrameUnits::Range256 => i128::MAX as u128,
+            FrameUnits::FloatRange { .. } | FrameUnits::Months => u64::MAX.into(),
+            FrameUnits::Rows | FrameUnits::Groups => MOST_ROWS.into(),
         };
-        [(START_OFFSET, offset(self.start)), (END_OFFSET, offset(self.end))]
+        let offset = |bound| match bound {
+            FrameBound::Preceding(offset) | FrameBound::Following(offset) => offset.min(most),
+            _ => 0,
+        };
+        let words = |[low, high]: [&'static str; 2], offset: u128| {
+            let high = self.units.key().is_wide().then_some((high, Arg::U64((offset >> 64) as u64)));
+            [(low, Arg::U64(offset as u64))].into_iter().chain(high)
+        };
+        words(START_OFFSET, offset(self.start)).chain(words(END_OFFSET, offset(self.end))).collect()
     }
 
     /// C that declares `frame_start` and `frame_end`, behind the last row, of the row `i` whose places are declared.
     pub(super) fn text(&self, params: &mut Params, i: &str) -> String {
         let units = self.units;
-        params.named(START_OFFSET, "u64");
-        params.named(END_OFFSET, "u64");
+        let key = units.key();
+        for [low, high] in [START_OFFSET, END_OFFSET] {
+            params.named(low, "u64");
+            if key.is_wide() {
+                params.named(high, "u64");
+            }
+        }
         let keys = match self.looks_at_keys() {
             true => {
-                params.named("range_keys", "const G i64 *RESTRICT");
+                params.need_type(key);
+                params.named("range_keys", &format!("const G {} *RESTRICT", key.name()));
                 params.named("range_valid", "const G u8 *RESTRICT");
+                let own = match key.is_wide() {
+                    true => format!("{}_sel(has_key, range_keys[ROW], {})", key.name(), key.zero()),
+                    false => "has_key ? range_keys[ROW] : 0".into(),
+                };
                 let falls = match self.units {
                     FrameUnits::FloatRange { falls } => i32::from(falls).to_string(),
-                    _ => FALLS.to_owned(),
+                    _ => FALLS.replace("COMES_BEFORE", &less(key, "range_keys[values_end - 1]", "range_keys[values_start]")),
                 };
-                VALUES.replace("FALLS", &falls).replace("ROW", i)
+                VALUES.replace("FALLS", &falls).replace("OWN_KEY", &own).replace("ROW", i).replace("KEY", key.name())
             }
             false => String::new(),
         };
@@ -127,12 +147,22 @@ impl Frame {
 }
 
 impl FrameUnits {
+    /// What order keys are to kernels, where these find rows by them.
+    pub(super) fn key(self) -> CType {
+        match self {
+            FrameUnits::Range128 => CType::I128,
+            FrameUnits::Range256 => CType::I256,
+            _ => CType::I64,
+        }
+    }
+
     /// Whether a bound is found by the order key.
     fn by_key(self, bound: FrameBound) -> bool {
-        match (self, bound) {
-            (FrameUnits::Range | FrameUnits::Months, FrameBound::Preceding(offset) | FrameBound::Following(offset)) => offset > 0,
-            (FrameUnits::FloatRange { .. }, FrameBound::Preceding(_) | FrameBound::Following(_)) => true,
-            _ => false,
+        let (FrameBound::Preceding(offset) | FrameBound::Following(offset)) = bound else { return false };
+        match self {
+            FrameUnits::Range | FrameUnits::Range128 | FrameUnits::Range256 | FrameUnits::Months => offset > 0,
+            FrameUnits::FloatRange { .. } => true,
+            FrameUnits::Rows | FrameUnits::Groups => false,
         }
     }
 }
@@ -142,10 +172,20 @@ const VALUES: &str = "u64 values_start = part_start, values_end = part_end;
 if (!range_valid[part_start]) values_start = peer_starts[peers[part_start + 1]];
 if (!range_valid[part_end - 1]) values_end = peer_starts[peers[part_end] - 1];
 i32 has_key = range_valid[ROW], falls = FALLS;
-i64 own_key = has_key ? range_keys[ROW] : 0;
+KEY own_key = OWN_KEY;
 ";
 /// Where all keys are the same it makes no difference.
-const FALLS: &str = "has_key && range_keys[values_end - 1] < range_keys[values_start]";
+const FALLS: &str = "has_key && COMES_BEFORE";
+
+/// C: whether one key is less than another.
+fn less(key: CType, a: &str, b: &str) -> String {
+    if key.is_wide() { format!("{}_lt({a}, {b})", key.name()) } else { format!("{a} < {b}") }
+}
+
+/// C: whether two keys are the same.
+fn same(key: CType, a: &str, b: &str) -> String {
+    if key.is_wide() { format!("{}_eq({a}, {b})", key.name()) } else { format!("{a} == {b}") }
+}
 
 /// The function that finds rows by their keys.
 ///
@@ -157,7 +197,12 @@ pub(super) fn range_search(least: i64, most: i64, unsigned: bool) -> String {
         .replace("LEAST", &format!("(i64){least:#x}UL"))
         .replace("MOST", &format!("(i64){most:#x}UL"))
         .replace("UNSIGNED", &unsigned.to_string());
-    range_search_to("range_search", &target)
+    range_search_to("range_search", CType::I64, &target)
+}
+
+/// The same for decimals of several words: their arithmetic ends where the words do.
+pub(super) fn wide_range_search(key: CType) -> String {
+    range_search_to("range_search", key, &WIDE_TARGET.replace("KEY", key.name()))
 }
 
 /// The same for floats of `bits` bits, whose keys are numbers in their total order. There is a number beyond each bound: an
@@ -166,7 +211,7 @@ pub(super) fn float_range_search(bits: u32) -> String {
     let target = "  fWIDTH own = fWIDTH_unkey((iWIDTH)key), by = BITS_FWIDTH((uWIDTH)offset);
   i64 target = fWIDTH_key(back != falls ? fWIDTH_sub(own, by) : fWIDTH_add(own, by));
 ";
-    range_search_to("range_search", &target.replace("WIDTH", &bits.to_string()))
+    range_search_to("range_search", CType::I64, &target.replace("WIDTH", &bits.to_string()))
 }
 
 /// The same for offsets of months, and for keys that are days, or else timestamps of `per_second` ticks. A bound where the calendar
@@ -176,11 +221,19 @@ pub(super) fn month_search(per_second: Option<i64>) -> String {
         None => DAY_MOVED.to_owned(),
         Some(ticks) => SECOND_MOVED.replace("TICKS", &ticks.to_string()),
     };
-    range_search_to("month_search", &MONTH_TARGET.replace("MOVED", &moved))
+    range_search_to("month_search", CType::I64, &MONTH_TARGET.replace("MOVED", &moved))
 }
 
-fn range_search_to(name: &str, target: &str) -> String {
-    RANGE_SEARCH.replace("NAME", name).replace("TARGET", target)
+fn range_search_to(name: &str, key: CType, target: &str) -> String {
+    let offset = if key.is_wide() { key.name() } else { "u64" };
+    RANGE_SEARCH
+        .replace("NAME", name)
+        .replace("TARGET", target)
+        .replace("OFFSET", offset)
+        .replace("MORE", &less(key, "target", "other"))
+        .replace("LESS", &less(key, "other", "target"))
+        .replace("SAME", &same(key, "other", "target"))
+        .replace("KEY", key.name())
 }
 
 const INTEGER_TARGET: &str = "  const i64 least = LEAST, most = MOST;
@@ -193,6 +246,11 @@ const INTEGER_TARGET: &str = "  const i64 least = LEAST, most = MOST;
     if ((u64)most - (u64)key < offset) return edge;
     target = key + by;
   }
+";
+
+const WIDE_TARGET: &str = "  i32 down = back != falls;
+  if (down ? KEY_sub_over(key, offset) : KEY_add_over(key, offset)) return edge;
+  KEY target = down ? KEY_sub(key, offset) : KEY_add(key, offset);
 ";
 
 const MONTH_TARGET: &str = "  i64 sign = back != falls ? -1 : 1, target;
@@ -215,33 +273,37 @@ const SECOND_MOVED: &str = "  const i64 ticks = TICKS, last = (i64)0x7ffffffffff
 
 const RANGE_SEARCH: &str = "/* The first of the rows from low to high whose key does not come before the one that lies `offset` back from `key`, or ahead
    of it; nor is that one, where `behind`. */
-FN u64 NAME(const G i64 *keys, u64 low, u64 high, i64 key, u64 offset, i32 back, i32 falls, i32 behind, u64 edge) {
+FN u64 NAME(const G KEY *keys, u64 low, u64 high, KEY key, OFFSET offset, i32 back, i32 falls, i32 behind, u64 edge) {
 TARGET  while (low < high) {
     u64 middle = low + (high - low) / 2;
-    i64 other = keys[middle];
-    i32 before = falls ? other > target : other < target;
-    if (before || (behind && other == target)) low = middle + 1;
+    KEY other = keys[middle];
+    i32 before = falls ? MORE : LESS;
+    if (before || (behind && SAME)) low = middle + 1;
     else high = middle;
   }
   return low;
 }
 ";
 
-const START_OFFSET: &str = "start_offset";
-const END_OFFSET: &str = "end_offset";
+/// The words of an offset, of which only wide keys have the second one.
+const START_OFFSET: [&str; 2] = ["start_offset", "start_offset_high"];
+const END_OFFSET: [&str; 2] = ["end_offset", "end_offset_high"];
+
+/// More rows than there can be.
+const MOST_ROWS: u64 = 1 << 40;
 
 /// C for the row of a bound, or the one behind it.
 struct Position<'a> {
     bound: FrameBound,
     units: FrameUnits,
     i: &'a str,
-    offset: &'a str,
+    offset: [&'static str; 2],
     behind: bool,
 }
 
 impl fmt::Display for Position<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { i, offset, behind, .. } = self;
+        let Position { i, offset: [offset, high], behind, .. } = self;
         let one = if *behind { " + 1" } else { "" };
         match (self.bound, self.units) {
             (FrameBound::UnboundedPreceding, _) => f.write_str("part_start"),
@@ -270,6 +332,11 @@ impl fmt::Display for Position<'_> {
                     (_, 0) => "part_start",
                     _ => "values_start",
                 };
+                let offset = match units.key() {
+                    CType::I128 => format!("i128_make({offset}, {high})"),
+                    CType::I256 => format!("i256_make({offset}, {high}, 0, 0)"),
+                    _ => (*offset).to_owned(),
+                };
                 write!(
                     f,
                     "(has_key ? {search}(range_keys, values_start, values_end, own_key, {offset}, {back}, falls, {behind}, {edge}) : {peers})"
@@ -289,7 +356,7 @@ pub(super) struct Places {
     /// First row of each, and the number of rows, 32 bits each.
     pub part_starts: Buffer,
     pub peer_starts: Buffer,
-    /// The order key of each row as 64 bits, and whether it has one, as bytes; where frames look at it.
+    /// The order key of each row as its units have it, and whether it has one, as bytes; where frames look at it.
     pub keys: Option<(Buffer, Buffer)>,
 }
 

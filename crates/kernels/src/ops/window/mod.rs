@@ -26,6 +26,7 @@ use super::primitives::Primitives;
 use super::program::Program;
 use super::source::Source;
 use super::{Concat, Input, Options, Select, check_rows};
+use crate::codegen::CType;
 use crate::expr::{Aggregate, Expr, Literal};
 use crate::{Error, Result};
 use aggregate::AggregateCall;
@@ -132,8 +133,8 @@ pub struct Window {
     schema: SchemaRef,
     types: Vec<ColumnType>,
     passed: usize,
-    /// Whether frames find rows by the order key.
-    looks_at_keys: bool,
+    /// What the order key becomes, where frames find rows by it.
+    key: Option<CType>,
     options: Options,
     /// Columns that are passed on, then keys and arguments.
     select: Select,
@@ -312,7 +313,7 @@ impl Window {
             schema: Arc::new(Schema::new(fields)),
             types: result,
             passed,
-            looks_at_keys: !units.is_empty(),
+            key: units.first().map(|units| units.key()),
             program: Program::try_new("Window", &options, kernels)?,
             primitives: Primitives::try_new(&options)?,
             options,
@@ -386,7 +387,7 @@ impl Window {
         let (options, program) = (&self.options, &self.program);
         let loaded = program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
-        let places = bounds::find(queue, options, &loaded, &primitives, &all, self.looks_at_keys).await?;
+        let places = bounds::find(queue, options, &loaded, &primitives, &all, self.key).await?;
         let (n, mut read) = (all.num_rows(), all.columns().to_vec());
         let orders = self.sorted.orders(queue, &all).await?;
         read.extend(self.sorted.columns(queue, options, &loaded, &primitives, &all, &places, &orders)?);

@@ -256,14 +256,14 @@ impl Of {
             Of::RowNumber | Of::Rank | Of::DenseRank | Of::PercentRank | Of::CumeDist | Of::Numbered { .. } => vec![],
             Of::Ntile(n) => vec![(NUMBER, Arg::U64(*n))],
             Of::Lag { offset, .. } => vec![(NUMBER, Arg::U64((*offset).clamp(-most, most) as u64))],
-            Of::Rows { frame, .. } => frame.offsets().to_vec(),
+            Of::Rows { frame, .. } => frame.offsets(),
             Of::Texts { frame, skipped, .. } => {
-                let mut args = frame.offsets().to_vec();
+                let mut args = frame.offsets();
                 args.push((NUMBER, Arg::U64(u64::from(*skipped))));
                 args
             }
             Of::Nth { n, frame, .. } => {
-                let mut args = frame.offsets().to_vec();
+                let mut args = frame.offsets();
                 args.push((NUMBER, Arg::U64(n.unsigned_abs())));
                 args
             }
