@@ -172,7 +172,7 @@ pub(crate) fn shift(moment: Expr, interval: &ScalarValue, subtract: bool, data_t
         [months, days, nanos]
     };
     let arguments = [moment].into_iter().chain(parts.map(number)).collect();
-    Ok(Expr::Call { function: Function::Shift, arguments, data_type })
+    Ok(Expr::Call { function: Function::Shift { checked: true }, arguments, data_type })
 }
 
 /// The same where rows hold the interval.
@@ -181,7 +181,7 @@ pub(crate) fn shift_by(moment: Expr, interval: &Expr, negated: bool, data_type: 
         [IntervalField::Months { negated }, IntervalField::Days { negated }, IntervalField::Nanos { negated }].map(|field| {
             Expr::Call { function: Function::IntervalField(field), arguments: vec![interval.clone()], data_type: DataType::Int64 }
         });
-    Expr::Call { function: Function::Shift, arguments: [moment].into_iter().chain(fields).collect(), data_type }
+    Expr::Call { function: Function::Shift { checked: true }, arguments: [moment].into_iter().chain(fields).collect(), data_type }
 }
 
 /// A constant interval.

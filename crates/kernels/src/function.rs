@@ -81,7 +81,10 @@ pub enum Function {
     /// A part of an interval that a row holds, for [`Shift`](Function::Shift).
     IntervalField(IntervalField),
     /// `moment + interval` as `(moment, months, days, nanoseconds)`.
-    Shift,
+    Shift {
+        /// Whether it fails where there is no such moment; else that is NULL.
+        checked: bool,
+    },
     /// `to_date(text, format, …)`; the formats must be constants.
     ToDate,
     /// `to_timestamp(text, format, …)` in nanoseconds without a zone; the formats must be constants.
@@ -187,7 +190,7 @@ impl Function {
             Function::DateTrunc(_) => "date_trunc",
             Function::DateBin { .. } => "date_bin",
             Function::IntervalField(_) => "interval_field",
-            Function::Shift => "+ interval",
+            Function::Shift { .. } => "+ interval",
             Function::ToDate => "to_date",
             Function::ToTimestamp => "to_timestamp",
             Function::Abs => "abs",

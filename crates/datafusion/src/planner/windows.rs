@@ -13,7 +13,7 @@ use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggrega
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
+use kernels::ops::{self, Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
 use kernels::support::supports_window;
 
 use crate::aggregate::AggregateCall;
@@ -236,7 +236,10 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
         WindowFrameUnits::Rows => FrameUnits::Rows,
         WindowFrameUnits::Range => match key {
             Some((data_type, falls)) if data_type.is_floating() => FrameUnits::FloatRange { falls: *falls },
-            Some((DataType::Date32 | DataType::Timestamp(_, None), _)) if has_months(frame) => FrameUnits::Months,
+            Some((data_type, falls)) if is_moment(data_type) && !is_uniform(frame, data_type) => {
+                FrameUnits::Moments { falls: *falls }
+            }
+            Some((data_type, _)) if !data_type.is_numeric() && !is_moment(data_type) => FrameUnits::Boundless,
             // What more digits take may not fit 64 bits.
             Some((DataType::Decimal128(19.., _), _)) => FrameUnits::Range128,
             Some((DataType::Decimal256(_, _), _)) => FrameUnits::Range256,
@@ -246,7 +249,11 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
     };
     let offset = |value: &ScalarValue| match value {
         value if frame.units == WindowFrameUnits::Range => key
-            .and_then(|(key, _)| if units == FrameUnits::Months { month_offset(value) } else { range_offset(value, key) })
+            .and_then(|(key, _)| match units {
+                FrameUnits::Moments { .. } => moment_offset(value),
+                FrameUnits::Boundless => Some(1),
+                _ => range_offset(value, key),
+            })
             .ok_or_else(|| format!("RANGE with an offset of type {} has no device form", value.data_type())),
         ScalarValue::UInt64(Some(offset)) => Ok(u128::from(*offset)),
         other => Err(format!("a frame of {other} rows has no device form")),
@@ -269,21 +276,25 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
     Ok(Frame { units, start: bound(&frame.start_bound, true)?, end: bound(&frame.end_bound, false)? })
 }
 
-/// Whether an offset of a frame has months.
-fn has_months(frame: &WindowFrame) -> bool {
-    [&frame.start_bound, &frame.end_bound].into_iter().any(|bound| match bound {
-        WindowFrameBound::Preceding(ScalarValue::IntervalMonthDayNano(Some(interval)))
-        | WindowFrameBound::Following(ScalarValue::IntervalMonthDayNano(Some(interval))) => interval.months != 0,
-        _ => false,
+/// Dates and timestamps.
+fn is_moment(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _))
+}
+
+/// Whether the offsets of a frame are so many units of the order key's integers, whatever the key.
+fn is_uniform(frame: &WindowFrame, key: &DataType) -> bool {
+    [&frame.start_bound, &frame.end_bound].into_iter().all(|bound| match bound {
+        WindowFrameBound::Preceding(value) | WindowFrameBound::Following(value) => {
+            value.is_null() || range_offset(value, key).is_some()
+        }
+        WindowFrameBound::CurrentRow => true,
     })
 }
 
-/// An offset of [`FrameUnits::Months`].
-fn month_offset(value: &ScalarValue) -> Option<u128> {
+/// An offset of [`FrameUnits::Moments`].
+fn moment_offset(value: &ScalarValue) -> Option<u128> {
     match value {
-        ScalarValue::IntervalMonthDayNano(Some(interval)) if interval.nanoseconds == 0 => {
-            Some(u128::from(u32::try_from(interval.months).ok()?) << 32 | u128::from(u32::try_from(interval.days).ok()?))
-        }
+        ScalarValue::IntervalMonthDayNano(Some(of)) => Some(ops::interval(of.months, of.days, of.nanoseconds)),
         _ => None,
     }
 }
@@ -311,7 +322,9 @@ fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u128> {
             (interval.months == 0 && interval.nanoseconds == 0).then_some(i64::from(interval.days))?
         }
         // Days of other zones have other lengths.
-        (ScalarValue::IntervalMonthDayNano(Some(interval)), DataType::Timestamp(unit, None)) if interval.months == 0 => {
+        (ScalarValue::IntervalMonthDayNano(Some(interval)), DataType::Timestamp(unit, zone))
+            if interval.months == 0 && (interval.days == 0 || zone.is_none()) =>
+        {
             let nanos = i64::from(interval.days).checked_mul(DAY_NANOS)?.checked_add(interval.nanoseconds)?;
             let unit = match unit {
                 TimeUnit::Second => 1_000_000_000,

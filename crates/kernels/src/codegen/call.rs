@@ -77,7 +77,9 @@ impl RowWriter<'_> {
             (Function::IntervalField(field), [interval]) => self.interval_field(field, interval),
             (Function::DateTrunc(granularity), [moment]) => self.date_trunc(granularity, moment, data_type),
             (Function::DateBin { months }, [moment, stride, origin]) => self.date_bin(months, moment, stride, origin, data_type),
-            (Function::Shift, [moment, months, days, nanos]) => self.shift(moment, [months, days, nanos], data_type),
+            (Function::Shift { checked }, [moment, months, days, nanos]) => {
+                self.shift(moment, [months, days, nanos], data_type, checked)
+            }
             (Function::Concat { .. }, _) => self.concatenated(function, &values, data_type),
             (Function::Pad { left }, _) => self.padded(left, &values, constant, data_type),
             (Function::Chr, [code]) => self.chr(code, data_type),

@@ -119,12 +119,12 @@ impl RowWriter<'_> {
     }
 
     /// A moment, months, days and nanoseconds later, one after the other. Months and days are those of the moment's clocks.
-    pub(super) fn shift(&mut self, moment: &Value, interval: [&Value; 3], data_type: &DataType) -> Result<Value> {
+    pub(super) fn shift(&mut self, moment: &Value, interval: [&Value; 3], data_type: &DataType, checked: bool) -> Result<Value> {
         use DataType::{Date32, Date64, Int64, Time32, Time64, Timestamp};
         let arguments: Vec<Value> = [moment].into_iter().chain(interval).cloned().collect();
         let [months, days, nanos] = interval.map(|part| part.code.as_str());
         if moment.data_type != *data_type || interval.iter().any(|part| part.data_type != Int64) {
-            return refuse_call(Function::Shift, &arguments);
+            return refuse_call(Function::Shift { checked }, &arguments);
         }
         let valid = self.all_valid(&arguments);
         self.params.need(Section::Interval);
@@ -138,7 +138,7 @@ impl RowWriter<'_> {
                 let ok = self.flag("0");
                 let call = format!("shift_day((i64){code} / {ticks}, {months}, {days}, {nanos}, &{ok})");
                 let day = self.local(CType::I64, &call);
-                self.fail_where(&[&format!("!{ok}")], &valid);
+                let valid = self.fail_or_null(valid, &[format!("!{ok}")], checked);
                 let code = self.local(ctype, &format!("({})({day} * {ticks})", ctype.name()));
                 return Ok(made(code, valid));
             }
@@ -147,7 +147,7 @@ impl RowWriter<'_> {
                 let code = self.local(ctype, &call);
                 return Ok(made(code, valid));
             }
-            _ => return refuse_call(Function::Shift, &arguments),
+            _ => return refuse_call(Function::Shift { checked }, &arguments),
         };
         let per = per_second(unit);
         let seconds = self.floor_div(code, per);
@@ -187,7 +187,7 @@ impl RowWriter<'_> {
             let wide = self.local(CType::I128, &format!("i128_add(i128_mul64({second}, {per}), i128_of({rest}))"));
             self.push(&format!("{ok} &= i128_fits({wide});"));
         }
-        self.fail_where(&[&format!("!{ok}")], &valid);
+        let valid = self.fail_or_null(valid, &[format!("!{ok}")], checked);
         let code = self.local(CType::I64, &format!("(i64)((u64){second} * (u64){per} + (u64){rest})"));
         Ok(made(code, valid))
     }

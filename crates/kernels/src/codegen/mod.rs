@@ -54,7 +54,6 @@ mod zone;
 pub use bind::{Bindings, Constants};
 pub use params::{LiteralPart, Param, Params, SCRATCH};
 pub use row::{Place, RowWriter};
-pub(crate) use temporal::per_second;
 pub use value::{CType, Value, wide_literal};
 pub use verdict::Verdict;
 

@@ -52,7 +52,7 @@ pub use sort::{Sort, SortKey, SortState};
 pub use strict::{Arguments, Strict};
 pub use take::Take;
 pub use unnest::{Keeps, Unnest, UnnestOutput};
-pub use window::{Counted, Frame, FrameBound, FrameUnits, Quantile, Window, WindowCall, WindowFunction, WindowState};
+pub use window::{Counted, Frame, FrameBound, FrameUnits, Quantile, Window, WindowCall, WindowFunction, WindowState, interval};
 
 use crate::codegen::Profile;
 use crate::expr::Expr;

@@ -65,7 +65,7 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             let moment = (1..n).find_map(|format| by_format(function, &texts(0), &texts(format)))?;
             Some(array(LiteralValue::Int(moment.into())))
         }
-        (Function::Shift, _) => shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64),
+        (Function::Shift { checked: true }, _) => shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64),
         (Function::Substring, n) => {
             let (start, count) = (number(1), if n == 3 { number(2) } else { i64::MAX.into() });
             if start == i64::MIN.into() || count < 0 {

@@ -77,9 +77,10 @@ impl Generator {
                 let function = self.pick(&[Function::Floor, Function::Round, Function::Trunc, Function::Sqrt, Function::Signum]);
                 (function, vec![self.expr(data_type, depth)])
             }
-            DataType::Timestamp(_, _) | DataType::Date32 if self.random.random_bool(0.5) => {
-                (Function::Shift, vec![self.expr(data_type, depth), number(-13), number(20), number(-3_600_000_000_007)])
-            }
+            DataType::Timestamp(_, _) | DataType::Date32 if self.random.random_bool(0.5) => (
+                Function::Shift { checked: true },
+                vec![self.expr(data_type, depth), number(-13), number(20), number(-3_600_000_000_007)],
+            ),
             data_type if data_type.is_numeric() && self.random.random_bool(0.5) => {
                 (Function::Abs, vec![self.expr(data_type, depth)])
             }

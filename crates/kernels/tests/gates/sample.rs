@@ -442,7 +442,8 @@ impl Sampler {
             self.add(&format!("window {data_type}"), window.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
         let units = match data_type {
-            DataType::Date32 | DataType::Timestamp(_, None) => Some(FrameUnits::Months),
+            DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _) => Some(FrameUnits::Moments { falls: false }),
+            DataType::Utf8View => Some(FrameUnits::Boundless),
             DataType::Decimal128(19.., _) => Some(FrameUnits::Range128),
             DataType::Decimal256(_, _) => Some(FrameUnits::Range256),
             _ => None,

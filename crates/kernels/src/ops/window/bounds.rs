@@ -6,8 +6,9 @@ use arrow::datatypes::DataType;
 use columnar::{ColumnType, DeviceBatch, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::frame::{FrameUnits, Places, float_range_search, month_search, range_search, wide_range_search};
-use crate::codegen::{CType, Params, RowWriter, Value, per_second};
+use super::frame::{FrameUnits, Places, float_range_search, range_search, wide_range_search};
+use super::moments::Moments;
+use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
 use crate::ops::primitives::LoadedPrimitives;
@@ -20,17 +21,20 @@ const FLAGS: usize = 0;
 const STARTS: usize = 1;
 const KEYS: usize = 2;
 
-/// The kernels, for keys in columns of `types`; `by_key`: the units of frames that look at the order key, if any do.
+/// The kernels, for keys in columns of `types`; `by_key`: the units of frames that look at the order key, if any do, `moments`: their
+/// bounds of intervals.
 pub(super) fn kernels(
     types: &[ColumnType],
     partition: &[usize],
     order: &[usize],
     by_key: &[FrameUnits],
+    moments: &mut Moments,
     options: &Options,
 ) -> Result<Vec<Kernel>> {
     let mut kernels = vec![flags(types, partition, order, options)?, starts(options)];
     if !by_key.is_empty() {
         kernels.push(keys(types, order, by_key, options)?);
+        moments.plan(types, order, options, &mut kernels)?;
     }
     Ok(kernels)
 }
@@ -73,7 +77,7 @@ pub(super) async fn find(
         }
         None => None,
     };
-    Ok(Places { parts, peers, part_starts, peer_starts, keys })
+    Ok(Places { parts, peers, part_starts, peer_starts, keys, positions: vec![] })
 }
 
 fn flags(types: &[ColumnType], partition: &[usize], order: &[usize], options: &Options) -> Result<Kernel> {
@@ -146,12 +150,8 @@ fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &O
     let mut params = Params::new();
     params.need(Section::Base);
     let floats = units.iter().any(|units| matches!(units, FrameUnits::FloatRange { .. }));
-    let months = units.contains(&FrameUnits::Months);
     if floats {
         params.need(Section::Float);
-    }
-    if months {
-        params.need(Section::Interval);
     }
     let own = units.first().map_or(CType::I64, |units| units.key());
     params.need_type(own);
@@ -173,14 +173,8 @@ fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &O
     };
     let no_form = |key: &DataType| Err(Error::Unsupported(format!("RANGE with an offset over {key} has no device form")));
     let mut search = range_search(least, most, unsigned);
-    if months {
-        search += &match &value.data_type {
-            DataType::Date32 => month_search(None),
-            DataType::Timestamp(unit, None) => month_search(Some(per_second(unit))),
-            other => return Err(Error::Unsupported(format!("RANGE with an offset of months over {other} has no device form"))),
-        };
-    }
     let key = match value.ctype {
+        _ if units.first() == Some(&FrameUnits::Boundless) => "0".into(),
         ctype if own.is_wide() && ctype.is_integer() && CType::native(&value.data_type) == Some(own) => {
             search = wide_range_search(own);
             value.to_ctype(own)

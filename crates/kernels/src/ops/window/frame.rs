@@ -37,14 +37,31 @@ pub enum FrameUnits {
         /// Whether keys fall.
         falls: bool,
     },
-    /// The same where the one order key is a `Date32` or a timestamp without a zone, and offsets have months, which are not all of
-    /// one length: a number of months in the upper 32 bits, and of days in the lower ones, which come on top.
-    Months,
+    /// The same where the one order key is a date or a timestamp, which falls or rises, and offsets are [`interval`]s: months and
+    /// days are not all of one length, and clocks are put back.
+    Moments {
+        /// Whether keys fall.
+        falls: bool,
+    },
+    /// The same where nothing is added to the one order key's type, such as texts: each offset leads beyond all keys, with
+    /// DataFusion.
+    Boundless,
     /// Groups of peers.
     Groups,
 }
 
-/// An end of a frame. Offsets of 0 mean the current row, but for [`FrameUnits::FloatRange`].
+/// An offset of [`FrameUnits::Moments`].
+pub fn interval(months: i32, days: i32, nanos: i64) -> u128 {
+    u128::from(months as u32) << 96 | u128::from(days as u32) << 64 | u128::from(nanos as u64)
+}
+
+/// Its months, days and nanoseconds.
+pub(super) fn parts(interval: u128) -> [i64; 3] {
+    [i64::from((interval >> 96) as i32), i64::from((interval >> 64) as i32), interval as i64]
+}
+
+/// An end of a frame. Offsets of 0 mean the current row, but for [`FrameUnits::FloatRange`], [`FrameUnits::Moments`] and
+/// [`FrameUnits::Boundless`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameBound {
     /// The partition's first row.
@@ -99,7 +116,8 @@ impl Frame {
         let most = match self.units {
             FrameUnits::Range => i64::MAX as u128,
             FrameUnits::Range128 | FrameUnits::Range256 => i128::MAX as u128,
-            FrameUnits::FloatRange { .. } | FrameUnits::Months => u64::MAX.into(),
+            FrameUnits::FloatRange { .. } => u64::MAX.into(),
+            FrameUnits::Moments { .. } | FrameUnits::Boundless => 0,
             FrameUnits::Rows | FrameUnits::Groups => MOST_ROWS.into(),
         };
         let offset = |bound| match bound {
@@ -123,22 +141,26 @@ impl Frame {
                 params.named(high, "u64");
             }
         }
-        let keys = match self.looks_at_keys() {
-            true => {
+        let keys = match (units, self.looks_at_keys()) {
+            (FrameUnits::Moments { .. }, true) => {
+                for bound in [self.start, self.end] {
+                    if let FrameBound::Preceding(number) | FrameBound::Following(number) = bound {
+                        params.named(&positions(number as usize), "const G u32 *RESTRICT");
+                    }
+                }
+                String::new()
+            }
+            (_, true) => {
                 params.need_type(key);
                 params.named("range_keys", &format!("const G {} *RESTRICT", key.name()));
                 params.named("range_valid", "const G u8 *RESTRICT");
-                let own = match key.is_wide() {
-                    true => format!("{}_sel(has_key, range_keys[ROW], {})", key.name(), key.zero()),
-                    false => "has_key ? range_keys[ROW] : 0".into(),
-                };
                 let falls = match self.units {
                     FrameUnits::FloatRange { falls } => i32::from(falls).to_string(),
                     _ => FALLS.replace("COMES_BEFORE", &less(key, "range_keys[values_end - 1]", "range_keys[values_start]")),
                 };
-                VALUES.replace("FALLS", &falls).replace("OWN_KEY", &own).replace("ROW", i).replace("KEY", key.name())
+                values(key, &falls, i)
             }
-            false => String::new(),
+            (_, false) => String::new(),
         };
         let start = Position { bound: self.start, units, i, offset: START_OFFSET, behind: false };
         let end = Position { bound: self.end, units, i, offset: END_OFFSET, behind: true };
@@ -160,14 +182,28 @@ impl FrameUnits {
     fn by_key(self, bound: FrameBound) -> bool {
         let (FrameBound::Preceding(offset) | FrameBound::Following(offset)) = bound else { return false };
         match self {
-            FrameUnits::Range | FrameUnits::Range128 | FrameUnits::Range256 | FrameUnits::Months => offset > 0,
-            FrameUnits::FloatRange { .. } => true,
+            FrameUnits::Range | FrameUnits::Range128 | FrameUnits::Range256 => offset > 0,
+            FrameUnits::FloatRange { .. } | FrameUnits::Moments { .. } | FrameUnits::Boundless => true,
             FrameUnits::Rows | FrameUnits::Groups => false,
         }
     }
 }
 
-/// Declares the rows of the partition that have a key, and whether keys fall; which NULL the row itself is, if it is one.
+/// C that declares what [`VALUES`] does, of a row whose partition and peers are declared.
+pub(super) fn values(key: CType, falls: &str, row: &str) -> String {
+    let own = match key.is_wide() {
+        true => format!("{}_sel(has_key, range_keys[ROW], {})", key.name(), key.zero()),
+        false => "has_key ? range_keys[ROW] : 0".into(),
+    };
+    VALUES.replace("FALLS", falls).replace("OWN_KEY", &own).replace("ROW", row).replace("KEY", key.name())
+}
+
+/// The places of a bound of [`FrameUnits::Moments`], by its number in the window.
+pub(super) fn positions(number: usize) -> String {
+    format!("positions{number}")
+}
+
+/// The rows of the partition that have a key, and whether keys fall; which NULL the row itself is, if it is one.
 const VALUES: &str = "u64 values_start = part_start, values_end = part_end;
 if (!range_valid[part_start]) values_start = peer_starts[peers[part_start + 1]];
 if (!range_valid[part_end - 1]) values_end = peer_starts[peers[part_end] - 1];
@@ -197,12 +233,12 @@ pub(super) fn range_search(least: i64, most: i64, unsigned: bool) -> String {
         .replace("LEAST", &format!("(i64){least:#x}UL"))
         .replace("MOST", &format!("(i64){most:#x}UL"))
         .replace("UNSIGNED", &unsigned.to_string());
-    range_search_to("range_search", CType::I64, &target)
+    range_search_to(CType::I64, &target)
 }
 
 /// The same for decimals of several words: their arithmetic ends where the words do.
 pub(super) fn wide_range_search(key: CType) -> String {
-    range_search_to("range_search", key, &WIDE_TARGET.replace("KEY", key.name()))
+    range_search_to(key, &WIDE_TARGET.replace("KEY", key.name()))
 }
 
 /// The same for floats of `bits` bits, whose keys are numbers in their total order. There is a number beyond each bound: an
@@ -211,29 +247,21 @@ pub(super) fn float_range_search(bits: u32) -> String {
     let target = "  fWIDTH own = fWIDTH_unkey((iWIDTH)key), by = BITS_FWIDTH((uWIDTH)offset);
   i64 target = fWIDTH_key(back != falls ? fWIDTH_sub(own, by) : fWIDTH_add(own, by));
 ";
-    range_search_to("range_search", CType::I64, &target.replace("WIDTH", &bits.to_string()))
+    range_search_to(CType::I64, &target.replace("WIDTH", &bits.to_string()))
 }
 
-/// The same for offsets of months, and for keys that are days, or else timestamps of `per_second` ticks. A bound where the calendar
-/// ends, or the key's type does, is none at all.
-pub(super) fn month_search(per_second: Option<i64>) -> String {
-    let moved = match per_second {
-        None => DAY_MOVED.to_owned(),
-        Some(ticks) => SECOND_MOVED.replace("TICKS", &ticks.to_string()),
-    };
-    range_search_to("month_search", CType::I64, &MONTH_TARGET.replace("MOVED", &moved))
-}
-
-fn range_search_to(name: &str, key: CType, target: &str) -> String {
-    let offset = if key.is_wide() { key.name() } else { "u64" };
-    RANGE_SEARCH
-        .replace("NAME", name)
-        .replace("TARGET", target)
-        .replace("OFFSET", offset)
+/// The function that finds the bounds of [`FrameUnits::Moments`].
+pub(super) fn key_search(key: CType) -> String {
+    KEY_SEARCH
         .replace("MORE", &less(key, "target", "other"))
         .replace("LESS", &less(key, "other", "target"))
         .replace("SAME", &same(key, "other", "target"))
         .replace("KEY", key.name())
+}
+
+fn range_search_to(key: CType, target: &str) -> String {
+    let offset = if key.is_wide() { key.name() } else { "u64" };
+    key_search(key) + &RANGE_SEARCH.replace("TARGET", target).replace("OFFSET", offset).replace("KEY", key.name())
 }
 
 const INTEGER_TARGET: &str = "  const i64 least = LEAST, most = MOST;
@@ -253,28 +281,10 @@ const WIDE_TARGET: &str = "  i32 down = back != falls;
   KEY target = down ? KEY_sub(key, offset) : KEY_add(key, offset);
 ";
 
-const MONTH_TARGET: &str = "  i64 sign = back != falls ? -1 : 1, target;
-  i64 months = sign * (i64)(offset >> 32), days = sign * (i64)(offset & 0xffffffffUL);
-  i32 ok;
-MOVED  if (!ok) return edge;
-";
-
-const DAY_MOVED: &str = "  target = shift_day(key, months, days, 0, &ok);
-";
-
-const SECOND_MOVED: &str = "  const i64 ticks = TICKS, last = (i64)0x7fffffffffffffffL / ticks;
-  i64 second = floor_div(key, ticks), rest = key - second * ticks;
-  ok = is_second(second);
-  second = shift_months(second, months, &ok) + days * 86400;
-  ok &= is_second(second) & (second >= -last - 1) & (second <= last);
-  target = (i64)((u64)second * (u64)ticks + (u64)rest);
-  ok &= (second < 0) == (target < 0);
-";
-
-const RANGE_SEARCH: &str = "/* The first of the rows from low to high whose key does not come before the one that lies `offset` back from `key`, or ahead
-   of it; nor is that one, where `behind`. */
-FN u64 NAME(const G KEY *keys, u64 low, u64 high, KEY key, OFFSET offset, i32 back, i32 falls, i32 behind, u64 edge) {
-TARGET  while (low < high) {
+const KEY_SEARCH: &str =
+    "/* The first of the rows from low to high whose key does not come before the target; nor is the target, where `behind`. */
+FN u64 key_search(const G KEY *keys, u64 low, u64 high, KEY target, i32 falls, i32 behind) {
+  while (low < high) {
     u64 middle = low + (high - low) / 2;
     KEY other = keys[middle];
     i32 before = falls ? MORE : LESS;
@@ -282,6 +292,12 @@ TARGET  while (low < high) {
     else high = middle;
   }
   return low;
+}
+";
+
+const RANGE_SEARCH: &str = "/* The same of the key that lies `offset` back from `key`, or ahead of it. */
+FN u64 range_search(const G KEY *keys, u64 low, u64 high, KEY key, OFFSET offset, i32 back, i32 falls, i32 behind, u64 edge) {
+TARGET  return key_search(keys, low, high, target, falls, behind);
 }
 ";
 
@@ -323,8 +339,10 @@ impl fmt::Display for Position<'_> {
             (FrameBound::Following(1..), FrameUnits::Groups) => {
                 write!(f, "((u64)peers[part_end] - 1 - peer < {offset} ? part_end : peer_starts[peer + {offset}{one}])")
             }
+            (FrameBound::Preceding(number) | FrameBound::Following(number), FrameUnits::Moments { .. }) => {
+                write!(f, "{}[{i}]", positions(number as usize))
+            }
             (bound, units) if units.by_key(bound) => {
-                let search = if units == FrameUnits::Months { "month_search" } else { "range_search" };
                 let back = i32::from(matches!(self.bound, FrameBound::Preceding(_)));
                 let (peers, behind) = if *behind { ("peer_end", 1) } else { ("peer_start", 0) };
                 let edge = match (back, behind) {
@@ -332,6 +350,9 @@ impl fmt::Display for Position<'_> {
                     (_, 0) => "part_start",
                     _ => "values_start",
                 };
+                if units == FrameUnits::Boundless {
+                    return write!(f, "(has_key ? {edge} : {peers})");
+                }
                 let offset = match units.key() {
                     CType::I128 => format!("i128_make({offset}, {high})"),
                     CType::I256 => format!("i256_make({offset}, {high}, 0, 0)"),
@@ -339,7 +360,7 @@ impl fmt::Display for Position<'_> {
                 };
                 write!(
                     f,
-                    "(has_key ? {search}(range_keys, values_start, values_end, own_key, {offset}, {back}, falls, {behind}, {edge}) : {peers})"
+                    "(has_key ? range_search(range_keys, values_start, values_end, own_key, {offset}, {back}, falls, {behind}, {edge}) : {peers})"
                 )
             }
             _ => f.write_str(if *behind { "peer_end" } else { "peer_start" }),
@@ -358,11 +379,13 @@ pub(super) struct Places {
     pub peer_starts: Buffer,
     /// The order key of each row as its units have it, and whether it has one, as bytes; where frames look at it.
     pub keys: Option<(Buffer, Buffer)>,
+    /// The bounds of [`FrameUnits::Moments`], 32 bits for each row, and their names.
+    pub positions: Vec<(String, Buffer)>,
 }
 
 impl Places {
     /// The arguments by which kernels know them.
-    pub fn args(&self) -> Vec<(&'static str, Arg<'_>)> {
+    pub fn args(&self) -> Vec<(&str, Arg<'_>)> {
         let mut args = vec![
             ("parts", Arg::Buffer(&self.parts)),
             ("part_starts", Arg::Buffer(&self.part_starts)),
@@ -372,6 +395,7 @@ impl Places {
         if let Some((keys, valid)) = &self.keys {
             args.extend([("range_keys", Arg::Buffer(keys)), ("range_valid", Arg::Buffer(valid))]);
         }
+        args.extend(self.positions.iter().map(|(name, positions)| (name.as_str(), Arg::Buffer(positions))));
         args
     }
 

@@ -9,6 +9,7 @@
 mod aggregate;
 mod bounds;
 mod frame;
+mod moments;
 mod once;
 mod over_order;
 mod quantile;
@@ -30,7 +31,8 @@ use crate::codegen::CType;
 use crate::expr::{Aggregate, Expr, Literal};
 use crate::{Error, Result};
 use aggregate::AggregateCall;
-pub use frame::{Frame, FrameBound, FrameUnits};
+pub use frame::{Frame, FrameBound, FrameUnits, interval};
+use moments::Moments;
 use once::Once;
 use over_order::OverOrder;
 pub use quantile::Quantile;
@@ -135,6 +137,7 @@ pub struct Window {
     passed: usize,
     /// What the order key becomes, where frames find rows by it.
     key: Option<CType>,
+    moments: Moments,
     options: Options,
     /// Columns that are passed on, then keys and arguments.
     select: Select,
@@ -219,19 +222,23 @@ impl Window {
         let mut columns = Columns { schema: input.schema.clone(), list: outputs };
         let partition = columns.add_all(&partition)?;
         let order = columns.add_all(&order)?;
-        let functions = functions.into_iter().map(|(call, field)| Ok((columns.add_call(call)?, field)));
+        let mut moments = Moments::default();
+        let functions = functions.into_iter().map(|(call, field)| {
+            let frame = moments.number(call.frame);
+            Ok((WindowCall { frame, ..columns.add_call(call)? }, field))
+        });
         let functions = functions.collect::<Result<Vec<_>>>()?;
         let select = Select::try_new(input, columns.list, options.clone())?;
         let concat = Concat::try_new(select.schema().clone(), select.output_types().to_vec(), options.clone())?;
         let types = concat.output_types();
         let units = functions.iter().filter(|(call, _)| call.looks_at_keys()).map(|(call, _)| call.frame.units);
         let units: Vec<FrameUnits> = units.collect();
-        // Keys of months are those of days, or of seconds.
-        let reads = |units: &FrameUnits| if *units == FrameUnits::Months { FrameUnits::Range } else { *units };
+        // Keys of moments are their ticks.
+        let reads = |units: &FrameUnits| if matches!(units, FrameUnits::Moments { .. }) { FrameUnits::Range } else { *units };
         if units.iter().any(|other| Some(reads(other)) != units.first().map(reads)) {
             return Err(Error::Unsupported("frames that read one order key in several ways have no device form".into()));
         }
-        let mut kernels = bounds::kernels(types, &partition, &order, &units, &options)?;
+        let mut kernels = bounds::kernels(types, &partition, &order, &units, &mut moments, &options)?;
         let (mut sorted, mut once) = (Sorted::behind(types.len()), Vec::new());
         let told = functions.iter().map(|(call, _)| match &call.function {
             WindowFunction::Aggregate(aggregate) => {
@@ -314,6 +321,7 @@ impl Window {
             types: result,
             passed,
             key: units.first().map(|units| units.key()),
+            moments,
             program: Program::try_new("Window", &options, kernels)?,
             primitives: Primitives::try_new(&options)?,
             options,
@@ -387,7 +395,8 @@ impl Window {
         let (options, program) = (&self.options, &self.program);
         let loaded = program.load(queue).await?;
         let primitives = self.primitives.load(queue).await?;
-        let places = bounds::find(queue, options, &loaded, &primitives, &all, self.key).await?;
+        let mut places = bounds::find(queue, options, &loaded, &primitives, &all, self.key).await?;
+        self.moments.find(queue, options, &loaded, &all, &mut places)?;
         let (n, mut read) = (all.num_rows(), all.columns().to_vec());
         let orders = self.sorted.orders(queue, &all).await?;
         read.extend(self.sorted.columns(queue, options, &loaded, &primitives, &all, &places, &orders)?);
