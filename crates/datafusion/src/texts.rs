@@ -95,6 +95,12 @@ impl Texts {
         lower(&lifted, &self.schema)
     }
 
+    /// The same for a value that goes on as it is: it may be a column of lists.
+    pub fn lower_value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr, Reason> {
+        let lifted = self.lift(expr).map_err(|error| error.to_string())?;
+        if lifted.is::<Column>() { lower_output(&lifted, &self.schema) } else { lower(&lifted, &self.schema) }
+    }
+
     /// The same for an aggregate.
     pub fn lower_aggregate(&mut self, call: &AggregateCall) -> Result<Aggregate, Reason> {
         let exprs = call.exprs().map(|expr| self.lift(expr)).collect::<Result<Vec<_>>>();

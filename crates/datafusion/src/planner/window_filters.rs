@@ -28,7 +28,8 @@ impl WindowFilters {
 }
 
 /// Aggregates that do not count rows where an argument is NULL.
-const PASS_OVER_NULLS: [&str; 30] = [
+const PASS_OVER_NULLS: [&str; 31] = [
+    "any_value",
     "approx_distinct",
     "avg",
     "bit_and",

@@ -104,6 +104,10 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
             [value] if name == "array_agg" && !distinct && is_own_aggregate(aggregate.fun()) => {
                 WindowFunction::Values(texts.lower(value)?)
             }
+            // The first one there is.
+            [value] if name == "any_value" && is_own_aggregate(aggregate.fun()) => {
+                WindowFunction::NthKnown(texts.lower_value(value)?, 1)
+            }
             [value, delimiter] if name == "string_agg" && is_own_aggregate(aggregate.fun()) => {
                 joined(value, delimiter, distinct, texts)?
             }
@@ -133,7 +137,7 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
     let ignores_nulls = !described.contains("ignore_nulls: false");
     let is_reversed = !described.contains("is_reversed: false");
     let value = |index: usize, texts: &mut Texts| match udf.args().get(index) {
-        Some(argument) => texts.lower(argument),
+        Some(argument) => texts.lower_value(argument),
         None => Err(format!("{name} without its argument")),
     };
     let number = |index: usize, otherwise: i64| match udf.args().get(index) {
@@ -183,7 +187,6 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
         "first_value" => nth(value(0, texts)?, 1),
         "last_value" => nth(value(0, texts)?, -1),
         "nth_value" => match number(1, 0)? {
-            0 => return Err("nth_value of row 0 has no device form".to_string()),
             // From the other end of the frame.
             n if is_reversed => nth(value(0, texts)?, n.checked_neg().ok_or("nth_value of no such row has no device form")?),
             n => nth(value(0, texts)?, n),

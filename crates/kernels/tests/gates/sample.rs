@@ -168,7 +168,7 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
             vec![a(), text("%F %T%.f%z"), text("%m/%d/%Y %I:%M %p"), text("%+"), text("%s%.3f %z"), text("%F %9f %#z")],
             &DataType::Timestamp(TimeUnit::Nanosecond, None),
         ),
-        call(Shift, vec![a(), int(1), int(-2), int(3)], value),
+        call(Shift { checked: true }, vec![a(), int(1), int(-2), int(3)], value),
     ];
     all.extend([CharacterLength, OctetLength, BitLength, Ascii].map(|function| call(function, vec![a()], &number)));
     let same = [Upper, Lower, InitCap, Reverse, Abs, Floor, Ceil, Round, Trunc, Sqrt, Signum, Degrees, Radians, Factorial];

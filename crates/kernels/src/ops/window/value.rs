@@ -109,6 +109,12 @@ impl ValueCall {
                 let (data_type, layout) = (field.data_type().clone(), Layout::List(Box::new(elements)));
                 Output::new(ColumnType { data_type, nullable: true, layout, bounds: None }, CType::List, name)
             }
+            // A word of the column's, over its elements.
+            Of::Lag { column, .. } | Of::Nth { column, .. } if value.ctype == CType::List => {
+                let ty = types.get(*column).ok_or_else(|| Error::Internal(format!("no column {column}")))?.clone();
+                let ty = ColumnType { data_type: field.data_type().clone(), nullable: value.valid.is_some(), ..ty };
+                Output::new(ty, CType::List, name)
+            }
             _ => Output::of(&value, field.data_type(), name)?,
         };
         let projection =
@@ -184,7 +190,11 @@ impl ValueCall {
         let written = self.projection.run(queue, options, program, loaded, primitives, columns, None, n, &extra).await?;
         let buffers = written.into_iter().next().flatten().ok_or_else(|| Error::Internal("a function without buffers".into()))?;
         match &self.of {
-            Of::Rows { column, .. } => share(queue, primitives, self.ty(), n, buffers, &columns[*column]),
+            Of::Rows { column, .. } | Of::Lag { column, .. } | Of::Nth { column, .. }
+                if matches!(self.ty().layout, Layout::List(_)) =>
+            {
+                share(queue, primitives, self.ty(), n, buffers, &columns[*column])
+            }
             _ => self.output.finish(queue, primitives, n, buffers, None),
         }
     }
@@ -322,7 +332,7 @@ u64 large = more * (least + 1), bucket = i < large ? i / (least + 1) + 1 : more 
 i32 there = to >= {KNOWN}[number ? part_start : row] && to < {KNOWN}[part_end]{in_sight};
 u64 at = there ? {KNOWN_ROWS}[to] : row;"
                 ));
-                let value = writer.eval(&Expr::Column(*column))?;
+                let value = writer.result(&Expr::Column(*column))?;
                 match default {
                     None => there(writer, value),
                     Some(default) => or_default(writer, value, default)?,
@@ -344,7 +354,7 @@ u64 at = there ? {KNOWN_ROWS}[to] : row;"
 i32 there = to >= (i64)part_start && to < (i64)part_end;
 u64 at = there ? (u64)to : row;",
                 );
-                let value = writer.eval(&Expr::Column(*column))?;
+                let value = writer.result(&Expr::Column(*column))?;
                 match default {
                     None => there(writer, value),
                     Some(default) => or_default(writer, value, default)?,
@@ -384,7 +394,7 @@ u64 at = there ? (u64)to : row;",
                 };
                 let at = if *known { format!("{KNOWN_ROWS}[{at}]") } else { at.into() };
                 writer.push(&format!("i32 there = {there_is};\nu64 at = there ? {at} : row;"));
-                let value = writer.eval(&Expr::Column(*column))?;
+                let value = writer.result(&Expr::Column(*column))?;
                 there(writer, value)
             }
         })
@@ -408,6 +418,9 @@ fn there(writer: &mut RowWriter<'_>, value: Value) -> Value {
 
 /// The value where there is a row, else the default.
 fn or_default(writer: &mut RowWriter<'_>, value: Value, default: &Literal) -> Result<Value> {
+    if value.ctype == CType::List {
+        return Err(Error::Unsupported("a list of another row, or else a default, has no device form".into()));
+    }
     let default = writer.eval(&Expr::Literal(default.clone()))?;
     let ctype = CType::native(crate::expr::value_type(&value.data_type)).unwrap_or(value.ctype);
     let (a, b) = (value.to_ctype(ctype), default.to_ctype(ctype));
