@@ -177,13 +177,10 @@ impl Params {
         &self.verdicts
     }
 
-    /// The position of a verdict among the kernel's own.
+    /// Adds a verdict; its position among the kernel's own.
     pub(super) fn verdict(&mut self, verdict: Verdict) -> usize {
-        let is_same = |known: &Verdict| known.column == verdict.column && known.predicate == verdict.predicate;
-        self.verdicts.iter().position(is_same).unwrap_or_else(|| {
-            self.verdicts.push(verdict);
-            self.verdicts.len() - 1
-        })
+        self.verdicts.push(verdict);
+        self.verdicts.len() - 1
     }
 
     /// The list between a kernel's parentheses.

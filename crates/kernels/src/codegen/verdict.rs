@@ -4,6 +4,7 @@
 use arrow::datatypes::DataType;
 use columnar::{ColumnType, Layout};
 
+use super::Profile;
 use super::params::{Param, Params};
 use super::row::RowWriter;
 use super::value::{CType, Value};
@@ -26,6 +27,31 @@ pub struct Verdict {
     pub statements: String,
     /// C: the byte.
     pub byte: String,
+    /// Whether it may be 2.
+    pub nullable: bool,
+}
+
+/// Bytes that the statements' parameters may take: OpenCL's least for a kernel, without those of number and result.
+const MOST_BYTES: usize = 1024 - 16;
+
+impl Verdict {
+    /// `None` where the predicate has no device form, which is refused where it is computed for each row, or too many
+    /// constants; where it can fail, since the value may be one that no row has; and where it is always NULL.
+    fn try_new(column: usize, predicate: Expr, values: ColumnType, profile: Profile) -> Option<Verdict> {
+        let (mut params, types) = (Params::new(), [values]);
+        let mut writer = RowWriter::new(&types, profile, &mut params);
+        let verdict = writer.eval(&predicate).ok()?;
+        let statements = writer.statements();
+        if verdict.is_null() || verdict.ctype != CType::Bool || params.can_fail() || params.bytes() > MOST_BYTES {
+            return None;
+        }
+        let byte = match &verdict.valid {
+            None => verdict.code,
+            Some(valid) => format!("{valid} ? {} : 2", verdict.code),
+        };
+        let [values] = types;
+        Some(Verdict { column, predicate, values, params, statements, byte, nullable: verdict.valid.is_some() })
+    }
 }
 
 impl RowWriter<'_> {
@@ -43,28 +69,24 @@ impl RowWriter<'_> {
         }
         let (&[column], true) = (columns.as_slice(), is_null_where_its_column_is(expr)) else { return Ok(None) };
         let Some(values) = self.types.get(column).and_then(values) else { return Ok(None) };
-        let over_values = expr.over(&|_| Ok(Expr::Column(0)))?;
-        let (mut params, types) = (Params::new(), [values.clone()]);
-        let mut writer = RowWriter::new(&types, self.profile(), &mut params);
-        // What has no device form is refused where it is computed for each row.
-        let Ok(verdict) = writer.eval(&over_values) else { return Ok(None) };
-        let statements = writer.statements();
-        // A value that fails may be one that no row has.
-        if verdict.is_null() || verdict.ctype != CType::Bool || params.can_fail() {
-            return Ok(None);
-        }
-        let byte = match &verdict.valid {
-            None => verdict.code.clone(),
-            Some(valid) => format!("{valid} ? {} : 2", verdict.code),
+        let predicate = expr.over(&|_| Ok(Expr::Column(0)))?;
+        let verdicts = self.params.verdicts();
+        let known = verdicts.iter().position(|known| known.column == column && known.predicate == predicate);
+        let index = match known {
+            Some(known) => known,
+            None => match Verdict::try_new(column, predicate, values, self.profile()) {
+                Some(verdict) => self.params.verdict(verdict),
+                None => return Ok(None),
+            },
         };
-        let index = self.params.verdict(Verdict { column, predicate: over_values, values, params, statements, byte });
+        let nullable = self.params.verdicts()[index].nullable;
         let code = self.code(column)?;
         let verdicts = self.params.add(Param::Verdicts { index }, "const G u8 *RESTRICT");
         let byte = self.local(CType::U8, &format!("{verdicts}[{}]", code.code));
-        let valid = match (code.valid, verdict.valid) {
-            (valid, None) => valid,
-            (None, Some(_)) => Some(self.flag(&format!("{byte} != 2"))),
-            (Some(valid), Some(_)) => Some(self.flag(&format!("{valid} & ({byte} != 2)"))),
+        let valid = match (code.valid, nullable) {
+            (valid, false) => valid,
+            (None, true) => Some(self.flag(&format!("{byte} != 2"))),
+            (Some(valid), true) => Some(self.flag(&format!("{valid} & ({byte} != 2)"))),
         };
         let code = self.flag(&format!("{byte} == 1"));
         Ok(Some(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None }))

@@ -29,7 +29,7 @@ struct Predicate {
     kernel: usize,
 }
 
-/// What a queue has computed last for each predicate, and of which dictionary.
+/// What a queue has computed, of which predicate and dictionary: as long as there is such a dictionary.
 #[derive(Debug, Default)]
 struct Known(Mutex<Vec<(Arc<Predicate>, Weak<DeviceColumn>, Buffer)>>);
 
@@ -93,7 +93,7 @@ impl Verdicts {
             program.launch_on(queue, predicate.kernel, grid, &[DeviceColumn::clone(dictionary)], None, named)?;
         }
         let mut known = known.0.lock();
-        known.retain(|(asked, _, _)| !Arc::ptr_eq(asked, predicate));
+        known.retain(|(_, of, _)| of.strong_count() > 0);
         known.push((Arc::clone(predicate), of_dictionary, verdicts.clone()));
         Ok(verdicts)
     }
