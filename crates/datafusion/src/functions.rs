@@ -143,6 +143,14 @@ fn numbers_cast(name: &str, from: &DataType) -> Option<Vec<DataType>> {
         "to_date" if matches!(from, DataType::Int8 | DataType::Int16) || from.is_unsigned_integer() => vec![DataType::Int32],
         "to_date" if from.is_floating() || from.is_decimal() => vec![DataType::Int64],
         "to_date" if integer || matches!(from, DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _)) => vec![],
+        "to_unixtime" if integer || from.is_floating() => vec![],
+        "to_unixtime" => match from {
+            DataType::Date32 | DataType::Date64 => vec![DataType::Timestamp(TimeUnit::Second, None)],
+            DataType::Timestamp(_, zone) => vec![DataType::Timestamp(TimeUnit::Second, zone.clone())],
+            _ => return None,
+        },
+        "from_unixtime" if *from == DataType::Int64 => vec![],
+        "to_local_time" if matches!(from, DataType::Timestamp(_, None)) => vec![],
         "to_timestamp" if integer => vec![DataType::Timestamp(TimeUnit::Second, None)],
         "to_timestamp" if matches!(from, DataType::Timestamp(_, _)) => vec![],
         "to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos" => match from {

@@ -25,6 +25,9 @@ impl RowWriter<'_> {
         if let (Interval(_), true) = (&moment.data_type, *data_type == expected) {
             return self.interval_part(part, moment, data_type);
         }
+        if let (Duration(unit), true) = (&moment.data_type, *data_type == expected) {
+            return self.duration_part(part, moment, per_second(unit), data_type);
+        }
         let Some(moment_per_second) = ticks_per_second(&moment.data_type).filter(|_| *data_type == expected) else {
             return refuse_call(Function::DatePart(part), std::slice::from_ref(moment));
         };

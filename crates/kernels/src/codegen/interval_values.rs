@@ -91,6 +91,38 @@ impl RowWriter<'_> {
         Ok(Value { data_type: data_type.clone(), ctype, code, valid: interval.valid.clone(), bounds: None })
     }
 
+    /// `date_part` of a duration: how many whole weeks, days, hours, minutes or seconds it is. NULL where 32 bits do not hold these.
+    /// So it is with nanoseconds that stand beside the seconds, which count as none then.
+    pub(super) fn duration_part(&mut self, part: DatePart, value: &Value, per: i64, data_type: &DataType) -> Result<Value> {
+        let seconds = match part {
+            DatePart::Week => 7 * 86_400,
+            DatePart::Day => 86_400,
+            DatePart::Hour => 3_600,
+            DatePart::Minute => 60,
+            DatePart::Second | DatePart::Nanosecond | DatePart::Epoch => 1,
+            _ => return refuse_call(Function::DatePart(part), std::slice::from_ref(value)),
+        };
+        let whole = self.local(CType::I64, &format!("{} / {}", value.code, seconds * per));
+        let valid = self.fail_or_null(value.valid.clone(), &[format!("({whole} != (i32){whole})")], false);
+        let ctype = CType::native(data_type).unwrap_or(CType::I32);
+        let code = if matches!(part, DatePart::Nanosecond | DatePart::Epoch) {
+            let (ticks, tick) = (&value.code, NANOS / per);
+            // Of 32 bits.
+            let most = i64::from(i32::MAX) / tick;
+            let least = i64::from(i32::MIN) / tick;
+            let nanos = self.local(CType::I64, &format!("({ticks} >= {least} && {ticks} <= {most}) ? {ticks} * {tick} : 0"));
+            self.params.need(Section::Float);
+            match part {
+                DatePart::Nanosecond => format!("{whole} * {NANOS} + {nanos}"),
+                _ => format!("f64_add((f64){whole}, f64_div((f64)({nanos} % {NANOS}), {NANOS}.0))"),
+            }
+        } else {
+            format!("({}){whole}", ctype.name())
+        };
+        let code = self.local(ctype, &code);
+        Ok(Value { data_type: data_type.clone(), ctype, code, valid, bounds: None })
+    }
+
     /// Nanoseconds alone; no months, no days.
     pub(super) fn duration_to_interval(&mut self, value: Value, to: &DataType, unit: &TimeUnit, checked: bool) -> Result<Value> {
         if CType::native(to) != Some(CType::I128) {
