@@ -2,6 +2,7 @@
 //! Planning: which operators move to the device, and why the others stay.
 
 mod arrays;
+mod conditions;
 mod dynamic_filters;
 mod grouping_sets;
 mod insert_types;

@@ -13,6 +13,7 @@ use datafusion::physical_plan::streaming::StreamingTableExec;
 use crate::exec::{DeviceScanExec, DeviceStreamExec};
 use crate::options::Fallback;
 use crate::planner::arrays::apart;
+use crate::planner::conditions::above_joins;
 use crate::planner::lift;
 use crate::planner::place::Placer;
 use crate::planner::placement::host_operators;
@@ -53,7 +54,9 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
         let placed = match context.transpose() {
             Ok(None) => plan,
-            Ok(Some(context)) => Placer::new(&options, config, kernel_options(&options, &context)?).place(apart(plan)?)?,
+            Ok(Some(context)) => {
+                Placer::new(&options, config, kernel_options(&options, &context)?).place(above_joins(apart(plan)?)?)?
+            }
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);

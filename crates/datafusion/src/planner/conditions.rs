@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conditions of joins that a search has no form for, such as `left(t.s || u.s, 2) = 'ab'`, whose text is made of both sides and
+//! lies nowhere: an inner join finds the pairs without them, and a filter above, which may write texts to columns, leaves the right ones.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{JoinSide, JoinType, Result};
+use datafusion::physical_expr::expressions::Column;
+
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+
+use crate::planner::joins::{is_join, join_form};
+use crate::planner::support::device_form;
+
+/// The plan with such conditions above their joins, where these have a device form then.
+pub(super) fn above_joins(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| match lifted(&node)? {
+        Some(lifted) => Ok(Transformed::yes(lifted)),
+        None => Ok(Transformed::no(node)),
+    })
+    .data()
+}
+
+fn lifted(join: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    // A limit counts pairs that meet the condition.
+    if !is_join(join) || join.fetch().is_some() || join_form(join).is_ok() {
+        return Ok(None);
+    }
+    let Some((filter, projection)) = condition(join) else { return Ok(None) };
+    let mut kept = Vec::new();
+    let mut taken = Vec::new();
+    for part in split_conjunction(filter.expression()) {
+        match join_form(&with_condition(join, Some(part_of(&filter, Arc::clone(part))))?) {
+            Ok(_) => kept.push(Arc::clone(part)),
+            Err(_) => taken.push(over_both(&filter, part, join)?),
+        }
+    }
+    let kept = (!kept.is_empty()).then(|| part_of(&filter, conjunction(kept)));
+    let pairs = with_condition(join, kept)?;
+    let filtered: Arc<dyn ExecutionPlan> = Arc::new(FilterExec::try_new(conjunction(taken), Arc::clone(&pairs))?);
+    if join_form(&pairs).is_err() || device_form(&filtered).is_err() {
+        return Ok(None);
+    }
+    let Some(projection) = projection else { return Ok(Some(filtered)) };
+    let schema = filtered.schema();
+    let columns = projection.into_iter().map(|index| {
+        let name = schema.field(index).name();
+        ProjectionExpr { expr: Arc::new(Column::new(name, index)), alias: name.clone() }
+    });
+    Ok(Some(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), filtered)?)))
+}
+
+/// The condition of an inner join, and the columns that it gives.
+fn condition(join: &Arc<dyn ExecutionPlan>) -> Option<(JoinFilter, Option<Vec<usize>>)> {
+    let (join_type, filter, projection) = if let Some(join) = join.downcast_ref::<HashJoinExec>() {
+        (join.join_type(), join.filter(), &join.projection)
+    } else {
+        let join = join.downcast_ref::<NestedLoopJoinExec>()?;
+        (join.join_type(), join.filter(), join.projection())
+    };
+    let projection = projection.as_ref().map(|columns| columns.to_vec());
+    filter.filter(|_| *join_type == JoinType::Inner).map(|filter| (filter.clone(), projection))
+}
+
+/// The join with another condition, and all columns of both sides.
+fn with_condition(join: &Arc<dyn ExecutionPlan>, filter: Option<JoinFilter>) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(join) = join.downcast_ref::<HashJoinExec>() {
+        return Ok(Arc::new(join.builder().with_filter(filter).with_projection_ref(None).build()?));
+    }
+    let [left, right] = [0, 1].map(|side| Arc::clone(join.children()[side]));
+    Ok(Arc::new(NestedLoopJoinExecBuilder::new(left, right, JoinType::Inner).with_filter(filter).build()?))
+}
+
+fn part_of(filter: &JoinFilter, part: Arc<dyn PhysicalExpr>) -> JoinFilter {
+    JoinFilter::new(part, filter.column_indices().to_vec(), Arc::clone(filter.schema()))
+}
+
+/// A part of a condition over the columns of the pairs.
+fn over_both(filter: &JoinFilter, part: &Arc<dyn PhysicalExpr>, join: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn PhysicalExpr>> {
+    let of_left = join.children().first().map_or(0, |left| left.schema().fields().len());
+    Arc::clone(part)
+        .transform_up(|node| {
+            let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+            let Some(source) = filter.column_indices().get(column.index()) else { return Ok(Transformed::no(node)) };
+            let index = if source.side == JoinSide::Left { source.index } else { of_left + source.index };
+            Ok(Transformed::yes(Arc::new(Column::new(column.name(), index))))
+        })
+        .data()
+}
