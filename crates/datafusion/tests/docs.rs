@@ -398,6 +398,7 @@ fn constant(data_type: &DataType) -> ScalarValue {
             let number = cast(&number, &DataType::Int32).unwrap();
             cast(&number, data_type)
         }
+        DataType::Interval(_) => cast(&cast(&number, &DataType::Duration(TimeUnit::Second)).unwrap(), data_type),
         other
             if other.is_string() || other.is_binary() || matches!(other, DataType::Dictionary(_, value) if value.is_string()) =>
         {

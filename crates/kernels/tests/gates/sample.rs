@@ -96,6 +96,7 @@ pub fn types() -> Vec<DataType> {
         Duration(Millisecond),
         Duration(Microsecond),
         Duration(Nanosecond),
+        Interval(IntervalUnit::MonthDayNano),
         Utf8,
         LargeUtf8,
         Utf8View,
@@ -121,6 +122,8 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
     let (a, b) = (|| a.clone(), || b.clone());
     let number = if *value == DataType::LargeUtf8 { DataType::Int64 } else { DataType::Int32 };
     let truth = DataType::Boolean;
+    let places = || Expr::Cast { expr: Expr::IsNull(b().into()).into(), to: DataType::Int64, checked: true };
+    let both = || call(Concat { skips_nulls: false }, vec![a(), b()], value);
     let mut all = vec![
         call(Substring, vec![a(), int(2), int(3)], value),
         call(Left, vec![a(), int(3)], value),
@@ -152,6 +155,16 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
         call(Round, vec![a(), int(-1)], value),
         call(Round, vec![a(), int(1)], value),
         call(Trunc, vec![a(), int(1)], value),
+        call(Round, vec![a(), places()], value),
+        call(Trunc, vec![a(), places()], value),
+        call(
+            Log,
+            vec![Expr::Literal(Literal { data_type: DataType::Float64, value: LiteralValue::Float(2.0) }), a()],
+            &DataType::Float64,
+        ),
+        call(IntervalField(function::IntervalField::Nanos { negated: true }), vec![a()], &DataType::Int64),
+        call(CharacterLength, vec![both()], &number),
+        Expr::Like { ignores_case: false, expr: both().into(), pattern: text("a%_b").into() },
         call(Gcd, vec![a(), b()], value),
         call(Lcm, vec![a(), b()], value),
         call(Nanvl, vec![a(), b()], value),
@@ -675,8 +688,7 @@ fn arithmetic_type(op: ArithmeticOp, left: &DataType, right: &DataType) -> Optio
         Modulo => numeric::rem(&l, &r),
         BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight => return left.is_integer().then(|| left.clone()),
     };
-    let data_type = result.ok()?.data_type().clone();
-    (data_type != DataType::Interval(IntervalUnit::MonthDayNano)).then_some(data_type)
+    Some(result.ok()?.data_type().clone())
 }
 
 fn aggregate(function: AggregateFunction, argument: Option<Expr>, data_type: DataType) -> Aggregate {
