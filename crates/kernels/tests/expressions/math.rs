@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Functions of numbers.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, i256};
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::expr::{Expr, LiteralValue};
 use kernels::function::Function;
@@ -144,6 +144,16 @@ fn places_of_rows() {
             let least = if data_type.is_unsigned_integer() { 0 } else { -115 };
             let more = [-115, -5, 0, 5, 14, 15, 16, 95, 105].into_iter().filter(|value| *value >= least);
             values.extend(more.map(LiteralValue::Int));
+        }
+        if data_type.is_decimal() {
+            // With more digits than their type, values fail or not as places are a constant or a row's.
+            let most = i256::from_i128(10).wrapping_pow(data::precision_scale(&data_type).0.into());
+            let fits = |value: i256| most.wrapping_neg() < value && value < most;
+            values.retain(|value| match value {
+                LiteralValue::Int(value) => fits(i256::from_i128(*value)),
+                LiteralValue::Wide(value) => fits(**value),
+                _ => false,
+            });
         }
         let null = LiteralValue::Null;
         let (all, to): (Vec<_>, Vec<_>) =
