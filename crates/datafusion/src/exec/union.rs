@@ -6,9 +6,10 @@ use std::sync::Arc;
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 
-use crate::exec::row_wise_operator;
+use crate::exec::{DeviceProjectionExec, is_device, row_wise_operator};
 
 /// The partitions of its inputs, one after another; columns that lie otherwise in one input than in another are written anew.
 #[derive(Debug)]
@@ -18,12 +19,21 @@ pub struct DeviceUnionExec {
 }
 
 impl DeviceUnionExec {
-    /// The device form of a `UnionExec` whose children run on the device.
+    /// The device form of a `UnionExec` whose children run on the device, but for projections that DataFusion has put there to
+    /// give all of them one schema.
     pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
-        match host.is::<UnionExec>() {
-            true => Ok(DeviceUnionExec { host, metrics: ExecutionPlanMetricsSet::new() }),
-            false => internal_err!("DeviceUnionExec stands for a UnionExec, not {}", host.name()),
+        if !host.is::<UnionExec>() {
+            return internal_err!("DeviceUnionExec stands for a UnionExec, not {}", host.name());
         }
+        let on_device = |child: &Arc<dyn ExecutionPlan>| -> Result<Arc<dyn ExecutionPlan>> {
+            Ok(match child.is::<ProjectionExec>() && child.children().into_iter().all(is_device) {
+                true => Arc::new(DeviceProjectionExec::try_new(Arc::clone(child))?),
+                false => Arc::clone(child),
+            })
+        };
+        let children = host.children().into_iter().map(on_device).collect::<Result<Vec<_>>>()?;
+        let host = UnionExec::try_new(children)?;
+        Ok(DeviceUnionExec { host, metrics: ExecutionPlanMetricsSet::new() })
     }
 
     /// Whether an operator of the host is a union.

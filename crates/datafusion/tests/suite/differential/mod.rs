@@ -172,6 +172,7 @@ async fn run_shape(sides: &Sides, seed: u64, number: usize, cases: usize) -> Tal
                 counts.launching += usize::from(launches > 0);
             }
             Outcome::NoAnswer => tally.no_answer += 1,
+            Outcome::TwoAnswers => tally.two_answers += 1,
             Outcome::Invalid(reason) => {
                 if std::env::var("DEVICEFUSION_SHAPE").is_ok() {
                     println!("not planned: {reason}\n{}", case.sql());

@@ -12,6 +12,8 @@ pub struct Tally {
     pub features: BTreeMap<&'static str, Counts>,
     /// Cases that fail on both sides, for a fault of plain DataFusion, or after a minute of it.
     pub no_answer: usize,
+    /// Cases that plain DataFusion answers in two ways, one of which is the device's.
+    pub two_answers: usize,
     /// Shapes that plain DataFusion cannot plan.
     pub invalid: usize,
     /// Shapes that strict planning refuses, and why. Their cases run partly on the host.
@@ -75,6 +77,7 @@ impl Tally {
     pub fn add(&mut self, other: Tally) {
         self.all.add(other.all);
         self.no_answer += other.no_answer;
+        self.two_answers += other.two_answers;
         self.invalid += other.invalid;
         for (feature, counts) in other.features {
             self.features.entry(feature).or_default().add(counts);
@@ -102,8 +105,8 @@ impl fmt::Display for Tally {
         }
         writeln!(
             f,
-            "cases without an answer to compare: {}; shapes that DataFusion cannot plan: {}",
-            self.no_answer, self.invalid
+            "cases without an answer to compare: {}, with two answers of DataFusion: {}; shapes that DataFusion cannot plan: {}",
+            self.no_answer, self.two_answers, self.invalid
         )?;
         for (reason, shapes) in &self.refused {
             writeln!(f, "refused, {shapes} shapes: {reason}")?;
