@@ -278,7 +278,7 @@ impl RowWriter<'_> {
             Some(Expr::Literal(Literal { value: LiteralValue::Null, .. })) => {
                 return Ok(Value::null(data_type.clone(), CType::native(data_type).unwrap_or(CType::Bool)));
             }
-            Some(places) => return self.to_places(function, value, places, data_type),
+            Some(places) => return self.rounded_to(function, value, places, data_type),
         };
         match value.ctype {
             CType::F32 | CType::F64 if value.data_type == *data_type => {

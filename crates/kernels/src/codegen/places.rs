@@ -13,7 +13,7 @@ use crate::function::Function;
 use crate::prelude::Section;
 
 impl RowWriter<'_> {
-    pub(super) fn to_places(&mut self, function: Function, value: &Value, places: &Expr, data_type: &DataType) -> Result<Value> {
+    pub(super) fn rounded_to(&mut self, function: Function, value: &Value, places: &Expr, data_type: &DataType) -> Result<Value> {
         let places = self.eval(places)?;
         let refuse = || refuse_call(function, &[value.clone(), places.clone()]);
         if places.is_null() {

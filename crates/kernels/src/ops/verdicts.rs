@@ -31,7 +31,14 @@ struct Predicate {
 
 /// What a queue has computed, of which predicate and dictionary: as long as there is such a dictionary.
 #[derive(Debug, Default)]
-struct Known(Mutex<Vec<(Arc<Predicate>, Weak<DeviceColumn>, Buffer)>>);
+struct Known(Mutex<Vec<Answer>>);
+
+#[derive(Debug)]
+struct Answer {
+    predicate: Arc<Predicate>,
+    dictionary: Weak<DeviceColumn>,
+    verdicts: Buffer,
+}
 
 impl Verdicts {
     /// What `kernels` ask; kernels that answer are added to them.
@@ -79,11 +86,9 @@ impl Verdicts {
     ) -> Result<Buffer> {
         let known = queue.kept::<Known>();
         let of_dictionary = Arc::downgrade(dictionary);
-        let is_known = |(asked, of, _): &&(Arc<Predicate>, Weak<DeviceColumn>, Buffer)| {
-            Arc::ptr_eq(asked, predicate) && of.ptr_eq(&of_dictionary)
-        };
-        if let Some((_, _, verdicts)) = known.0.lock().iter().find(is_known) {
-            return Ok(verdicts.clone());
+        let is_known = |known: &&Answer| Arc::ptr_eq(&known.predicate, predicate) && known.dictionary.ptr_eq(&of_dictionary);
+        if let Some(known) = known.0.lock().iter().find(is_known) {
+            return Ok(known.verdicts.clone());
         }
         let values = dictionary.len();
         let verdicts = queue.alloc(values)?;
@@ -93,8 +98,8 @@ impl Verdicts {
             program.launch_on(queue, predicate.kernel, grid, &[DeviceColumn::clone(dictionary)], None, named)?;
         }
         let mut known = known.0.lock();
-        known.retain(|(_, of, _)| of.strong_count() > 0);
-        known.push((Arc::clone(predicate), of_dictionary, verdicts.clone()));
+        known.retain(|known| known.dictionary.strong_count() > 0);
+        known.push(Answer { predicate: Arc::clone(predicate), dictionary: of_dictionary, verdicts: verdicts.clone() });
         Ok(verdicts)
     }
 }
