@@ -15,8 +15,8 @@ use datafusion::datasource::physical_plan::{
     ArrowSource, AvroSource, CsvSource, FileGroup, FileScanConfig, FileSource, ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterTracking;
+use datafusion::physical_expr::{AcrossPartitions, ConstExpr, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -39,8 +39,10 @@ type Plan = Arc<dyn ExecutionPlan>;
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
     let plan = without_sharing(plan)?;
     let several = plan.output_partitioning().partition_count() > 1;
-    // Partitions run apart from one another, and those of one order are merged by whoever wants it.
-    if several && plan.output_ordering().is_some() {
+    // Partitions run apart from one another, and those of one order are merged by whoever wants it: a constant of each is an order.
+    let constants = plan.equivalence_properties().constants();
+    let of_each = |constant: &ConstExpr| constant.across_partitions == AcrossPartitions::Heterogeneous;
+    if several && (plan.output_ordering().is_some() || constants.iter().any(of_each)) {
         return Ok(plan);
     }
     let merged = with_merged_subplans(vec![plan], &is_worth_sharing)?;
