@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: the options of `datafusion-cli`, and ours.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -95,6 +96,11 @@ pub enum Subcommand {
 }
 
 impl Args {
+    /// Whether somebody types statements at a terminal.
+    pub fn is_interactive(&self) -> bool {
+        self.file.is_empty() && self.command.is_empty() && std::io::stdin().is_terminal()
+    }
+
     /// Whether statements come from the terminal or from standard input.
     pub fn reads_statements_from_stdin(&self) -> bool {
         let none_given = self.command.is_empty() && self.file.is_empty();

@@ -18,6 +18,7 @@ use clap::Parser;
 use datafusion::common::Result;
 use devicefusion::DeviceRuntime;
 use mimalloc::MiMalloc;
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::args::{Args, Subcommand};
 use crate::run::Outcome;
@@ -31,6 +32,12 @@ fn main() -> ExitCode {
     if let Some(Subcommand::Devices) = args.subcommand {
         print!("{}", devices::table(&device::devices()));
         return ExitCode::SUCCESS;
+    }
+    if args.is_interactive()
+        && let Err(error) = leave_interrupts_to_one_thread()
+    {
+        eprintln!("Error: Ctrl-C cannot be kept from the driver's compiler: {error}");
+        return ExitCode::FAILURE;
     }
     let mut device = None;
     let code = match run(args, &mut device) {
@@ -46,6 +53,17 @@ fn main() -> ExitCode {
         _ = context.synchronize();
     }
     code
+}
+
+/// Ctrl-C at a terminal reaches the processes by which a driver links kernels as well, and a driver whose linker was interrupted
+/// ends the process. What this thread and those it starts from now on run as processes never hear of it.
+fn leave_interrupts_to_one_thread() -> std::io::Result<()> {
+    std::thread::Builder::new().name("interrupts".into()).spawn(|| {
+        loop {
+            std::thread::park();
+        }
+    })?;
+    Ok(SigSet::from_iter([Signal::SIGINT]).thread_block()?)
 }
 
 /// Nothing of a query is left on the host's threads once this returns.

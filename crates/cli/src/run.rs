@@ -5,7 +5,7 @@
 //! Its loops over files print an error and forget it, so the loops here are ours.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
@@ -41,10 +41,10 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
     if let Some(folder) = &args.data_path {
         std::env::set_current_dir(folder)?;
     }
-    let interactive = args.file.is_empty() && args.command.is_empty() && std::io::stdin().is_terminal();
+    let interactive = args.is_interactive();
     // The compiler of an OpenCL driver takes the signal of Ctrl-C, and hands it on to whoever had it before. If that was nobody,
     // it ends the process.
-    let interrupts = interactive.then(|| signal(SignalKind::interrupt())).transpose()?;
+    let _interrupts = interactive.then(|| signal(SignalKind::interrupt())).transpose()?;
     let (session, registry) = Session::open(&args).await?;
     *device = DeviceRuntime::of(session.task_ctx().session_config());
     if !args.quiet {
@@ -74,7 +74,7 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
         for path in args.rc.unwrap_or_else(startup_files) {
             statements.run_file(&path).await?;
         }
-        if interrupts.is_some() {
+        if interactive {
             statements.run_terminal().await?;
         } else {
             statements.run_lines(std::io::stdin().lock()).await?;

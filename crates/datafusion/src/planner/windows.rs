@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{Operator, WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal, lit};
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr};
-use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
@@ -124,25 +124,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
         [key] => key.expr.data_type(&texts.schema).ok().map(|data_type| (data_type, key.options.descending)),
         _ => None,
     };
-    let frame = frame(expr.get_window_frame(), key.as_ref())?;
-    if let [key] = expr.order_by()
-        && leads_beyond_nulls(&frame, key, &texts.schema)
-    {
-        return Err(format!(
-            "RANGE with an offset FOLLOWING over {}, with NULLs behind its values, has no device form",
-            key.expr
-        ));
-    }
-    Ok(WindowCall { function, frame })
-}
-
-/// Whether a bound lies behind all values of a key without distances, where there may be NULLs: DataFusion goes on from there, so
-/// that their own frames are empty.
-fn leads_beyond_nulls(frame: &Frame, key: &PhysicalSortExpr, schema: &Schema) -> bool {
-    frame.units == FrameUnits::Boundless
-        && [frame.start, frame.end].iter().any(|bound| matches!(bound, FrameBound::Following(_)))
-        && !key.options.nulls_first
-        && key.expr.nullable(schema).unwrap_or(true)
+    Ok(WindowCall { function, frame: frame(expr.get_window_frame(), key.as_ref())? })
 }
 
 fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<WindowFunction, Reason> {

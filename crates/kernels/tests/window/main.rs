@@ -307,6 +307,7 @@ fn ranges_by_wide_decimals() {
     };
     let batches = [
         keys(&|key| (key < 20).then_some((key * 2 - 7) * STEP + key)),
+        keys(&|key| (key < 20).then(|| i128::MAX - (19 - key) * STEP)),
         keys(&|key| (key > 4).then_some(-3 * STEP * key)),
         keys(&|key| (key > 2).then_some(i128::MAX - key * STEP)),
         keys(&|key| Some(i128::MIN + key * STEP)),

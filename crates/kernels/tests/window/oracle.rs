@@ -118,7 +118,10 @@ fn limits_of(units: FrameUnits) -> Option<(i128, i128)> {
 fn by_key(place: &Place, row: usize, offset: i128, (least, most): (i128, i128), is_end: bool) -> i64 {
     let Some(key) = place.keys[row] else {
         let peers = &place.peers[place.own];
-        return (if is_end { peers.end } else { peers.start }) as i64;
+        let own = (if is_end { peers.end } else { peers.start }) as i64;
+        // No bound of a row lies before that of the row before.
+        let last = (place.partition.start..row).rev().find(|row| place.keys[*row].is_some()).filter(|_| offset > 0);
+        return last.map_or(own, |last| own.max(by_key(place, last, offset, (least, most), is_end)));
     };
     let values: Vec<(usize, i128)> = place.partition.clone().filter_map(|row| Some((row, place.keys[row]?))).collect();
     let falls = values[values.len() - 1].1 < values[0].1;

@@ -78,10 +78,12 @@ impl Lookup {
         &self.places
     }
 
-    /// Whether no row can stay, and none needs to be read: an inner join's table has none.
+    /// Whether no row can stay, and none needs to be read: an inner join's table has none with a key.
     pub fn is_empty(&self) -> bool {
-        let needs = |search: &Search| search.kind.drops_unmatched() && !search.reads_all();
-        self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search) && table.num_rows() == 0)
+        self.searches.iter().zip(&self.tables).any(|(search, table)| {
+            let matchless = table.num_rows() == 0 || search.kind != JoinKind::Left && table.lacks_keys();
+            matchless && search.kind.drops_unmatched() && !search.reads_all()
+        })
     }
 
     /// The most rows that a row's search looks at; 1 where it looks at none one by one.

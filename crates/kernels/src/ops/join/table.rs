@@ -100,6 +100,8 @@ pub struct JoinTable {
     digits: Vec<Digit>,
     /// The most rows whose keys can match, of a table of numbers.
     known: u64,
+    /// Whether a row has a key that can match.
+    keyed: bool,
     /// The keys as bits, for those who had better ask these than the table.
     pub(super) bits: Option<Bits>,
 }
@@ -215,6 +217,7 @@ impl JoinBuild {
             forms: self.forms.clone(),
             digits: vec![Digit::default(); self.forms.iter().map(|form| form.digits()).sum()],
             known: 0,
+            keyed: self.forms.is_empty() && rows_in_all > 0,
             bits: None,
         };
         if self.forms.is_empty() {
@@ -289,17 +292,18 @@ impl JoinBuild {
         let loaded = program.load(queue).await?;
         let grid = spread(queue, &self.options, n);
         let slot_of = queue.filled(n * 4, 0xff)?;
-        // The error word, and whether a slot has a second row.
-        let control = queue.alloc(16)?;
-        queue.write(&control, 0, &[[0xff; 8], [0; 8]].concat())?;
+        // The error word, whether a slot has a second row, and whether any has one.
+        let control = queue.alloc(24)?;
+        queue.write(&control, 0, &[[0xff; 8], [0; 8], [0; 8]].concat())?;
         let names = JoinTable::arg_names("t", table.digits.len());
         let bound = self.source.bind(&table.batch)?;
         let mut named: Vec<_> = names.iter().map(String::as_str).zip(table.args()).collect();
         named.extend([("n", Arg::U64(n as u64)), ("slot_of", Arg::Buffer(&slot_of)), ("control", Arg::Buffer(&control))]);
         loaded.launch_on(queue, kernel, grid, &bound, Some(&control), named)?;
-        let answer = queue.read(&control, 0..16).await?;
+        let answer = queue.read(&control, 0..24).await?;
         check_row(word(&answer, 0)?)?;
         table.form.unique = word(&answer, 1)? == 0;
+        table.keyed = word(&answer, 2)? != 0;
         Ok(slot_of)
     }
 
@@ -491,6 +495,7 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
         writer.push(&format!(
             "if (slot != NO_ROW) {{
   {slot_of}[row] = (u32)slot;
+  if (!((const G u64 *){control})[2]) {control}[2] = 1;
   if ({rows}[slot] != {NONE} || A_CAS32(&{rows}[slot], {NONE}, (u32)row) != {NONE}) {control}[1] = 1;
 }}"
         ));
@@ -630,6 +635,11 @@ impl JoinTable {
     /// The most rows whose keys can match, of a table of numbers.
     pub(super) fn known(&self) -> u64 {
         self.known
+    }
+
+    /// Whether no row has a key that could match: there is none, or each has a NULL among its keys.
+    pub fn lacks_keys(&self) -> bool {
+        !self.keyed
     }
 
     /// Number of digits of the keys.

@@ -211,7 +211,7 @@ i32 has_key = range_valid[ROW], falls = FALLS;
 KEY own_key = OWN_KEY;
 ";
 /// Where all keys are the same it makes no difference.
-const FALLS: &str = "has_key && COMES_BEFORE";
+const FALLS: &str = "values_start < values_end && COMES_BEFORE";
 
 /// C: whether one key is less than another.
 fn less(key: CType, a: &str, b: &str) -> String {
@@ -350,18 +350,27 @@ impl fmt::Display for Position<'_> {
                     (_, 0) => "part_start",
                     _ => "values_start",
                 };
-                if units == FrameUnits::Boundless {
-                    return write!(f, "(has_key ? {edge} : {peers})");
-                }
                 let offset = match units.key() {
                     CType::I128 => format!("i128_make({offset}, {high})"),
                     CType::I256 => format!("i256_make({offset}, {high}, 0, 0)"),
                     _ => (*offset).to_owned(),
                 };
-                write!(
-                    f,
-                    "(has_key ? range_search(range_keys, values_start, values_end, own_key, {offset}, {back}, falls, {behind}, {edge}) : {peers})"
-                )
+                let found = |key: &str| match units {
+                    FrameUnits::Boundless => edge.to_owned(),
+                    _ => format!(
+                        "range_search(range_keys, values_start, values_end, {key}, {offset}, {back}, falls, {behind}, {edge})"
+                    ),
+                };
+                // DataFusion looks for each bound from that of the row before on: NULLs behind the values have none of their
+                // rows where the last value's bound leads beyond them.
+                let nulls = match (back, behind) {
+                    (0, 0) => format!(
+                        "values_start < values_end && values_end <= {i} && {} == part_end ? part_end : {peers}",
+                        found("range_keys[values_end - 1]")
+                    ),
+                    _ => peers.to_owned(),
+                };
+                write!(f, "(has_key ? {} : {nulls})", found("own_key"))
             }
             _ => f.write_str(if *behind { "peer_end" } else { "peer_start" }),
         }
