@@ -78,6 +78,7 @@ pub use context::Context;
 pub use lent::LentQueue;
 pub use meter::{Counters, Meter};
 pub use neighbour::Neighbour;
+pub use opencl::DECLARES_BUILTINS;
 pub use pool::{Pool, Reservation};
 pub use program::{Kernel, Program, ProgramSource};
 pub use queue::{Arg, Download, Event, Queue};

@@ -36,6 +36,8 @@ macro_rules! sections {
 sections! {
     /// Types, address spaces, atomics.
     Base = "base" needs [];
+    /// OpenCL's functions, see [`device::DECLARES_BUILTINS`].
+    Builtins = "builtins" needs [];
     /// `hash64`.
     Hash = "hash" needs [Base];
     /// IEEE arithmetic, total order.
@@ -181,12 +183,9 @@ impl Sections {
         self.0.extend(&other.0);
     }
 
-    /// The text of all of them; `Base` is always there.
+    /// The text of all of them; the first two are always there.
     pub fn text(&self) -> String {
-        let mut text = String::from(Section::Base.text());
-        for section in self.0.iter().filter(|section| **section != Section::Base) {
-            text.push_str(section.text());
-        }
-        text
+        let always = [Section::Base, Section::Builtins];
+        always.iter().chain(self.0.difference(&BTreeSet::from(always))).map(|section| section.text()).collect()
     }
 }

@@ -15,7 +15,7 @@ use futures::future::try_join_all;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{Begun, BitsFor, ChainState, Input, Join, JoinChain, JoinKind, JoinTable, Joined, Mark, Pace};
+use kernels::ops::{Begun, BitsFor, ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, Pace};
 
 use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
@@ -377,8 +377,7 @@ pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
         let StageKind::Mark(marks) = &stage.kind else { return internal_err!("a mark stage") };
         let table = build(&marks.build, &stage.operator, &run, &queue).await?;
         // As DataFusion, which reads the rows of joins without keys all the same.
-        let matchless = table.num_rows() == 0 || marks.join.kind == JoinKind::LeftSemi && table.lacks_keys();
-        let empty = matchless && !marks.join.keys.is_empty();
+        let empty = table.gives_nothing(marks.join.kind) && !marks.join.keys.is_empty();
         let op = Mark::try_new(marks.input.clone(), &marks.join, Some(Arc::clone(&table)), marks.options.clone())
             .map_err(|error| op_error(&stage.operator, error))?;
         let mut state = op.start();

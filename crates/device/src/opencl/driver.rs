@@ -16,7 +16,7 @@ use cl3::types::{CL_FALSE, CL_TRUE, cl_command_queue, cl_context, cl_device_id, 
 use cl3::{context, event, kernel, memory};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::launches::{Apart, must_not_overlap};
+use super::launches::{Apart, is_pocl, must_not_overlap};
 use super::program::{self, Kernel, Program};
 use super::{check, host};
 use crate::driver::{Driver, Foreign, Grid, Memory, Native, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
@@ -142,6 +142,14 @@ impl OpenClDriver {
         let standard = if options.iter().any(|option| option.contains("-cl-std=")) { "" } else { program::STANDARD };
         let apart = self.apart.as_ref().map_or("", |apart| apart.option());
         let options = format!("{standard} {} {apart} {}", self.options, options.join(" "));
+        if is_pocl(&self.info) && text.contains(program::DECLARES_BUILTINS) {
+            let without_header = format!("{options} {}", program::without_header());
+            let built = Program::build(&self.label, self.context, self.device, text, &without_header);
+            // Otherwise it is a release with another header, or the text is at fault, whose error then is that of the usual build.
+            if built.is_ok() {
+                return built;
+            }
+        }
         Program::build(&self.label, self.context, self.device, text, &options)
     }
 

@@ -21,7 +21,12 @@ use crate::DeviceInfo;
 /// Whether the device's driver has the fault.
 pub(super) fn must_not_overlap(info: &DeviceInfo) -> bool {
     let release = info.driver_version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-    info.platform.contains("Portable Computing Language") && release.is_none_or(|major| major < 6)
+    is_pocl(info) && release.is_none_or(|major| major < 6)
+}
+
+/// Whether the driver is PoCL.
+pub(super) fn is_pocl(info: &DeviceInfo) -> bool {
+    info.platform.contains("Portable Computing Language")
 }
 
 /// The numbers of the living contexts.

@@ -15,6 +15,7 @@ mod queue;
 use std::sync::Arc;
 
 pub(crate) use discovery::entries;
+pub use program::DECLARES_BUILTINS;
 pub(crate) use queue::RetainedQueue;
 
 use crate::driver::Driver;

@@ -36,6 +36,29 @@ fn compile_options_reach_the_compiler() -> Result<()> {
     Ok(())
 }
 
+/// PoCL leaves its own declarations away then, and reads them after all where something is missing.
+#[test]
+fn texts_declare_the_functions_they_call() -> Result<()> {
+    let context = context();
+    let is_pocl = context.info().platform.contains("Portable Computing Language");
+    let queue = context.queue()?;
+    for (function, leaves_away) in [("get_local_id", is_pocl), ("get_global_id", false)] {
+        let declares = format!(
+            "#ifdef BUILTINS_UNDECLARED\n#define LEFT_AWAY 1\nulong __attribute__((overloadable, const)) {function}(uint);\n#else\n#define LEFT_AWAY 0\n#endif\n"
+        );
+        let calls = match context.info().driver {
+            DriverKind::OpenCl => "get_local_id(0)",
+            DriverKind::Cuda => "threadIdx.x",
+        };
+        let text = text(&format!("{declares}KERNEL void f(G int *x) {{ x[{calls}] = LEFT_AWAY; }}"));
+        let program = block_on(queue.compile(ProgramSource::new(text, "tests")))?;
+        let x = queue.alloc_values::<i32>(1)?;
+        queue.launch(&program.kernel("f")?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+        assert_eq!(block_on(queue.read_values(&x, 0..1))?, [i32::from(leaves_away)], "{function}");
+    }
+    Ok(())
+}
+
 #[test]
 fn log_that_panics_costs_one_program() {
     let log: crate::LogSink = Arc::new(|line| assert!(!line.starts_with("program of PanicExec")));

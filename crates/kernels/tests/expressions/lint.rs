@@ -21,20 +21,12 @@ const ALLOWED: [&str; 4] =
 
 #[track_caller]
 fn lint(text: &str) {
-    for standard in ["-cl-std=CL1.2", "-cl-std=CL3.0"] {
+    let declared = ["-Xclang", "-finclude-default-header"].as_slice();
+    let undeclared = ["-cl-no-stdinc", "-include", "opencl-c-base.h", "-DBUILTINS_UNDECLARED"].as_slice();
+    for (standard, given) in [("CL1.2", declared), ("CL3.0", declared), ("CL1.2", undeclared)] {
         let clang = Command::new("clang")
-            .args([
-                "-x",
-                "cl",
-                standard,
-                "-target",
-                "spir64",
-                "-Xclang",
-                "-finclude-default-header",
-                "-fsyntax-only",
-                "-Wall",
-                "-Werror",
-            ])
+            .args(["-x", "cl", "-target", "spir64", "-fsyntax-only", "-Wall", "-Werror", &format!("-cl-std={standard}")])
+            .args(given)
             .args(ALLOWED)
             .arg("-")
             .stdin(Stdio::piped())

@@ -22,6 +22,8 @@ impl KeyForm {
             (CType::Str, _) | (_, CType::Str) => KeyForm::Text,
             (CType::I256, _) | (_, CType::I256) => KeyForm::Wide(CType::I256),
             (CType::I128, _) | (_, CType::I128) => KeyForm::Wide(CType::I128),
+            // DataFusion plans such a join where a UNION has another type than its first input.
+            _ if left.is_integer() && right.is_integer() && left.is_signed() != right.is_signed() => KeyForm::Wide(CType::I128),
             _ => KeyForm::Word,
         }
     }

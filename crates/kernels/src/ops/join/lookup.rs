@@ -78,12 +78,10 @@ impl Lookup {
         &self.places
     }
 
-    /// Whether no row can stay, and none needs to be read: an inner join's table has none with a key.
+    /// Whether no row can stay, and none needs to be read.
     pub fn is_empty(&self) -> bool {
-        self.searches.iter().zip(&self.tables).any(|(search, table)| {
-            let matchless = table.num_rows() == 0 || search.kind != JoinKind::Left && table.lacks_keys();
-            matchless && search.kind.drops_unmatched() && !search.reads_all()
-        })
+        let needs = |search: &Search| search.kind.drops_unmatched() && !search.reads_all();
+        self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search) && table.gives_nothing(search.kind))
     }
 
     /// The most rows that a row's search looks at; 1 where it looks at none one by one.

@@ -13,7 +13,7 @@ use device::{Arg, Buffer, Queue};
 use super::bits::Bits;
 use super::keys::{self, KeyForm};
 use super::search::NONE;
-use super::{Join, joined_types};
+use super::{Join, JoinKind, joined_types};
 use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::primitives::Primitives;
@@ -100,8 +100,8 @@ pub struct JoinTable {
     digits: Vec<Digit>,
     /// The most rows whose keys can match, of a table of numbers.
     known: u64,
-    /// Whether a row has a key that can match.
-    keyed: bool,
+    /// Whether a row has keys that can match.
+    has_matchable_rows: bool,
     /// The keys as bits, for those who had better ask these than the table.
     pub(super) bits: Option<Bits>,
 }
@@ -217,7 +217,7 @@ impl JoinBuild {
             forms: self.forms.clone(),
             digits: vec![Digit::default(); self.forms.iter().map(|form| form.digits()).sum()],
             known: 0,
-            keyed: self.forms.is_empty() && rows_in_all > 0,
+            has_matchable_rows: self.forms.is_empty() && rows_in_all > 0,
             bits: None,
         };
         if self.forms.is_empty() {
@@ -292,7 +292,7 @@ impl JoinBuild {
         let loaded = program.load(queue).await?;
         let grid = spread(queue, &self.options, n);
         let slot_of = queue.filled(n * 4, 0xff)?;
-        // The error word, whether a slot has a second row, and whether any has one.
+        // The error word, whether some slot has a second row, and whether some slot has any.
         let control = queue.alloc(24)?;
         queue.write(&control, 0, &[[0xff; 8], [0; 8], [0; 8]].concat())?;
         let names = JoinTable::arg_names("t", table.digits.len());
@@ -303,7 +303,7 @@ impl JoinBuild {
         let answer = queue.read(&control, 0..24).await?;
         check_row(word(&answer, 0)?)?;
         table.form.unique = word(&answer, 1)? == 0;
-        table.keyed = word(&answer, 2)? != 0;
+        table.has_matchable_rows = word(&answer, 2)? != 0;
         Ok(slot_of)
     }
 
@@ -492,6 +492,7 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
         find(&mut writer, &values)?;
         let slot_of = writer.params().named("slot_of", "G u32 *RESTRICT");
         let control = writer.params().named("control", "volatile G u64 *");
+        // Nobody looks at its third word here but to leave the line that all share alone.
         writer.push(&format!(
             "if (slot != NO_ROW) {{
   {slot_of}[row] = (u32)slot;
@@ -637,9 +638,11 @@ impl JoinTable {
         self.known
     }
 
-    /// Whether no row has a key that could match: there is none, or each has a NULL among its keys.
-    pub fn lacks_keys(&self) -> bool {
-        !self.keyed
+    /// Whether a join of this kind gives nothing, whatever its probe side has, as DataFusion sees before it reads that: there are no
+    /// rows, or, where only matches are kept, none that can match, as each has a NULL among its keys.
+    pub fn gives_nothing(&self, kind: JoinKind) -> bool {
+        let keeps_matches = matches!(kind, JoinKind::Inner | JoinKind::LeftSemi | JoinKind::RightSemi);
+        self.num_rows() == 0 || keeps_matches && !self.has_matchable_rows
     }
 
     /// Number of digits of the keys.

@@ -361,8 +361,8 @@ impl fmt::Display for Position<'_> {
                         "range_search(range_keys, values_start, values_end, {key}, {offset}, {back}, falls, {behind}, {edge})"
                     ),
                 };
-                // DataFusion looks for each bound from that of the row before on: NULLs behind the values have none of their
-                // rows where the last value's bound leads beyond them.
+                // DataFusion looks for each bound from that of the row before on: where the last value's leads beyond the
+                // partition, so do those of the NULLs behind it, whose frames are empty.
                 let nulls = match (back, behind) {
                     (0, 0) => format!(
                         "values_start < values_end && values_end <= {i} && {} == part_end ? part_end : {peers}",
