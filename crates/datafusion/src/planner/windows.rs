@@ -244,9 +244,9 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
             }
             Some((data_type, _)) if !data_type.is_numeric() && !is_moment(data_type) => FrameUnits::Boundless,
             // What more digits take may not fit 64 bits.
-            Some((DataType::Decimal128(19.., _), _)) => FrameUnits::Range128,
-            Some((DataType::Decimal256(_, _), _)) => FrameUnits::Range256,
-            _ => FrameUnits::Range,
+            Some((DataType::Decimal128(19.., _), falls)) => FrameUnits::Range128 { falls: *falls },
+            Some((DataType::Decimal256(_, _), falls)) => FrameUnits::Range256 { falls: *falls },
+            _ => FrameUnits::Range { falls: key.is_some_and(|(_, falls)| *falls) },
         },
         WindowFrameUnits::Groups => FrameUnits::Groups,
     };

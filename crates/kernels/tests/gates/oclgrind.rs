@@ -342,8 +342,11 @@ fn windows_look_around() {
     clean("windows_look_around", |queue| {
         for options in profiles() {
             let sliding = Frame { units: FrameUnits::Groups, start: FrameBound::Preceding(40), end: FrameBound::Following(2) };
-            let by_key =
-                Frame { units: FrameUnits::Range, start: FrameBound::Preceding(1_000_000_009), end: FrameBound::Following(7) };
+            let by_key = Frame {
+                units: FrameUnits::Range { falls: false },
+                start: FrameBound::Preceding(1_000_000_009),
+                end: FrameBound::Following(7),
+            };
             for (frame, order) in [(Frame::RUNNING, vec![FLAG, NAME]), (sliding, vec![FLAG, NAME]), (by_key, vec![KEY])] {
                 let input = source(Some(half()));
                 let field = |function: &WindowFunction| match function {

@@ -439,7 +439,8 @@ impl Sampler {
         let all = aggregates(data_type, &input.schema).into_iter();
         functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));
         for (at, chunk) in functions.chunks(OUTPUTS / 2).enumerate() {
-            let [by_group, by_key] = [FrameUnits::Groups, FrameUnits::Range].map(|units| Frame { units, ..sliding });
+            let [by_group, by_key] =
+                [FrameUnits::Groups, FrameUnits::Range { falls: false }].map(|units| Frame { units, ..sliding });
             let frame = [Frame::RUNNING, sliding, by_group, by_key][at % 4];
             let order = if frame == by_key { vec![Expr::Column(6)] } else { vec![Expr::Column(0), Expr::Column(2)] };
             let calls = chunk.iter().map(|(function, data_type)| {
@@ -457,8 +458,8 @@ impl Sampler {
         let units = match data_type {
             DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _) => Some(FrameUnits::Moments { falls: false }),
             DataType::Utf8View => Some(FrameUnits::Boundless),
-            DataType::Decimal128(19.., _) => Some(FrameUnits::Range128),
-            DataType::Decimal256(_, _) => Some(FrameUnits::Range256),
+            DataType::Decimal128(19.., _) => Some(FrameUnits::Range128 { falls: false }),
+            DataType::Decimal256(_, _) => Some(FrameUnits::Range256 { falls: false }),
             _ => None,
         };
         if let Some(units) = units {

@@ -149,7 +149,7 @@ fn frames() -> Vec<Frame> {
         frames.push(Frame { units, start: Preceding(2), end: Preceding(50) });
         frames.push(Frame { units, start: Following(2), end: Following(u64::MAX.into()) });
     }
-    frames.push(Frame { units: FrameUnits::Range, start: Following(0), end: UnboundedFollowing });
+    frames.push(Frame { units: FrameUnits::Range { falls: false }, start: Following(0), end: UnboundedFollowing });
     frames
 }
 
@@ -257,11 +257,14 @@ fn ranges_by_keys() {
         RecordBatch::try_new(rising.schema(), columns).unwrap()
     };
     let batches = [
-        keys(&|key| (key < 20).then_some(key * 2 - 7)),
-        keys(&|key| (key > 4).then_some(key)),
-        keys(&|key| (key < 15).then_some(-3 * key)),
-        keys(&|key| (key > 2).then_some(i64::MAX - key)),
-        keys(&|key| Some(i64::MIN + key)),
+        (keys(&|key| (key < 20).then_some(key * 2 - 7)), false),
+        (keys(&|key| (key > 4).then_some(key)), false),
+        (keys(&|key| (key < 15).then_some(-3 * key)), true),
+        (keys(&|key| (key > 2).then_some(i64::MAX - key)), true),
+        (keys(&|key| Some(i64::MIN + key)), false),
+        // There is no telling by the keys.
+        (keys(&|key| (key > 2).then_some(i64::MIN)), true),
+        (keys(&|key| (key < 20).then_some(i64::MAX)), false),
     ];
     let ends = [
         (Preceding(2), CurrentRow),
@@ -277,14 +280,14 @@ fn ranges_by_keys() {
         WindowFunction::NthValue(col(NUMBER), 1),
         WindowFunction::NthValue(col(NUMBER), -1),
     ];
-    let calls = ends
-        .iter()
-        .enumerate()
-        .map(|(at, (start, end))| call(functions[at % 3].clone(), Frame { units: FrameUnits::Range, start: *start, end: *end }));
-    let calls: Vec<_> = calls.chain([call(WindowFunction::Rank, Frame::RUNNING)]).collect();
+    let calls = |falls: bool| -> Vec<_> {
+        let frames = ends.map(|(start, end)| Frame { units: FrameUnits::Range { falls }, start, end });
+        let calls = frames.into_iter().enumerate().map(|(at, frame)| call(functions[at % 3].clone(), frame));
+        calls.chain([call(WindowFunction::Rank, Frame::RUNNING)]).collect()
+    };
     for options in profiles() {
-        for batch in &batches {
-            check(batch, &[500, 700], &[PARTITION], &[ORDER], &calls, &options);
+        for (batch, falls) in &batches {
+            check(batch, &[500, 700], &[PARTITION], &[ORDER], &calls(*falls), &options);
         }
     }
 }
@@ -306,11 +309,12 @@ fn ranges_by_wide_decimals() {
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
     };
     let batches = [
-        keys(&|key| (key < 20).then_some((key * 2 - 7) * STEP + key)),
-        keys(&|key| (key < 20).then(|| i128::MAX - (19 - key) * STEP)),
-        keys(&|key| (key > 4).then_some(-3 * STEP * key)),
-        keys(&|key| (key > 2).then_some(i128::MAX - key * STEP)),
-        keys(&|key| Some(i128::MIN + key * STEP)),
+        (keys(&|key| (key < 20).then_some((key * 2 - 7) * STEP + key)), false),
+        (keys(&|key| (key < 20).then(|| i128::MAX - (19 - key) * STEP)), false),
+        (keys(&|key| (key > 4).then_some(-3 * STEP * key)), true),
+        (keys(&|key| (key > 2).then_some(i128::MAX - key * STEP)), true),
+        (keys(&|key| Some(i128::MIN + key * STEP)), false),
+        (keys(&|key| (key > 2).then_some(i128::MAX)), true),
     ];
     let step = STEP as u128;
     let ends = [
@@ -321,11 +325,10 @@ fn ranges_by_wide_decimals() {
         (Preceding(i128::MAX as u128), Following(1 << 64)),
     ];
     let sum = || aggregate_of(Sum, Some(NUMBER), DataType::Int64);
-    let frames = ends.map(|(start, end)| Frame { units: FrameUnits::Range128, start, end });
-    let calls: Vec<_> = frames.into_iter().map(|frame| call(sum(), frame)).collect();
+    let calls = |falls: bool| ends.map(|(start, end)| call(sum(), Frame { units: FrameUnits::Range128 { falls }, start, end }));
     for options in profiles() {
-        for batch in &batches {
-            check(batch, &[500, 700], &[PARTITION], &[ORDER], &calls, &options);
+        for (batch, falls) in &batches {
+            check(batch, &[500, 700], &[PARTITION], &[ORDER], &calls(*falls), &options);
         }
     }
 }
@@ -457,7 +460,7 @@ fn quantiles_of_every_frame() {
         other => other.clone(),
     };
     let by_key = [(FrameBound::Preceding(3), FrameBound::Following(2)), (FrameBound::Following(1), FrameBound::Following(6))];
-    let by_key = by_key.map(|(start, end)| Frame { units: FrameUnits::Range, start, end });
+    let by_key = by_key.map(|(start, end)| Frame { units: FrameUnits::Range { falls: false }, start, end });
     let frames: Vec<Frame> = frames().into_iter().chain(by_key).collect();
     for options in profiles() {
         for (first, frames) in frames.chunks(9).enumerate() {
@@ -681,7 +684,7 @@ fn distinct_values_and_texts_over_every_frame() {
         (FrameBound::Following(1), FrameBound::Following(6)),
         (FrameBound::Preceding(u64::MAX.into()), FrameBound::CurrentRow),
     ]);
-    let by_key = by_key.map(|(start, end)| Frame { units: FrameUnits::Range, start, end });
+    let by_key = by_key.map(|(start, end)| Frame { units: FrameUnits::Range { falls: false }, start, end });
     let frames: Vec<Frame> = frames().into_iter().chain(by_key).collect();
     for options in profiles() {
         for (first, frames) in frames.chunks(7).enumerate() {
@@ -853,15 +856,17 @@ fn what_has_no_device_form_is_refused() {
         let error = window.map(|_| ()).unwrap_err();
         assert!(matches!(&error, Error::Unsupported(text) if text.contains(reason)), "{error}");
     };
-    let values = Frame { units: FrameUnits::Range, start: FrameBound::Preceding(3), end: FrameBound::CurrentRow };
+    let values =
+        Frame { units: FrameUnits::Range { falls: false }, start: FrameBound::Preceding(3), end: FrameBound::CurrentRow };
     let by_key = |column: usize, units| {
         let count = call(aggregate_of(Count, None, DataType::Int64), Frame { units, ..values });
         let functions = vec![(count.clone(), field(&count, &whole))];
         Window::try_new(input(&whole.schema(), None), vec![], vec![col(column)], vec![], functions, options.clone()).is_ok()
     };
+    let whole_numbers = FrameUnits::Range { falls: false };
     let floats = FrameUnits::FloatRange { falls: false };
-    let wide = FrameUnits::Range128;
-    let fits = [(NUMBER, FrameUnits::Range), (FLOAT, FrameUnits::Range), (NUMBER, floats), (FLOAT, floats), (NUMBER, wide)];
+    let wide = FrameUnits::Range128 { falls: false };
+    let fits = [(NUMBER, whole_numbers), (FLOAT, whole_numbers), (NUMBER, floats), (FLOAT, floats), (NUMBER, wide)];
     assert_eq!(fits.map(|(column, units)| by_key(column, units)), [true, false, false, true, false]);
     refused(call(aggregate_of(Count, None, DataType::Int64), values), "several order keys");
     let some = Frame { units: FrameUnits::Groups, ..values };

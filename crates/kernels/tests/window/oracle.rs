@@ -83,10 +83,10 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
             FrameBound::Preceding(k) => -(k.min(i128::MAX as u128) as i128),
             FrameBound::Following(k) => k.min(i128::MAX as u128) as i128,
         };
-        if let Some(limits) = limits_of(frame.units)
+        if let Some((limits, falls)) = limits_of(frame.units)
             && offset != 0
         {
-            return by_key(place, row, offset, limits, is_end);
+            return by_key(place, row, (offset, falls), limits, is_end);
         }
         // More rows than there are.
         let offset = offset.clamp(-(1 << 40), 1 << 40) as i64;
@@ -105,26 +105,25 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
     start as usize..end.max(start) as usize
 }
 
-/// The least and the greatest key that there can be, where frames look at keys that are integers.
-fn limits_of(units: FrameUnits) -> Option<(i128, i128)> {
+/// The least and the greatest key that there can be, where frames look at keys that are integers, and whether these fall.
+fn limits_of(units: FrameUnits) -> Option<((i128, i128), bool)> {
     match units {
-        FrameUnits::Range => Some((i64::MIN.into(), i64::MAX.into())),
-        FrameUnits::Range128 => Some((i128::MIN, i128::MAX)),
+        FrameUnits::Range { falls } => Some(((i64::MIN.into(), i64::MAX.into()), falls)),
+        FrameUnits::Range128 { falls } => Some(((i128::MIN, i128::MAX), falls)),
         _ => None,
     }
 }
 
 /// The first row of the partition whose key is not before this row's and an offset, or not before or the same.
-fn by_key(place: &Place, row: usize, offset: i128, (least, most): (i128, i128), is_end: bool) -> i64 {
+fn by_key(place: &Place, row: usize, (offset, falls): (i128, bool), (least, most): (i128, i128), is_end: bool) -> i64 {
     let Some(key) = place.keys[row] else {
         let peers = &place.peers[place.own];
         let own = (if is_end { peers.end } else { peers.start }) as i64;
         // No bound of a row lies before that of the row before.
         let last = (place.partition.start..row).rev().find(|row| place.keys[*row].is_some()).filter(|_| offset > 0);
-        return last.map_or(own, |last| own.max(by_key(place, last, offset, (least, most), is_end)));
+        return last.map_or(own, |last| own.max(by_key(place, last, (offset, falls), (least, most), is_end)));
     };
     let values: Vec<(usize, i128)> = place.partition.clone().filter_map(|row| Some((row, place.keys[row]?))).collect();
-    let falls = values[values.len() - 1].1 < values[0].1;
     let target = key.checked_add(if falls { -offset } else { offset }).filter(|target| (least..=most).contains(target));
     // Beyond the key's type there is no bound, and NULLs are in the frame.
     let Some(target) = target else {

@@ -26,18 +26,27 @@ pub enum FrameUnits {
     Rows,
     /// Values of the order: the current row stands for all of its peers. Offsets count in units of the one order key's integers
     /// (days of a `Date32`, hundredths of a `Decimal128(15, 2)`).
-    Range,
+    Range {
+        /// Whether keys fall.
+        falls: bool,
+    },
     /// The same where the one order key is a `Decimal128` that 64 bits may not hold.
-    Range128,
+    Range128 {
+        /// Whether keys fall.
+        falls: bool,
+    },
     /// The same of a `Decimal256`.
-    Range256,
-    /// The same where the one order key is a float, which falls or rises. Offsets are the bits of floats of its type that are
-    /// finite and not less than 0; one of 0 is not the current row: -0.0 and 0.0 lie apart, and 0.0 ahead of both is 0.0.
+    Range256 {
+        /// Whether keys fall.
+        falls: bool,
+    },
+    /// The same where the one order key is a float. Offsets are the bits of floats of its type that are finite and not less than
+    /// 0; one of 0 is not the current row: -0.0 and 0.0 lie apart, and 0.0 ahead of both is 0.0.
     FloatRange {
         /// Whether keys fall.
         falls: bool,
     },
-    /// The same where the one order key is a date or a timestamp, which falls or rises, and offsets are [`interval`]s: months and
+    /// The same where the one order key is a date or a timestamp, and offsets are [`interval`]s: months and
     /// days are not all of one length, and clocks are put back.
     Moments {
         /// Whether keys fall.
@@ -82,7 +91,7 @@ impl Frame {
         Frame { units: FrameUnits::Rows, start: FrameBound::UnboundedPreceding, end: FrameBound::UnboundedFollowing };
     /// From the partition's first row to the current one's last peer: what SQL means where there is an order and no frame.
     pub const RUNNING: Frame =
-        Frame { units: FrameUnits::Range, start: FrameBound::UnboundedPreceding, end: FrameBound::CurrentRow };
+        Frame { units: FrameUnits::Range { falls: false }, start: FrameBound::UnboundedPreceding, end: FrameBound::CurrentRow };
 
     /// Refuses what has no device form.
     pub(super) fn check(&self) -> Result<()> {
@@ -114,8 +123,8 @@ impl Frame {
     /// The offsets, as kernels take them.
     pub(super) fn offsets(&self) -> Vec<(&'static str, Arg<'static>)> {
         let most = match self.units {
-            FrameUnits::Range => i64::MAX as u128,
-            FrameUnits::Range128 | FrameUnits::Range256 => i128::MAX as u128,
+            FrameUnits::Range { .. } => i64::MAX as u128,
+            FrameUnits::Range128 { .. } | FrameUnits::Range256 { .. } => i128::MAX as u128,
             FrameUnits::FloatRange { .. } => u64::MAX.into(),
             FrameUnits::Moments { .. } | FrameUnits::Boundless => 0,
             FrameUnits::Rows | FrameUnits::Groups => MOST_ROWS.into(),
@@ -154,11 +163,7 @@ impl Frame {
                 params.need_type(key);
                 params.named("range_keys", &format!("const G {} *RESTRICT", key.name()));
                 params.named("range_valid", "const G u8 *RESTRICT");
-                let falls = match self.units {
-                    FrameUnits::FloatRange { falls } => i32::from(falls).to_string(),
-                    _ => FALLS.replace("COMES_BEFORE", &less(key, "range_keys[values_end - 1]", "range_keys[values_start]")),
-                };
-                values(key, &falls, i)
+                values(key, units.falls(), i)
             }
             (_, false) => String::new(),
         };
@@ -172,9 +177,21 @@ impl FrameUnits {
     /// What order keys are to kernels, where these find rows by them.
     pub(super) fn key(self) -> CType {
         match self {
-            FrameUnits::Range128 => CType::I128,
-            FrameUnits::Range256 => CType::I256,
+            FrameUnits::Range128 { .. } => CType::I128,
+            FrameUnits::Range256 { .. } => CType::I256,
             _ => CType::I64,
+        }
+    }
+
+    /// Whether order keys fall, where these are looked at.
+    fn falls(self) -> bool {
+        match self {
+            FrameUnits::Range { falls }
+            | FrameUnits::Range128 { falls }
+            | FrameUnits::Range256 { falls }
+            | FrameUnits::FloatRange { falls }
+            | FrameUnits::Moments { falls } => falls,
+            FrameUnits::Boundless | FrameUnits::Rows | FrameUnits::Groups => false,
         }
     }
 
@@ -182,7 +199,7 @@ impl FrameUnits {
     fn by_key(self, bound: FrameBound) -> bool {
         let (FrameBound::Preceding(offset) | FrameBound::Following(offset)) = bound else { return false };
         match self {
-            FrameUnits::Range | FrameUnits::Range128 | FrameUnits::Range256 => offset > 0,
+            FrameUnits::Range { .. } | FrameUnits::Range128 { .. } | FrameUnits::Range256 { .. } => offset > 0,
             FrameUnits::FloatRange { .. } | FrameUnits::Moments { .. } | FrameUnits::Boundless => true,
             FrameUnits::Rows | FrameUnits::Groups => false,
         }
@@ -190,12 +207,12 @@ impl FrameUnits {
 }
 
 /// C that declares what [`VALUES`] does, of a row whose partition and peers are declared.
-pub(super) fn values(key: CType, falls: &str, row: &str) -> String {
+pub(super) fn values(key: CType, falls: bool, row: &str) -> String {
     let own = match key.is_wide() {
         true => format!("{}_sel(has_key, range_keys[ROW], {})", key.name(), key.zero()),
         false => "has_key ? range_keys[ROW] : 0".into(),
     };
-    VALUES.replace("FALLS", falls).replace("OWN_KEY", &own).replace("ROW", row).replace("KEY", key.name())
+    VALUES.replace("FALLS", if falls { "1" } else { "0" }).replace("OWN_KEY", &own).replace("ROW", row).replace("KEY", key.name())
 }
 
 /// The places of a bound of [`FrameUnits::Moments`], by its number in the window.
@@ -210,8 +227,6 @@ if (!range_valid[part_end - 1]) values_end = peer_starts[peers[part_end] - 1];
 i32 has_key = range_valid[ROW], falls = FALLS;
 KEY own_key = OWN_KEY;
 ";
-/// Where all keys are the same it makes no difference.
-const FALLS: &str = "values_start < values_end && COMES_BEFORE";
 
 /// C: whether one key is less than another.
 fn less(key: CType, a: &str, b: &str) -> String {

@@ -234,7 +234,10 @@ impl Window {
         let units = functions.iter().filter(|(call, _)| call.looks_at_keys()).map(|(call, _)| call.frame.units);
         let units: Vec<FrameUnits> = units.collect();
         // Keys of moments are their ticks.
-        let reads = |units: &FrameUnits| if matches!(units, FrameUnits::Moments { .. }) { FrameUnits::Range } else { *units };
+        let reads = |units: &FrameUnits| match *units {
+            FrameUnits::Moments { falls } => FrameUnits::Range { falls },
+            other => other,
+        };
         if units.iter().any(|other| Some(reads(other)) != units.first().map(reads)) {
             return Err(Error::Unsupported("frames that read one order key in several ways have no device form".into()));
         }

@@ -114,7 +114,7 @@ impl Bound {
         let places = Places::text(&mut params, "row");
         let mut writer = RowWriter::new(types, options.profile, &mut params);
         writer.push(&places);
-        writer.push(&values(CType::I64, &i32::from(self.falls).to_string(), "row"));
+        writer.push(&values(CType::I64, self.falls, "row"));
         let target = writer.eval(&self.target(types, column)?)?;
         let (peers, behind) = if self.behind { ("peer_end", 1) } else { ("peer_start", 0) };
         let beyond = if self.back { "part_start" } else { "part_end" };
