@@ -62,6 +62,30 @@ impl Terminal {
     }
 }
 
+/// A driver's linkers are started by threads that have opened a device, and hear what these hear.
+#[test]
+fn one_thread_alone_hears_ctrl_c() {
+    let mut terminal = Terminal::open();
+    terminal.wait_for("to quit", 1, "");
+    terminal.press("CREATE TABLE device.t AS SELECT value AS x FROM generate_series(1, 100);\n");
+    terminal.wait_for("Elapsed", 1, "");
+    let script = terminal.child.id();
+    let children = std::fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap();
+    let shell: u32 = children.trim().parse().unwrap();
+    let hears = |status: &str| {
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        // The bit of signal 2, SIGINT.
+        u64::from_str_radix(blocked.trim(), 16).unwrap() & 0b10 == 0
+    };
+    let threads = std::fs::read_dir(format!("/proc/{shell}/task")).unwrap();
+    let threads = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap());
+    let hearing: Vec<String> = threads.filter(|status| hears(status)).collect();
+    let names: Vec<&str> = hearing.iter().filter_map(|status| status.lines().next()).collect();
+    assert_eq!(names, ["Name:\tinterrupts"]);
+    terminal.press("\\q\n");
+    assert!(terminal.child.wait().unwrap().success());
+}
+
 #[test]
 fn ctrl_c_ends_a_query_and_not_the_shell() {
     let mut terminal = Terminal::open();

@@ -235,18 +235,17 @@ fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
 
 /// A frame over rows in the order of one key, with its type and whether it falls, or of none or several.
 fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, Reason> {
+    let falls = key.is_some_and(|(_, falls)| *falls);
     let units = match frame.units {
         WindowFrameUnits::Rows => FrameUnits::Rows,
-        WindowFrameUnits::Range => match key {
-            Some((data_type, falls)) if data_type.is_floating() => FrameUnits::FloatRange { falls: *falls },
-            Some((data_type, falls)) if is_moment(data_type) && !is_uniform(frame, data_type) => {
-                FrameUnits::Moments { falls: *falls }
-            }
-            Some((data_type, _)) if !data_type.is_numeric() && !is_moment(data_type) => FrameUnits::Boundless,
+        WindowFrameUnits::Range => match key.map(|(data_type, _)| data_type) {
+            Some(data_type) if data_type.is_floating() => FrameUnits::FloatRange { falls },
+            Some(data_type) if is_moment(data_type) && !is_uniform(frame, data_type) => FrameUnits::Moments { falls },
+            Some(data_type) if !data_type.is_numeric() && !is_moment(data_type) => FrameUnits::Boundless,
             // What more digits take may not fit 64 bits.
-            Some((DataType::Decimal128(19.., _), falls)) => FrameUnits::Range128 { falls: *falls },
-            Some((DataType::Decimal256(_, _), falls)) => FrameUnits::Range256 { falls: *falls },
-            _ => FrameUnits::Range { falls: key.is_some_and(|(_, falls)| *falls) },
+            Some(DataType::Decimal128(19.., _)) => FrameUnits::Range128 { falls },
+            Some(DataType::Decimal256(_, _)) => FrameUnits::Range256 { falls },
+            _ => FrameUnits::Range { falls },
         },
         WindowFrameUnits::Groups => FrameUnits::Groups,
     };

@@ -16,9 +16,9 @@ use cl3::types::{CL_FALSE, CL_TRUE, cl_command_queue, cl_context, cl_device_id, 
 use cl3::{context, event, kernel, memory};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::launches::{Apart, is_pocl, must_not_overlap};
+use super::launches::{Apart, must_not_overlap};
 use super::program::{self, Kernel, Program};
-use super::{check, host};
+use super::{check, host, is_pocl};
 use crate::driver::{Driver, Foreign, Grid, Memory, Native, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
 use crate::{DeviceInfo, DeviceKind, Error, Result};
 

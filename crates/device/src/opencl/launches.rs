@@ -16,17 +16,13 @@ use cl3::event;
 use cl3::types::{cl_command_queue, cl_event};
 use parking_lot::Mutex;
 
+use super::is_pocl;
 use crate::DeviceInfo;
 
 /// Whether the device's driver has the fault.
 pub(super) fn must_not_overlap(info: &DeviceInfo) -> bool {
     let release = info.driver_version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     is_pocl(info) && release.is_none_or(|major| major < 6)
-}
-
-/// Whether the driver is PoCL.
-pub(super) fn is_pocl(info: &DeviceInfo) -> bool {
-    info.platform.contains("Portable Computing Language")
 }
 
 /// The numbers of the living contexts.

@@ -29,6 +29,11 @@ pub(crate) fn open(info: &DeviceInfo, config: &DeviceConfig) -> Result<Arc<dyn D
     Ok(Arc::new(driver::OpenClDriver::open(device, info.clone(), config.times_launches(), context)?))
 }
 
+/// Whether the device's driver is PoCL.
+fn is_pocl(info: &DeviceInfo) -> bool {
+    info.platform.contains("Portable Computing Language")
+}
+
 /// Turns a status into an error that names call and device.
 fn check<T>(device: &str, call: &'static str, result: std::result::Result<T, i32>) -> Result<T> {
     result.map_err(|code| Error::driver(device, call, code, cl3::error_codes::error_text(code)))

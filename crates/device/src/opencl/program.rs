@@ -46,8 +46,8 @@ const QUIET_AND_EXACT: &str = "-w -cl-fp32-correctly-rounded-divide-sqrt";
 /// ```
 pub const DECLARES_BUILTINS: &str = "BUILTINS_UNDECLARED";
 
-/// By these PoCL's compiler leaves out what it reads before each program, and what takes nine tenths of the time that a small one
-/// takes: it finds the header's own guard defined.
+/// Options by which PoCL's compiler leaves out the header that it reads before each program, and that takes longer than most of
+/// these: it finds the guard of that header defined.
 pub(super) fn without_header() -> String {
     format!("-D_OPENCL_H_ -D{DECLARES_BUILTINS}")
 }

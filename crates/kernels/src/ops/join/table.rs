@@ -492,7 +492,7 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
         find(&mut writer, &values)?;
         let slot_of = writer.params().named("slot_of", "G u32 *RESTRICT");
         let control = writer.params().named("control", "volatile G u64 *");
-        // Nobody looks at its third word here but to leave the line that all share alone.
+        // The third word is looked at first, so that not every row writes to the one line that all share.
         writer.push(&format!(
             "if (slot != NO_ROW) {{
   {slot_of}[row] = (u32)slot;

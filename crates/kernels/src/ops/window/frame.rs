@@ -46,8 +46,8 @@ pub enum FrameUnits {
         /// Whether keys fall.
         falls: bool,
     },
-    /// The same where the one order key is a date or a timestamp, and offsets are [`interval`]s: months and
-    /// days are not all of one length, and clocks are put back.
+    /// The same where the one order key is a date or a timestamp, and offsets are [`interval`]s: months and days are not
+    /// all of one length, and clocks are put back.
     Moments {
         /// Whether keys fall.
         falls: bool,
