@@ -39,7 +39,7 @@ use crate::metrics::StageMeter;
 use crate::options::DeviceOptions;
 use crate::runtime::{device_error, task_context};
 use crate::table::LOST;
-use held::held;
+use held::Held;
 pub(crate) use kept::KeptRows;
 use lists::Elements;
 
@@ -324,12 +324,9 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
         // Rows with equal keys keep their order, which is that of the partitions.
         StageKind::Sort { input, op, .. } => {
             let rows = merge_in_order(input, run)?;
-            let rows = if op.keeps_all() { held(rows, &stage.operator, "its input") } else { rows };
-            aggregate(rows, Arc::clone(stage), queue)
+            if op.keeps_all() { holding(rows, stage, queue) } else { aggregate(rows, Arc::clone(stage), queue) }
         }
-        StageKind::Window { input, .. } => {
-            aggregate(held(merge_in_order(input, run)?, &stage.operator, "its input"), Arc::clone(stage), queue)
-        }
+        StageKind::Window { input, .. } => holding(merge_in_order(input, run)?, stage, queue),
         StageKind::Join(_) => joins::join(Arc::clone(stage), Arc::clone(run), queue),
         StageKind::Mark(_) => joins::mark(Arc::clone(stage), Arc::clone(run), queue),
     };
@@ -571,6 +568,12 @@ fn aggregate(mut input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> D
     })
     .try_flatten()
     .boxed()
+}
+
+/// The same of an operator that holds its input.
+fn holding(input: DeviceBatchStream, stage: &Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+    let held = Held::by(&stage.operator, "its input");
+    aggregate(held.counted(input), Arc::clone(stage), queue).map_err(move |error| held.named(error)).boxed()
 }
 
 /// All partitions of a stage as one stream, in no order; host partitions decode in tasks of their own.

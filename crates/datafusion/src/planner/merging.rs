@@ -2,8 +2,8 @@
 //! Subplans that are the same but for their columns: DataFusion's optimizer leaves each use of a CTE the columns that it reads.
 //! They become one that has the columns of all, from which each use picks its own.
 //!
-//! What that one computes, one of the uses asks for, of the same rows. Where that fails, it fails for all of them: even if the use
-//! that asks for it would never have run, such as below a join without build rows.
+//! What may fail must be asked for by all of them: the use that alone asks for it may be one that never runs, such as below a join
+//! without build rows. Uses that differ in that have what lies below it in common, and compute it each for themselves.
 
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ use crate::exec::{
     AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec,
     DeviceSortExec, DeviceUnionExec, DeviceUploadExec, JoinSpec, is_device,
 };
+use crate::expr::may_fail;
 use crate::planner::dynamic_filters::of_children;
 use crate::planner::sharing::{is_fixed, is_kept, lies_in, same_call, same_rows, same_source, works};
 
@@ -212,6 +213,12 @@ fn union(a: &[usize], b: &[usize]) -> Vec<usize> {
     columns
 }
 
+/// Columns that only one of two asks for.
+fn not_of_both<'a>(a: &'a [usize], b: &'a [usize]) -> impl Iterator<Item = usize> + 'a {
+    let only = |own: &'a [usize], other: &'a [usize]| own.iter().copied().filter(|column| !other.contains(column));
+    only(a, b).chain(only(b, a))
+}
+
 fn both<'a, T: ExecutionPlan>(a: &'a Plan, b: &'a Plan) -> Option<(&'a T, &'a T)> {
     Some((a.downcast_ref()?, b.downcast_ref()?))
 }
@@ -383,6 +390,10 @@ fn projections(a: &Plan, b: &Plan, in_order: bool) -> Option<Merged> {
     };
     let a: Vec<usize> = a.into_iter().map(&mut place).collect();
     let b: Vec<usize> = b.into_iter().map(&mut place).collect();
+    let schema = below.plan.schema();
+    if not_of_both(&a, &b).any(|output| may_fail(&all[output].expr, &schema)) {
+        return None;
+    }
     let passed = all.iter().map(|output| output.expr.downcast_ref::<Column>().map(Column::index)).collect::<Option<Vec<_>>>();
     if let Some(passed) = passed
         && passed.len() == below.plan.schema().fields().len()
@@ -430,6 +441,9 @@ fn aggregates(a: &Plan, b: &Plan) -> Option<Merged> {
         (0..keys.len()).map(Some).chain(of_calls).collect::<Option<Vec<_>>>()
     };
     let (a_columns, b_columns) = (columns(a, &below.a)?, columns(b, &below.b)?);
+    if not_of_both(&a_columns, &b_columns).any(|column| calls[column - keys.len()].may_fail(&below.plan.schema())) {
+        return None;
+    }
     let schema = Arc::new(Schema::new_with_metadata(fields, a.spec.schema.metadata().clone()));
     let aggregate = DeviceAggregateExec::new(AggregateSpec { keys, calls, schema }, below.plan);
     Some(Merged { plan: Arc::new(aggregate), a: a_columns, b: b_columns })

@@ -27,7 +27,7 @@ impl WindowFilters {
     }
 }
 
-/// Aggregates that do not count rows where an argument is NULL.
+/// See [`passes_over_nulls`].
 const PASS_OVER_NULLS: [&str; 31] = [
     "any_value",
     "approx_distinct",
@@ -144,7 +144,7 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
             alias.expr = Box::new(inner.data);
             Transformed { data: Expr::Alias(alias), ..inner }
         }
-        Expr::WindowFunction(function) if passes_over_nulls(&function) => {
+        Expr::WindowFunction(function) if can_go(&function) => {
             let mut function = *function;
             if let (Some(filter), [argument, ..]) = (function.params.filter.take(), function.params.args.as_mut_slice()) {
                 let value = Box::new(std::mem::take(argument));
@@ -156,8 +156,14 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
     }
 }
 
-fn passes_over_nulls(function: &WindowFunction) -> bool {
+/// Whether the filter can become part of the argument.
+fn can_go(function: &WindowFunction) -> bool {
     let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return false };
     let has_both = function.params.filter.is_some() && !function.params.args.is_empty();
-    has_both && is_own_aggregate(aggregate) && PASS_OVER_NULLS.contains(&aggregate.name())
+    has_both && is_own_aggregate(aggregate) && passes_over_nulls(aggregate.name())
+}
+
+/// Whether an aggregate of DataFusion's own leaves rows out where an argument is NULL.
+pub(super) fn passes_over_nulls(name: &str) -> bool {
+    PASS_OVER_NULLS.contains(&name)
 }

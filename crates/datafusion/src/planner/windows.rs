@@ -20,6 +20,7 @@ use crate::aggregate::AggregateCall;
 use crate::expr::{Reason, scalar};
 use crate::own::{is_own_aggregate, is_own_window};
 use crate::planner::support::columns_have_device_form;
+use crate::planner::window_filters::passes_over_nulls;
 use crate::texts::Texts;
 
 /// Refuses texts of frames that grow row by row where statistics say that there are too many rows in the one partition.
@@ -88,21 +89,22 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
         .or_else(|| of.downcast_ref::<SlidingAggregateWindowExpr>().map(SlidingAggregateWindowExpr::get_aggregate_expr));
     let function = if let Some(aggregate) = aggregate {
         let quantile = quantile(aggregate)?;
-        if (aggregate.ignore_nulls() && quantile.is_none()) || !aggregate.order_bys().is_empty() {
+        let name = aggregate.fun().name();
+        let tells_nulls = !passes_over_nulls(name) && name != "array_agg";
+        if aggregate.ignore_nulls() && tells_nulls || !aggregate.order_bys().is_empty() {
             return Err(format!("{} has no device form", expr.name()));
         }
         // A filter is told to nobody, but for those who print.
         if !format!("{expr:?}").ends_with("filter: None }") {
             return Err("a window with FILTER has no device form yet".to_string());
         }
-        let name = aggregate.fun().name();
         let distinct = aggregate.is_distinct();
         match aggregate.expressions().as_slice() {
             [value, ..] if let Some(quantile) = quantile => {
                 WindowFunction::Quantile { quantile, value: texts.lower(value)?, distinct }
             }
-            [value] if name == "array_agg" && !distinct && is_own_aggregate(aggregate.fun()) => {
-                WindowFunction::Values(texts.lower(value)?)
+            [value] if name == "array_agg" && is_own_aggregate(aggregate.fun()) => {
+                WindowFunction::Values { value: texts.lower(value)?, known: aggregate.ignore_nulls(), distinct }
             }
             // The first one there is.
             [value] if name == "any_value" && is_own_aggregate(aggregate.fun()) => {

@@ -19,7 +19,7 @@ use kernels::ops::{Begun, BitsFor, ChainState, Input, Join, JoinChain, JoinTable
 
 use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
-use super::held::held;
+use super::held::Held;
 use super::subqueries::rows_of;
 use super::{BATCHES_STARTED, DeviceBatchStream, Run, explain, merge, op_error, started};
 use crate::graph::{AggregateOp, BuildSide, Joins, ScanFilter, Side, Stage, StageKind};
@@ -307,9 +307,14 @@ fn gives(types: &[ColumnType], stage: &Stage) -> bool {
 
 /// The table of a build side.
 async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
+    let held = Held::by(operator, "its build side");
+    build_of(side, &held, operator, run, queue).await.map_err(|error| held.named(error))
+}
+
+async fn build_of(side: &BuildSide, held: &Held, operator: &str, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
     let batches = match &side.scalar {
         Some(scalar) => rows_of(scalar, &side.stage, run).await?,
-        None => held(merge(&side.stage, run)?, operator, "its build side").try_collect().await?,
+        None => held.counted(merge(&side.stage, run)?).try_collect().await?,
     };
     let batch = side.concat.run(queue, batches).await.map_err(|error| op_error(operator, error))?;
     match side.build.build(queue, batch.clone()).await {

@@ -422,7 +422,10 @@ impl Sampler {
             let function = WindowFunction::Lag { value: Expr::Column(2), offset, default: None, counted };
             functions.push((function, data_type.clone()));
         }
-        functions.push((WindowFunction::Values(Expr::Column(0)), DataType::new_list(data_type.clone(), true)));
+        for (known, distinct) in [(false, false), (true, false), (false, true)] {
+            let function = WindowFunction::Values { value: Expr::Column(0), known, distinct };
+            functions.push((function, DataType::new_list(data_type.clone(), true)));
+        }
         if *data_type == DataType::LargeUtf8 {
             for distinct in [false, true] {
                 functions.push((WindowFunction::Texts { texts: Expr::Column(0), skipped: 2, distinct }, DataType::LargeUtf8));

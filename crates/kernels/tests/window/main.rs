@@ -83,7 +83,7 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
         PercentRank | CumeDist => DataType::Float64,
         Lag { value, .. } | NthValue(value, _) | NthKnown(value, _) => value.data_type(&batch.schema()).unwrap(),
         Quantile { value, .. } => value.data_type(&batch.schema()).unwrap(),
-        Values(value) => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
+        Values { value, .. } => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
         Texts { .. } => DataType::LargeUtf8,
         Aggregate(aggregate) => aggregate.data_type.clone(),
     };

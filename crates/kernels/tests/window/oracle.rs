@@ -70,6 +70,25 @@ fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Plac
     places
 }
 
+/// The rows whose values stand first, or, where frames do not begin with the partition, last.
+fn once<T: PartialEq>(rows: impl DoubleEndedIterator<Item = usize>, frame: &Frame, value: impl Fn(usize) -> T) -> Vec<usize> {
+    let mut seen = Vec::new();
+    let mut keep = |row: &usize| {
+        let value = value(*row);
+        let is_new = !seen.contains(&value);
+        if is_new {
+            seen.push(value);
+        }
+        is_new
+    };
+    if frame.start == FrameBound::UnboundedPreceding {
+        return rows.filter(&mut keep).collect();
+    }
+    let mut rows: Vec<_> = rows.rev().filter(&mut keep).collect();
+    rows.reverse();
+    rows
+}
+
 fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> {
     let (first, behind) = (place.partition.start as i64, place.partition.end as i64);
     let bound = |bound: FrameBound, is_end: bool| -> i64 {
@@ -271,9 +290,14 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
                 _ => frame.into_iter().rev().nth(number.unsigned_abs() as usize - 1),
             }
         }),
-        WindowFunction::Values(value) => {
+        WindowFunction::Values { value, known, distinct } => {
             let Expr::Column(column) = value else { panic!("{value:?}") };
-            let frames: Vec<_> = (0..n).map(|row| frame_of(&places[row], row, &call.frame)).collect();
+            let column_of = batch.column(*column);
+            let counted = |row: usize| {
+                let rows = frame_of(&places[row], row, &call.frame).filter(|row| !known || column_of.is_valid(*row));
+                if *distinct { once(rows, &call.frame, |row| column_of.slice(row, 1).to_data()) } else { rows.collect() }
+            };
+            let frames: Vec<_> = (0..n).map(counted).collect();
             let rows: UInt32Array = frames.iter().cloned().flatten().map(|row| Some(row as u32)).collect();
             let values = take(batch.column(*column), &rows, None).unwrap();
             let item = Arc::new(Field::new("item", values.data_type().clone(), true));
@@ -286,16 +310,8 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             let texts = batch.column(*column).as_string::<i64>();
             let joined = |row: usize| {
                 let known = frame_of(&places[row], row, &call.frame).filter(|row| texts.is_valid(*row));
-                let mut known: Vec<&str> = known.map(|row| texts.value(row)).collect();
-                if *distinct {
-                    let from_behind = call.frame.start != FrameBound::UnboundedPreceding;
-                    let mut seen = std::collections::HashSet::new();
-                    let mut keep = |text: &&str| seen.insert(text.to_string());
-                    known = match from_behind {
-                        true => known.into_iter().rev().filter(&mut keep).collect::<Vec<_>>().into_iter().rev().collect(),
-                        false => known.into_iter().filter(&mut keep).collect(),
-                    };
-                }
+                let known = if *distinct { once(known, &call.frame, |row| texts.value(row)) } else { known.collect() };
+                let known: Vec<&str> = known.into_iter().map(|row| texts.value(row)).collect();
                 (!known.is_empty()).then(|| known.concat().split_off(*skipped as usize))
             };
             Arc::new((0..n).map(joined).collect::<LargeStringArray>())

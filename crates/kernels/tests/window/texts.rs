@@ -3,6 +3,10 @@
 
 use super::*;
 
+fn values(column: usize, known: bool, distinct: bool) -> WindowFunction {
+    WindowFunction::Values { value: col(column), known, distinct }
+}
+
 #[test]
 fn lists_of_every_frame() {
     let batch = sorted(600, 40);
@@ -12,11 +16,26 @@ fn lists_of_every_frame() {
             let calls: Vec<_> = frames
                 .iter()
                 .zip(columns.iter().cycle())
-                .map(|(frame, column)| call(WindowFunction::Values(col(*column)), *frame))
+                .enumerate()
+                .map(|(at, (frame, column))| call(values(*column, at % 3 == 0, false), *frame))
                 .collect();
             check(&batch, &[400, 200], &[PARTITION], &[ORDER], &calls, &options);
         }
-        let calls = [NUMBER, TEXT].map(|column| call(WindowFunction::Values(col(column)), Frame::RUNNING));
+        // Of DISTINCT values those that stand first, or, where frames end with the partition alone, last.
+        let (begins, ends) = (FrameBound::UnboundedPreceding, FrameBound::UnboundedFollowing);
+        let frames = [
+            Frame { units: FrameUnits::Rows, start: begins, end: FrameBound::Following(3) },
+            Frame { units: FrameUnits::Groups, start: FrameBound::Preceding(2), end: ends },
+            Frame::PARTITION,
+        ];
+        let columns = [NUMBER, TEXT, DECIMAL, FLAG].into_iter().flat_map(|column| [(column, false), (column, true)]);
+        let calls: Vec<_> = columns
+            .zip(frames.iter().cycle())
+            .map(|((column, known), frame)| call(values(column, known, true), *frame))
+            .collect();
+        check(&batch, &[400, 200], &[PARTITION], &[ORDER], &calls, &options);
+        let calls = [(NUMBER, false, false), (TEXT, false, false), (NUMBER, true, false), (TEXT, false, true)];
+        let calls = calls.map(|(column, known, distinct)| call(values(column, known, distinct), Frame::RUNNING));
         for n in [0, 1, 5, 257] {
             check(&batch.slice(0, n), &[n], &[PARTITION], &[ORDER], &calls, &options);
         }

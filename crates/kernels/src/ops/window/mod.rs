@@ -26,7 +26,7 @@ use device::Queue;
 use super::primitives::Primitives;
 use super::program::Program;
 use super::source::Source;
-use super::{Concat, Input, Options, Select, check_rows};
+use super::{Concat, Input, Options, Select, Take, check_rows};
 use crate::codegen::CType;
 use crate::expr::{Aggregate, Expr, Literal};
 use crate::{Error, Result};
@@ -71,8 +71,16 @@ pub enum WindowFunction {
     NthValue(Expr, i64),
     /// The same among the frame's rows whose value is not NULL.
     NthKnown(Expr, i64),
-    /// The list of the values in the frame's rows, NULLs among them; NULL where there are no rows.
-    Values(Expr),
+    /// The list of the values in the frame's rows; NULL where there are none.
+    Values {
+        /// The values.
+        value: Expr,
+        /// Whether NULLs are left out.
+        known: bool,
+        /// Whether a value that stands several times in the frame comes once, where it stands first; where frames end with the
+        /// partition, and do not begin with it, last.
+        distinct: bool,
+    },
     /// The texts of a `LargeUtf8` column in the frame's rows, one after another; NULL where all are.
     Texts {
         /// The column.
@@ -124,7 +132,7 @@ impl WindowCall {
     fn looks_at_keys(&self) -> bool {
         use WindowFunction::{Aggregate, NthKnown, NthValue, Quantile, Texts, Values};
         let frames =
-            matches!(self.function, NthValue(..) | NthKnown(..) | Values(_) | Texts { .. } | Aggregate(_) | Quantile { .. });
+            matches!(self.function, NthValue(..) | NthKnown(..) | Values { .. } | Texts { .. } | Aggregate(_) | Quantile { .. });
         frames && self.frame.looks_at_keys()
     }
 }
@@ -166,6 +174,8 @@ enum Told {
     Quantile(Ranked),
     /// The position of the texts.
     Once(usize),
+    /// What is true of the rows whose value stands there for the others.
+    Distinct(Expr),
 }
 
 /// What has been pushed so far.
@@ -257,6 +267,10 @@ impl Window {
                 once.push(Once::plan(column(texts)?, &call.frame, types, &mut sorted, &options, &mut kernels)?);
                 Ok(Told::Once(once.len() - 1))
             }
+            WindowFunction::Values { value, distinct: true, .. } => {
+                let told = sorted.tell(once::tell("array_agg", &call.frame)?, column(value)?, types, &options, &mut kernels)?;
+                Ok(Told::Distinct(once::is_alone(told)))
+            }
             _ => Ok(Told::Nothing),
         });
         let told = told.collect::<Result<Vec<_>>>()?;
@@ -306,7 +320,16 @@ impl Window {
                 }
                 WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame, known: false },
                 WindowFunction::NthKnown(value, n) => Of::Nth { column: column(&value)?, n, frame, known: true },
-                WindowFunction::Values(value) => Of::Rows { column: column(&value)?, frame },
+                WindowFunction::Values { value, known, .. } => {
+                    let column = column(&value)?;
+                    let known = (known && types[column].nullable).then(|| is_known(column));
+                    let alone = match told {
+                        Told::Distinct(alone) => Some(alone),
+                        _ => None,
+                    };
+                    let counted = known.into_iter().chain(alone).reduce(|known, alone| Expr::And(vec![known, alone]));
+                    Of::Rows { column, frame, counted }
+                }
                 WindowFunction::Texts { texts, skipped, .. } => {
                     let column = match told {
                         Told::Once(index) => first_once + index,
@@ -359,7 +382,12 @@ impl Window {
         let before = self.select.programs().into_iter().chain(self.concat.programs()).chain(self.sorted.programs());
         let before = before.chain(self.once.iter().flat_map(|once| once.select().programs()));
         let wavelets = self.wavelets().into_iter().map(|wavelet| wavelet.text().to_owned());
-        before.chain([self.program.text().to_owned()]).chain(wavelets).collect()
+        let taken = self.calls.iter().filter_map(|call| match call {
+            Call::Value(call) => call.take(),
+            _ => None,
+        });
+        let after = wavelets.chain(taken.flat_map(Take::programs));
+        before.chain([self.program.text().to_owned()]).chain(after).collect()
     }
 
     /// The kernels that quantiles share.
@@ -465,7 +493,7 @@ impl Columns {
             }
             WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
             WindowFunction::NthKnown(value, n) => WindowFunction::NthKnown(add(value)?, n),
-            WindowFunction::Values(value) => WindowFunction::Values(add(value)?),
+            WindowFunction::Values { value, known, distinct } => WindowFunction::Values { value: add(value)?, known, distinct },
             WindowFunction::Texts { texts, skipped, distinct } => WindowFunction::Texts { texts: add(texts)?, skipped, distinct },
             WindowFunction::Aggregate(aggregate) => WindowFunction::Aggregate(Aggregate {
                 arguments: aggregate.arguments.into_iter().map(&mut add).collect::<Result<_>>()?,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Texts of which each stands once: those of a column, and NULL where the same text stands elsewhere in the frame.
+//! Values that stand once each: which rows count for that, and the texts of a column, with NULL where the same text stands
+//! elsewhere in the frame.
 
 use std::sync::Arc;
 
@@ -13,6 +14,23 @@ use crate::expr::{CompareOp, Expr, Literal, LiteralValue};
 use crate::ops::program::Kernel;
 use crate::ops::{Input, Options, Select};
 use crate::{Error, Result};
+
+/// Where the same value must not stand for a row to be the one that counts, in frames that begin with the partition or end with it.
+pub(super) fn tell(function: &str, frame: &Frame) -> Result<Tell> {
+    match frame {
+        Frame { start: FrameBound::UnboundedPreceding, .. } => Ok(Tell::Before),
+        Frame { end: FrameBound::UnboundedFollowing, .. } => Ok(Tell::Behind),
+        _ => Err(Error::Unsupported(format!(
+            "{function} of DISTINCT values over frames that neither begin nor end with the partition has no device form"
+        ))),
+    }
+}
+
+/// Whether the value stands nowhere else where column `told` tells of.
+pub(super) fn is_alone(told: usize) -> Expr {
+    let none = Literal { data_type: DataType::UInt32, value: LiteralValue::Int(0) };
+    Expr::Compare { op: CompareOp::Eq, left: Box::new(Expr::Column(told)), right: Box::new(Expr::Literal(none)) }
+}
 
 /// A column's texts, each where it stands first in the partition, or last, where frames end with that.
 #[derive(Debug, Clone)]
@@ -34,24 +52,11 @@ impl Once {
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<Once> {
-        let tell = match frame {
-            Frame { start: FrameBound::UnboundedPreceding, .. } => Tell::Before,
-            Frame { end: FrameBound::UnboundedFollowing, .. } => Tell::Behind,
-            _ => {
-                return Err(Error::Unsupported(
-                    "string_agg of DISTINCT texts over frames that neither begin nor end with the partition has no device form"
-                        .into(),
-                ));
-            }
-        };
-        let told = sorted.tell(tell, column, types, options, kernels)?;
+        let told = sorted.tell(tell("string_agg", frame)?, column, types, options, kernels)?;
         let ty = types.get(column).ok_or_else(|| Error::Internal(format!("no column {column}")))?.clone();
         let text = Field::new("text", ty.data_type.clone(), true);
         let schema = Arc::new(Schema::new(vec![text.clone(), Field::new("told", DataType::UInt32, false)]));
-        let none = Literal { data_type: DataType::UInt32, value: LiteralValue::Int(0) };
-        let (told_column, none) = (Box::new(Expr::Column(1)), Box::new(Expr::Literal(none)));
-        let alone = Expr::Compare { op: CompareOp::Eq, left: told_column, right: none };
-        let once = Expr::Case { branches: vec![(alone, Expr::Column(0))], otherwise: None, data_type: ty.data_type.clone() };
+        let once = Expr::Case { branches: vec![(is_alone(1), Expr::Column(0))], otherwise: None, data_type: ty.data_type.clone() };
         let input = Input { schema: Arc::clone(&schema), types: vec![ty, Sorted::ty(false)], filter: None };
         Ok(Once { column, told, schema, select: Select::try_new(input, vec![(once, text)], options.clone())? })
     }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Window functions that give a number of the row's place, or the value of another row.
 
-use arrow::datatypes::{DataType, Field};
-use columnar::{ColumnType, DeviceColumn, Layout};
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
 use super::frame::{Frame, Places};
@@ -10,7 +12,7 @@ use super::sorted::ROWS;
 use super::{Counted, is_known};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::{Expr, Literal};
-use crate::ops::Options;
+use crate::ops::{Options, Take};
 use crate::ops::output::Output;
 use crate::ops::primitives::LoadedPrimitives;
 use crate::ops::program::{Kernel, Loaded, Program, for_rows, spread};
@@ -40,10 +42,11 @@ pub(super) enum Of {
         column: usize,
         number: usize,
     },
-    /// The list of the values of `column` in the frame's rows; NULL where there are none.
+    /// The list of the values of `column` in the frame's rows, in those of them that `counted` is true of; NULL where there are none.
     Rows {
         column: usize,
         frame: Frame,
+        counted: Option<Expr>,
     },
     /// The texts of `column` in the frame's rows, one after another, without the first of their bytes; NULL where no row has one.
     /// `known`: rows may have none.
@@ -73,6 +76,8 @@ pub(super) struct ValueCall {
     known: Option<usize>,
     /// The kernel that tells which values are out of sight.
     sight: Option<usize>,
+    /// What brings the values of lists together that leave some rows out.
+    take: Option<Take>,
 }
 
 impl ValueCall {
@@ -96,15 +101,21 @@ impl ValueCall {
         let rows = Placed { of: &of, types, profile: options.profile };
         let mut params = Params::new();
         let value = rows.value(&mut rows.writer(&mut params), 0)?;
+        let mut take = None;
         let output = match &of {
-            // The words of lists over the column itself.
-            Of::Rows { column, .. } => {
-                let elements = types.get(*column).ok_or_else(|| Error::Internal(format!("no column {column}")))?.clone();
+            // The words of lists over the column itself, or its rows that count.
+            Of::Rows { column, counted, .. } => {
+                let mut elements = types.get(*column).ok_or_else(|| Error::Internal(format!("no column {column}")))?.clone();
                 // What is computed as a dictionary lies as its values do, of which lists would tell nobody.
                 if matches!(elements.data_type, DataType::Dictionary(_, _))
                     && !matches!(elements.layout, Layout::Dictionary { .. })
                 {
                     return Err(Error::Unsupported("a list of computed dictionaries has no device form".into()));
+                }
+                if counted.is_some() {
+                    let taken = Take::try_new(Arc::new(schema_of(&elements)), vec![elements], options.clone())?;
+                    elements = taken.output_types()[0].clone();
+                    take = Some(taken);
                 }
                 let (data_type, layout) = (field.data_type().clone(), Layout::List(Box::new(elements)));
                 Output::new(ColumnType { data_type, nullable: true, layout, bounds: None }, CType::List, name)
@@ -119,14 +130,19 @@ impl ValueCall {
         };
         let projection =
             Projection::try_new(&format!("window{name}"), &rows, vec![Some(output.clone())], false, options, kernels)?;
-        let known = match of {
+        let counted = match &of {
             Of::Nth { column, known: true, .. }
             | Of::Texts { column, known: true, .. }
-            | Of::Lag { column, counted: Counted::Known | Counted::InSight, .. } => {
-                kernels.extend([known_flags(name, &is_known(column), types, options)?, known_rows(name, options)]);
+            | Of::Lag { column, counted: Counted::Known | Counted::InSight, .. } => Some(is_known(*column)),
+            Of::Rows { counted, .. } => counted.clone(),
+            _ => None,
+        };
+        let known = match counted {
+            Some(counted) => {
+                kernels.extend([known_flags(name, &counted, types, options)?, known_rows(name, options)]);
                 Some(kernels.len() - 2)
             }
-            _ => None,
+            None => None,
         };
         let sight = match of {
             Of::Lag { counted: Counted::InSight, .. } => {
@@ -135,7 +151,12 @@ impl ValueCall {
             }
             _ => None,
         };
-        Ok(ValueCall { of, output, projection, known, sight })
+        Ok(ValueCall { of, output, projection, known, sight, take })
+    }
+
+    /// What gathers values, if something does.
+    pub fn take(&self) -> Option<&Take> {
+        self.take.as_ref()
     }
 
     /// Type of the result.
@@ -159,7 +180,8 @@ impl ValueCall {
     ) -> Result<DeviceColumn> {
         let numbered = match self.known {
             Some(first) => {
-                let (numbers, rows) = (queue.alloc((n + 1) * size_of::<i64>())?, queue.alloc(n * size_of::<u32>())?);
+                // Some row, behind those that count.
+                let (numbers, rows) = (queue.alloc((n + 1) * size_of::<i64>())?, queue.filled(n * size_of::<u32>(), 0)?);
                 let (control, grid) = (queue.alloc(size_of::<u64>())?, spread(queue, options, n));
                 let named = vec![(KNOWN, Arg::Buffer(&numbers)), ("n", Arg::U64(n as u64))];
                 loaded.launch_on(queue, first, grid, columns, None, named)?;
@@ -190,6 +212,13 @@ impl ValueCall {
         let written = self.projection.run(queue, options, program, loaded, primitives, columns, None, n, &extra).await?;
         let buffers = written.into_iter().next().flatten().ok_or_else(|| Error::Internal("a function without buffers".into()))?;
         match &self.of {
+            Of::Rows { column, .. } if let (Some(take), Some((_, rows))) = (&self.take, &numbered) => {
+                let all = columns[*column].clone();
+                let all = DeviceBatch::try_new(Arc::new(schema_of(all.ty())), vec![all], n)?;
+                // As many as there are rows: nobody waits for their number.
+                let taken = take.run(queue, &all, rows, n).await?;
+                share(queue, primitives, self.ty(), n, buffers, &taken.columns()[0])
+            }
             Of::Rows { column, .. } | Of::Lag { column, .. } | Of::Nth { column, .. }
                 if matches!(self.ty().layout, Layout::List(_)) =>
             {
@@ -360,8 +389,12 @@ u64 at = there ? (u64)to : row;",
                     Some(default) => or_default(writer, value, default)?,
                 }
             }
-            Of::Rows { frame, .. } => {
-                let frame = frame.text(writer.params(), "row");
+            Of::Rows { frame, counted, .. } => {
+                let mut frame = frame.text(writer.params(), "row");
+                if counted.is_some() {
+                    known_numbers(writer.params());
+                    frame.push_str(&among_known());
+                }
                 writer.push(&format!("{frame}\nu64 list = frame_start | (frame_end - frame_start) << 32;"));
                 Value { ctype: CType::List, valid: Some("(frame_end > frame_start)".into()), ..number("list") }
             }
@@ -385,7 +418,7 @@ u64 at = there ? (u64)to : row;",
                 writer.push(&frame);
                 if *known {
                     known_numbers(writer.params());
-                    writer.push(&format!("frame_start = (u64){KNOWN}[frame_start];\nframe_end = (u64){KNOWN}[frame_end];"));
+                    writer.push(&among_known());
                 }
                 let (there_is, at) = match n {
                     1.. => ("frame_start + number <= frame_end", "frame_start + number - 1"),
@@ -405,6 +438,15 @@ u64 at = there ? (u64)to : row;",
 fn known_numbers(params: &mut Params) {
     params.named(KNOWN, "const G i64 *RESTRICT");
     params.named(KNOWN_ROWS, "const G u32 *RESTRICT");
+}
+
+/// Makes a frame one of the numbers of the rows that count.
+fn among_known() -> String {
+    format!("\nframe_start = (u64){KNOWN}[frame_start];\nframe_end = (u64){KNOWN}[frame_end];")
+}
+
+fn schema_of(values: &ColumnType) -> Schema {
+    Schema::new(vec![Field::new("value", values.data_type.clone(), values.nullable)])
 }
 
 /// The value where there is a row, else NULL.
