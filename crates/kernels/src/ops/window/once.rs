@@ -56,7 +56,8 @@ impl Once {
         let ty = types.get(column).ok_or_else(|| Error::Internal(format!("no column {column}")))?.clone();
         let text = Field::new("text", ty.data_type.clone(), true);
         let schema = Arc::new(Schema::new(vec![text.clone(), Field::new("told", DataType::UInt32, false)]));
-        let once = Expr::Case { branches: vec![(is_alone(1), Expr::Column(0))], otherwise: None, data_type: ty.data_type.clone() };
+        let once =
+            Expr::Case { branches: vec![(is_alone(1), Expr::Column(0))], otherwise: None, data_type: ty.data_type.clone() };
         let input = Input { schema: Arc::clone(&schema), types: vec![ty, Sorted::ty(false)], filter: None };
         Ok(Once { column, told, schema, select: Select::try_new(input, vec![(once, text)], options.clone())? })
     }

@@ -12,12 +12,12 @@ use super::sorted::ROWS;
 use super::{Counted, is_known};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::{Expr, Literal};
-use crate::ops::{Options, Take};
 use crate::ops::output::Output;
 use crate::ops::primitives::LoadedPrimitives;
 use crate::ops::program::{Kernel, Loaded, Program, for_rows, spread};
 use crate::ops::project::{Projection, Rows};
 use crate::ops::select::share;
+use crate::ops::{Options, Take};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
