@@ -5,7 +5,7 @@
 #
 #     scripts/differential.sh FOLDER TEST_BINARY [SEED [FIRST_PIECE LAST_PIECE]]
 #
-# The binary is the one that `cargo test --release --workspace --test suite --no-run` names.
+# The binary is the one that `cargo test --workspace --test suite --no-run` names.
 set -eu
 # Some shapes cannot be planned: 21 pieces are 100,000 cases.
 folder=$1 binary=$2 seed=${3:-1} first=${4:-0} last=${5:-20}

@@ -298,7 +298,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
                 if *distinct { once(rows, &call.frame, |row| column_of.slice(row, 1).to_data()) } else { rows.collect() }
             };
             let frames: Vec<_> = (0..n).map(counted).collect();
-            let rows: UInt32Array = frames.iter().cloned().flatten().map(|row| Some(row as u32)).collect();
+            let rows: UInt32Array = frames.iter().flatten().map(|row| Some(*row as u32)).collect();
             let values = take(batch.column(*column), &rows, None).unwrap();
             let item = Arc::new(Field::new("item", values.data_type().clone(), true));
             let offsets = OffsetBuffer::from_lengths(frames.iter().map(|frame| frame.len()));

@@ -77,7 +77,7 @@ pub(super) struct ValueCall {
     /// The kernel that tells which values are out of sight.
     sight: Option<usize>,
     /// What brings the values of lists together that leave some rows out.
-    take: Option<Take>,
+    take: Option<Box<Take>>,
 }
 
 impl ValueCall {
@@ -115,7 +115,7 @@ impl ValueCall {
                 if counted.is_some() {
                     let taken = Take::try_new(Arc::new(schema_of(&elements)), vec![elements], options.clone())?;
                     elements = taken.output_types()[0].clone();
-                    take = Some(taken);
+                    take = Some(Box::new(taken));
                 }
                 let (data_type, layout) = (field.data_type().clone(), Layout::List(Box::new(elements)));
                 Output::new(ColumnType { data_type, nullable: true, layout, bounds: None }, CType::List, name)
@@ -156,7 +156,7 @@ impl ValueCall {
 
     /// What gathers values, if something does.
     pub fn take(&self) -> Option<&Take> {
-        self.take.as_ref()
+        self.take.as_deref()
     }
 
     /// Type of the result.
