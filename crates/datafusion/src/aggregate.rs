@@ -11,7 +11,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use kernels::expr::{Aggregate, AggregateFunction, Expr};
 use kernels::function::Function;
 
-use crate::expr::{Reason, lower, lower_output, may_fail};
+use crate::expr::{Reason, lower, lower_output};
 use crate::futhark::fold_function;
 use crate::own::is_own_aggregate;
 
@@ -53,10 +53,9 @@ impl AggregateCall {
         self.arguments.iter().chain(&self.filter)
     }
 
-    /// Whether a call that has a device form may fail: in its expressions, or where an average is of more digits than its type.
-    pub fn may_fail(&self, schema: &Schema) -> bool {
-        let average = own_function(&self.function) == Some(AggregateFunction::Avg);
-        average && self.function.field().data_type().is_decimal() || self.exprs().any(|expr| may_fail(expr, schema))
+    /// Whether its result may have more digits than its type.
+    pub fn may_overflow(&self) -> bool {
+        own_function(&self.function) == Some(AggregateFunction::Avg) && self.function.field().data_type().is_decimal()
     }
 
     /// The call with other arguments and filter, in the order of [`exprs`](Self::exprs).

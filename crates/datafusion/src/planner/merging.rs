@@ -17,6 +17,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::equivalence::{ProjectionMapping, join_equivalence_properties};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
@@ -30,7 +31,7 @@ use crate::exec::{
     AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec,
     DeviceSortExec, DeviceUnionExec, DeviceUploadExec, JoinSpec, is_device,
 };
-use crate::expr::may_fail;
+use crate::expr::{awaits_subquery, may_fail};
 use crate::planner::dynamic_filters::of_children;
 use crate::planner::sharing::{is_fixed, is_kept, lies_in, same_call, same_rows, same_source, works};
 
@@ -219,6 +220,15 @@ fn not_of_both<'a>(a: &'a [usize], b: &'a [usize]) -> impl Iterator<Item = usize
     only(a, b).chain(only(b, a))
 }
 
+/// Whether an expression may fail. A value that a scalar subquery has yet to give says nothing of that.
+fn may_fail_alone(expr: &Expr, schema: &Schema) -> bool {
+    may_fail(expr, schema) || awaits_subquery(expr) && !expr.is::<ScalarSubqueryExpr>()
+}
+
+fn call_may_fail(call: &AggregateCall, schema: &Schema) -> bool {
+    call.may_overflow() || call.exprs().any(|expr| may_fail_alone(expr, schema))
+}
+
 fn both<'a, T: ExecutionPlan>(a: &'a Plan, b: &'a Plan) -> Option<(&'a T, &'a T)> {
     Some((a.downcast_ref()?, b.downcast_ref()?))
 }
@@ -391,7 +401,7 @@ fn projections(a: &Plan, b: &Plan, in_order: bool) -> Option<Merged> {
     let a: Vec<usize> = a.into_iter().map(&mut place).collect();
     let b: Vec<usize> = b.into_iter().map(&mut place).collect();
     let schema = below.plan.schema();
-    if not_of_both(&a, &b).any(|output| may_fail(&all[output].expr, &schema)) {
+    if not_of_both(&a, &b).any(|output| may_fail_alone(&all[output].expr, &schema)) {
         return None;
     }
     let passed = all.iter().map(|output| output.expr.downcast_ref::<Column>().map(Column::index)).collect::<Option<Vec<_>>>();
@@ -441,7 +451,7 @@ fn aggregates(a: &Plan, b: &Plan) -> Option<Merged> {
         (0..keys.len()).map(Some).chain(of_calls).collect::<Option<Vec<_>>>()
     };
     let (a_columns, b_columns) = (columns(a, &below.a)?, columns(b, &below.b)?);
-    if not_of_both(&a_columns, &b_columns).any(|column| calls[column - keys.len()].may_fail(&below.plan.schema())) {
+    if not_of_both(&a_columns, &b_columns).any(|column| call_may_fail(&calls[column - keys.len()], &below.plan.schema())) {
         return None;
     }
     let schema = Arc::new(Schema::new_with_metadata(fields, a.spec.schema.metadata().clone()));

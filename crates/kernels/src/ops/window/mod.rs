@@ -374,7 +374,7 @@ impl Window {
         let once = self.once.iter().flat_map(|once| once.select().kernel_text());
         let before = self.select.kernel_text().into_iter().chain(self.sorted.kernel_text()).chain(once);
         let wavelets = self.wavelets().into_iter().flat_map(Wavelet::kernel_text);
-        before.chain(self.program.kernel_text()).chain(wavelets).collect()
+        before.chain(self.program.kernel_text()).chain(wavelets).chain(self.takes().flat_map(Take::kernel_text)).collect()
     }
 
     /// The programs as they are compiled, where an input needs them.
@@ -382,12 +382,16 @@ impl Window {
         let before = self.select.programs().into_iter().chain(self.concat.programs()).chain(self.sorted.programs());
         let before = before.chain(self.once.iter().flat_map(|once| once.select().programs()));
         let wavelets = self.wavelets().into_iter().map(|wavelet| wavelet.text().to_owned());
-        let taken = self.calls.iter().filter_map(|call| match call {
+        let after = wavelets.chain(self.takes().flat_map(Take::programs));
+        before.chain([self.program.text().to_owned()]).chain(after).collect()
+    }
+
+    /// What gathers values of lists.
+    fn takes(&self) -> impl Iterator<Item = &Take> {
+        self.calls.iter().filter_map(|call| match call {
             Call::Value(call) => call.take(),
             _ => None,
-        });
-        let after = wavelets.chain(taken.flat_map(Take::programs));
-        before.chain([self.program.text().to_owned()]).chain(after).collect()
+        })
     }
 
     /// The kernels that quantiles share.

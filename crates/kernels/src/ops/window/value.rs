@@ -14,7 +14,7 @@ use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::{Expr, Literal};
 use crate::ops::output::Output;
 use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Loaded, Program, for_rows, spread};
+use crate::ops::program::{Kernel, Loaded, Program, for_rows, spread, word};
 use crate::ops::project::{Projection, Rows};
 use crate::ops::select::share;
 use crate::ops::{Options, Take};
@@ -180,7 +180,7 @@ impl ValueCall {
     ) -> Result<DeviceColumn> {
         let numbered = match self.known {
             Some(first) => {
-                // Some row, behind those that count.
+                // The first row, where none counts.
                 let (numbers, rows) = (queue.alloc((n + 1) * size_of::<i64>())?, queue.filled(n * size_of::<u32>(), 0)?);
                 let (control, grid) = (queue.alloc(size_of::<u64>())?, spread(queue, options, n));
                 let named = vec![(KNOWN, Arg::Buffer(&numbers)), ("n", Arg::U64(n as u64))];
@@ -212,11 +212,13 @@ impl ValueCall {
         let written = self.projection.run(queue, options, program, loaded, primitives, columns, None, n, &extra).await?;
         let buffers = written.into_iter().next().flatten().ok_or_else(|| Error::Internal("a function without buffers".into()))?;
         match &self.of {
-            Of::Rows { column, .. } if let (Some(take), Some((_, rows))) = (&self.take, &numbered) => {
+            Of::Rows { column, .. } if let (Some(take), Some((numbers, rows))) = (&self.take, &numbered) => {
                 let all = columns[*column].clone();
                 let all = DeviceBatch::try_new(Arc::new(schema_of(all.ty())), vec![all], n)?;
-                // As many as there are rows: nobody waits for their number.
-                let taken = take.run(queue, &all, rows, n).await?;
+                // Of as many as count, but of one where none does: so there is a column that nobody's word leads to.
+                let end = n * size_of::<i64>();
+                let counted = word(&queue.read(numbers, end..end + size_of::<i64>()).await?, 0)? as usize;
+                let taken = take.run(queue, &all, rows, counted.max(1)).await?;
                 share(queue, primitives, self.ty(), n, buffers, &taken.columns()[0])
             }
             Of::Rows { column, .. } | Of::Lag { column, .. } | Of::Nth { column, .. }
