@@ -142,6 +142,12 @@ fn call(function: WindowFunction, frame: Frame) -> WindowCall {
     WindowCall { function, frame }
 }
 
+/// All of [`frames`], and those by key between these bounds.
+fn frames_and_by_key(bounds: impl IntoIterator<Item = (FrameBound, FrameBound)>) -> Vec<Frame> {
+    let by_key = bounds.into_iter().map(|(start, end)| Frame { units: FrameUnits::Range { falls: false }, start, end });
+    frames().into_iter().chain(by_key).collect()
+}
+
 fn frames() -> Vec<Frame> {
     use FrameBound::*;
     let mut frames = vec![Frame::RUNNING];

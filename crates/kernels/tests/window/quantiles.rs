@@ -40,8 +40,7 @@ fn quantiles_of_every_frame() {
         other => other.clone(),
     };
     let by_key = [(FrameBound::Preceding(3), FrameBound::Following(2)), (FrameBound::Following(1), FrameBound::Following(6))];
-    let by_key = by_key.map(|(start, end)| Frame { units: FrameUnits::Range { falls: false }, start, end });
-    let frames: Vec<Frame> = frames().into_iter().chain(by_key).collect();
+    let frames = frames_and_by_key(by_key);
     for options in profiles() {
         for (first, frames) in frames.chunks(9).enumerate() {
             let calls: Vec<_> =

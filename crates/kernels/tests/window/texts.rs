@@ -42,6 +42,30 @@ fn lists_of_every_frame() {
     }
 }
 
+/// Texts among many NULLs: none is copied for a row that does not count.
+#[test]
+fn lists_hold_the_values_that_count_alone() {
+    let rows = sorted(600, 40);
+    for (known, distinct, expected) in [(true, false, 600 - rows.column(TEXT).null_count()), (false, false, 600), (true, true, 1)]
+    {
+        let mut columns = rows.columns().to_vec();
+        if distinct {
+            columns[TEXT] = Arc::new((0..600).map(|row| (row % 3 == 0).then_some("the same")).collect::<StringArray>());
+        }
+        let batch = RecordBatch::try_new(rows.schema(), columns).unwrap();
+        for options in profiles() {
+            let queue = queue();
+            let input = input(&batch.schema(), None);
+            let types = input.types.clone();
+            let call = call(values(TEXT, known, distinct), Frame::PARTITION);
+            let functions = vec![(call.clone(), field(&call, &batch))];
+            let window = Window::try_new(input, vec![], vec![], vec![], functions, options).unwrap();
+            let result = run(&window, &queue, &pieces(&queue, &batch, &[600], &types)).unwrap();
+            assert_eq!(result[0].columns()[0].elements().unwrap().len(), expected);
+        }
+    }
+}
+
 #[test]
 fn texts_of_every_frame() {
     let rows = sorted(600, 40);
@@ -99,8 +123,7 @@ fn distinct_values_and_texts_over_every_frame() {
         (FrameBound::Following(1), FrameBound::Following(6)),
         (FrameBound::Preceding(u64::MAX.into()), FrameBound::CurrentRow),
     ]);
-    let by_key = by_key.map(|(start, end)| Frame { units: FrameUnits::Range { falls: false }, start, end });
-    let frames: Vec<Frame> = frames().into_iter().chain(by_key).collect();
+    let frames = frames_and_by_key(by_key);
     for options in profiles() {
         for (first, frames) in frames.chunks(7).enumerate() {
             let calls: Vec<_> =
