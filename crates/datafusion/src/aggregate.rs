@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
+use datafusion::common::DataFusionError;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
@@ -13,6 +14,7 @@ use kernels::function::Function;
 
 use crate::expr::{Reason, lower, lower_output};
 use crate::futhark::fold_function;
+use crate::list_key::as_key;
 use crate::own::is_own_aggregate;
 
 /// An aggregate function over the columns of an input.
@@ -62,6 +64,15 @@ impl AggregateCall {
     pub fn with_exprs(&self, exprs: &[Arc<dyn PhysicalExpr>]) -> AggregateCall {
         let (arguments, filter) = exprs.split_at(self.arguments.len().min(exprs.len()));
         AggregateCall { arguments: arguments.to_vec(), filter: filter.first().cloned(), ..self.clone() }
+    }
+
+    /// The call with keys for the lists that it tells apart.
+    pub fn over_keys(&self, schema: &Schema) -> Result<AggregateCall, DataFusionError> {
+        if own_function(&self.function) != Some(AggregateFunction::Count) || !self.function.is_distinct() {
+            return Ok(self.clone());
+        }
+        let arguments = self.arguments.iter().map(|argument| as_key(argument, schema)).collect::<Result<_, _>>()?;
+        Ok(AggregateCall { arguments, ..self.clone() })
     }
 
     /// The source's column of lists of which a lowered call gives one by its word.

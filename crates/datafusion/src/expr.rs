@@ -19,6 +19,7 @@ use kernels::function::Function;
 use kernels::libm;
 
 use crate::functions;
+use crate::list_key::ListKey;
 use crate::list_of_rows::ListOfRows;
 use crate::own::is_own;
 use crate::runtime::options_of;
@@ -276,6 +277,11 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
     if ListOfRows::is(function.fun()) {
         let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
         return Ok(Expr::Call { function: Function::ListOfRows, arguments, data_type: function.return_type().clone() });
+    }
+    if let Some(nulls_first) = ListKey::nulls_first(function.fun()) {
+        let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
+        let function_of = Function::ListKey { nulls_first };
+        return Ok(Expr::Call { function: function_of, arguments, data_type: function.return_type().clone() });
     }
     if !is_own(function.fun()) {
         let reason = crate::futhark::scalar_reason(function.fun());

@@ -17,7 +17,7 @@ use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::ops::{Conform, Decode, JoinChain, Options, Select, Sort, Strict, Unnest, Window};
+use kernels::ops::{Concat, Conform, Decode, JoinChain, Options, Select, Sort, Strict, Unnest, Window};
 
 use crate::exchange::Source;
 use crate::exec::{GroupingSet, Sharing};
@@ -70,6 +70,8 @@ pub(crate) enum StageKind {
     Fold { input: Arc<Stage>, folds: Vec<LibraryFold>, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// The elements of lists, a row for each.
     Unnest { input: Arc<Stage>, op: Box<Unnest> },
+    /// All rows in one batch.
+    Gather { input: Arc<Stage>, concat: Box<Concat> },
     /// All rows in an order, or the first of them.
     Sort { input: Arc<Stage>, op: Box<Sort>, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Each batch once for each set of keys.
@@ -108,11 +110,13 @@ pub(crate) struct LibraryFold {
     pub way: Strict,
 }
 
-/// A column of lists that an aggregation gives as words; they keep the elements that they have in its input.
+/// A column of lists that an aggregation gives as words; they keep the elements that they have in its input, which is one batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListOutput {
     /// Position in the output.
     pub output: usize,
+    /// Position of the words in what kernels give.
+    pub words: usize,
     /// Position in the input.
     pub input: usize,
 }
@@ -130,6 +134,7 @@ impl Stage {
             | StageKind::Shared { input, .. }
             | StageKind::Select { input, .. }
             | StageKind::Aggregate { input, .. }
+            | StageKind::Gather { input, .. }
             | StageKind::Sort { input, .. }
             | StageKind::Window { input, .. }
             | StageKind::Unnest { input, .. } => vec![input],
@@ -180,6 +185,7 @@ impl Stage {
             | StageKind::Shared { again: true, .. } => 0,
             StageKind::Columns { input, .. }
             | StageKind::Expand { input, .. }
+            | StageKind::Gather { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => input.pipelines(),
             StageKind::Aggregate { input, over_joins: Some(over), .. } => input.pipelines_of_joins(&over.chain) + 1,
@@ -208,6 +214,7 @@ impl Stage {
             | StageKind::Shared { again: true, .. } => return Vec::new(),
             StageKind::Columns { input, .. }
             | StageKind::Expand { input, .. }
+            | StageKind::Gather { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => (input, Vec::new()),
             StageKind::Select { input, op, .. } => (input, op.kernel_text()),

@@ -22,6 +22,7 @@ mod expr;
 mod functions;
 mod futhark;
 mod graph;
+mod list_key;
 mod list_of_rows;
 mod metrics;
 mod options;

@@ -321,6 +321,16 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             joins::aggregate(Arc::clone(stage), Arc::clone(input), Arc::clone(run), queue)
         }
         StageKind::Aggregate { input, .. } => aggregate(merge(input, run)?, Arc::clone(stage), queue),
+        StageKind::Gather { input, concat } => {
+            let held = Held::by(&stage.operator, "its input");
+            let (rows, concat, operator) = (held.counted(merge(input, run)?), concat.clone(), stage.operator.clone());
+            let gathered = async move {
+                let batches = rows.try_collect().await?;
+                concat.run(&queue, batches).await.map_err(|error| op_error(&operator, error))
+            };
+            let gathered = stream::once(gathered).try_filter_map(|batch| async { Ok(batch) });
+            gathered.map_err(move |error| held.named(error)).boxed()
+        }
         // Rows with equal keys keep their order, which is that of the partitions.
         StageKind::Sort { input, op, .. } => {
             let rows = merge_in_order(input, run)?;

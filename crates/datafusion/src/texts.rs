@@ -20,6 +20,7 @@ use kernels::expr::{Aggregate, Expr};
 use crate::aggregate::AggregateCall;
 use crate::exec::JoinSpec;
 use crate::expr::{Reason, lower, lower_output, may_fail, must_be_column};
+use crate::list_key::as_key;
 use crate::own::is_own;
 
 /// Columns of texts behind those of a schema.
@@ -103,6 +104,7 @@ impl Texts {
 
     /// The same for an aggregate.
     pub fn lower_aggregate(&mut self, call: &AggregateCall) -> Result<Aggregate, Reason> {
+        let call = call.over_keys(&self.schema).map_err(|error| error.to_string())?;
         let exprs = call.exprs().map(|expr| self.lift(expr)).collect::<Result<Vec<_>>>();
         let exprs = exprs.map_err(|error| error.to_string())?;
         call.with_exprs(&exprs).lower(&self.schema)
@@ -137,7 +139,9 @@ impl JoinTexts {
     /// A join over sides with such columns. A text of both sides stays where it is: kernels take concatenations apart.
     pub fn within(spec: &JoinSpec, left: &SchemaRef, right: &SchemaRef) -> Result<(JoinSpec, JoinTexts)> {
         let mut texts = JoinTexts { left: Texts::behind(left), right: Texts::behind(right) };
-        let on = spec.on.iter().map(|(left, right)| Ok((texts.left.lift(left)?, texts.right.lift(right)?)));
+        let on = spec.on.iter().map(|(of_left, of_right)| {
+            Ok((texts.left.lift(&as_key(of_left, left)?)?, texts.right.lift(&as_key(of_right, right)?)?))
+        });
         let on = on.collect::<Result<_>>()?;
         let filter = spec.filter.as_ref().map(|filter| texts.filter(filter)).transpose()?;
         Ok((JoinSpec { on, filter, ..spec.clone() }, texts))

@@ -220,6 +220,7 @@ async fn operators() -> String {
         ("INTERSECT, EXCEPT", "SELECT a FROM t EXCEPT SELECT b FROM u"),
         ("window functions", "SELECT sum(a) OVER (PARTITION BY b ORDER BY a) FROM t"),
         ("array_agg", "SELECT b, array_agg(s ORDER BY a), array_agg(DISTINCT s) FROM t GROUP BY b"),
+        ("lists as keys", "SELECT l, count(*) FROM (SELECT b, array_agg(a) AS l FROM t GROUP BY b) GROUP BY l ORDER BY l"),
         ("UNNEST", "SELECT b, unnest(l) FROM (SELECT b, array_agg(a) AS l FROM t GROUP BY b)"),
         ("UNNEST of a literal list", "SELECT b, unnest([1, 2, NULL]) FROM t"),
         ("WITH RECURSIVE", "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 9) SELECT n FROM r"),

@@ -63,3 +63,30 @@ COLD_FN u32 format_duration(G u8 *p, i64 ticks, i64 per, u32 digits) {
   }
   return put_word(p, n, (u64)0x7363657320UL);
 }
+/* A part of an interval and its unit, behind others; nothing of a zero. */
+FN u32 put_part(G u8 *p, u32 n, i64 v, u64 unit) {
+  if (v == 0) return n;
+  if (n) n = put_char(p, n, 32);
+  return put_word(p, put_i64(p, n, v), unit);
+}
+/* "1 mons 2 days 3 hours 4 mins 5.000000006 secs" */
+COLD_FN u32 format_interval(G u8 *p, i64 months, i64 days, i64 nanos) {
+  i64 seconds = nanos / 1000000000, rest = nanos % 1000000000;
+  i64 minutes = seconds / 60, hours = minutes / 60;
+  seconds -= minutes * 60;
+  u32 n = put_part(p, 0, months, (u64)0x736e6f6d20UL);
+  n = put_part(p, n, days, (u64)0x7379616420UL);
+  n = put_part(p, n, hours, (u64)0x7372756f6820UL);
+  n = put_part(p, n, minutes - hours * 60, (u64)0x736e696d20UL);
+  if (seconds | rest) {
+    if (n) n = put_char(p, n, 32);
+    if (nanos < 0) n = put_char(p, n, 45);
+    n = put_u64(p, n, (u64)(seconds < 0 ? -seconds : seconds), 1);
+    n = put_u64(p, put_char(p, n, 46), (u64)(rest < 0 ? -rest : rest), 9);
+  } else if (n == 0) {
+    n = put_char(p, n, 48);
+  } else {
+    return n;
+  }
+  return put_word(p, n, (u64)0x7363657320UL);
+}

@@ -6,6 +6,12 @@ FN i64 interval_nanos(i128 v) { return (i64)v.hi; }
 FN i128 interval_order(i128 v) {
   return i128_make(v.hi ^ (u64)0x8000000000000000UL, (v.lo << 32) | ((v.lo >> 32) ^ 0x80000000u));
 }
+/* The way back. */
+FN i128 interval_ordered(i128 v) {
+  return i128_make((v.hi >> 32) | ((v.hi ^ 0x80000000u) << 32), v.lo ^ (u64)0x8000000000000000UL);
+}
+/* Of sums of months, days and nanoseconds, which wrap. */
+FN i128 interval_of(u64 months, u64 days, u64 nanos) { return i128_make((u64)(u32)months | days << 32, nanos); }
 /* The sum, or difference, part by part. `ok` is cleared where one has no place. */
 FN i128 interval_made(i64 months, i64 days, i128 nanos, i32 *ok) {
   *ok = (months == (i32)months) & (days == (i32)days) & i128_fits(nanos);

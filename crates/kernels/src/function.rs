@@ -147,6 +147,12 @@ pub enum Function {
     /// `list_word(column)`: where a list's elements begin and how many they are, as a number that only the same column's batch
     /// gives a meaning.
     ListWord,
+    /// `list_key(column)`: bytes that are the same where lists are, and order as they do; a NULL among the elements comes before
+    /// what else could stand there, or behind.
+    ListKey {
+        /// Before.
+        nulls_first: bool,
+    },
     /// `sketch_register(value)`: which register of a HyperLogLog sketch takes the value, 0 to 16383.
     SketchRegister,
     /// `sketch_rank(value)`: the rank that the value gives to its register, 1 to 51.
@@ -221,6 +227,7 @@ impl Function {
             Function::ListOfRows => "list_of_rows",
             Function::ListLength => "array_length",
             Function::ListWord => "list_word",
+            Function::ListKey { .. } => "list_key",
             Function::SketchRegister => "sketch_register",
             Function::SketchRank => "sketch_rank",
         }
@@ -305,6 +312,8 @@ pub enum IntervalField {
         /// With the other sign.
         negated: bool,
     },
+    /// All of it, as a `Decimal128` that orders as intervals do: by months, then days, then nanoseconds.
+    InOrder,
 }
 
 /// What `date_trunc` rounds down to.

@@ -148,6 +148,8 @@ sections! {
     Text = "text" needs [Slice];
     /// Text in another case.
     TextCase = "text_case" needs [Text, Cases];
+    /// Lists as keys.
+    ListKey = "list_key" needs [Text];
     /// Strings in Arrow's views.
     View = "view" needs [Str];
     /// Arrow's views of strings.

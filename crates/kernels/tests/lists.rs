@@ -8,8 +8,9 @@ mod support;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array, UInt64Array};
-use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
+use arrow::compute::{SortOptions, concat_batches, filter_record_batch, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, UInt64Type};
+use arrow::row::{RowConverter, SortField};
 use columnar::natural_types;
 use futures::executor::block_on;
 use kernels::expr::{Expr, Literal, LiteralValue};
@@ -225,6 +226,37 @@ fn lengths_of_lists() {
             for options in profiles() {
                 let lengths = select(&batch, None, &[(length.clone(), Field::new("n", DataType::UInt64, true))], &options);
                 assert_eq!(lengths.column(0).as_primitive::<UInt64Type>(), &expected, "{name}, {:?}", options.profile);
+            }
+        }
+    }
+}
+
+/// As arrow's rows do, whose NULLs among elements stand where those of the column would.
+#[test]
+fn keys_order_as_lists_do() {
+    for n in [1, 600] {
+        let batch = table_with_lists(0, n);
+        for name in ["numbers", "flags", "views", "words", "decimals", "sure_lists", "texts", "nested", "pairs"] {
+            let (list, column) = (index(&batch, name), batch.column_by_name(name).unwrap());
+            for nulls_first in [false, true] {
+                let order = SortOptions { descending: false, nulls_first };
+                let of_column = SortField::new_with_options(column.data_type().clone(), order);
+                let converter = RowConverter::new(vec![of_column]).unwrap();
+                let rows = converter.convert_columns(&[Arc::clone(column)]).unwrap();
+                let (function, arguments) = (Function::ListKey { nulls_first }, vec![col(list)]);
+                let key = Expr::Call { function, arguments, data_type: DataType::LargeBinary };
+                for options in profiles() {
+                    let keys = select(&batch, None, &[(key.clone(), Field::new("key", DataType::LargeBinary, true))], &options);
+                    let keys = keys.column(0).as_binary::<i64>();
+                    for row in 0..n {
+                        assert_eq!(keys.is_valid(row), column.is_valid(row));
+                        for other in (0..n).filter(|other| column.is_valid(row) && column.is_valid(*other)) {
+                            let (own, theirs) = (keys.value(row), keys.value(other));
+                            let expected = rows.row(row).cmp(&rows.row(other));
+                            assert_eq!(own.cmp(theirs), expected, "{name}, rows {row} and {other}, {:?}", options.profile);
+                        }
+                    }
+                }
             }
         }
     }

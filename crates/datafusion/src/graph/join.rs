@@ -22,6 +22,8 @@ use crate::texts::JoinTexts;
 /// The build side of a join.
 #[derive(Debug)]
 pub(crate) struct BuildSide {
+    /// Name of the join, for messages.
+    pub operator: String,
     pub stage: Arc<Stage>,
     pub concat: Concat,
     pub build: JoinBuild,
@@ -237,6 +239,7 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     let build = if scan_filter.is_some() || number.is_some() { build.with_found_ranges() } else { build };
     let scalar = spec.scalar.clone().map(|subquery| ScalarSide { subquery, metrics: join.metrics.clone() });
     let build = BuildSide {
+        operator: join.name().to_string(),
         stage,
         concat,
         build,

@@ -7,10 +7,12 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{Carrier, ColumnType, Layout};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::expr::Expr as KernelExpr;
-use kernels::ops::{Conform, Input, Options, Sort, SortKey, Strict, Unnest, UnnestOutput, Window};
+use kernels::expr::{Aggregate, AggregateFunction, Expr as KernelExpr};
+use kernels::function::Function;
+use kernels::ops::{Concat, Conform, Input, Options, Sort, SortKey, Strict, Unnest, UnnestOutput, Window};
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, partitions, pipeline};
 use super::{AggregateOp, LibraryCall, LibraryFold, ListOutput, OverJoins, Stage, StageKind};
@@ -20,6 +22,7 @@ use crate::exec::{
     DeviceWindowExec, GroupingSet, Sharing,
 };
 use crate::futhark::{Fold, types_of};
+use crate::list_key::{KEY_TYPE, as_key, as_sort_key, is_list};
 use crate::planner::{is_bounded, lower_window};
 use crate::texts::Texts;
 
@@ -190,8 +193,8 @@ pub(super) fn windowed(
         checks.extend(exprs.iter().cloned());
         exprs.iter().map(|expr| texts.lower(expr).map_err(of_plan)).collect::<Result<Vec<_>>>()
     };
-    let partition = keys(first.partition_by().to_vec())?;
-    let order = keys(first.order_by().iter().map(|key| Arc::clone(&key.expr)).collect())?;
+    let partition = keys(first.partition_by().iter().map(|key| as_key(key, &own)).collect::<Result<_>>()?)?;
+    let order = keys(first.order_by().iter().map(|key| as_sort_key(key, &own)).collect::<Result<_>>()?)?;
     let passed = own.fields().len();
     let outputs = own.fields().iter().enumerate().map(|(index, field)| (KernelExpr::Column(index), field.as_ref().clone()));
     let mut functions = Vec::new();
@@ -215,9 +218,24 @@ pub(super) fn windowed(
     })
 }
 
+impl Stage {
+    /// All of its rows in one batch, for an `operator` that errors name.
+    fn in_one_batch(self, operator: &str, options: &Options) -> Result<Stage> {
+        let concat = Concat::try_new(Arc::clone(&self.schema), self.types.clone(), options.clone()).map_err(kernel_error)?;
+        Ok(Stage {
+            schema: Arc::clone(&self.schema),
+            types: concat.output_types().to_vec(),
+            partitions: 1,
+            kind: StageKind::Gather { input: Arc::new(self), concat: Box::new(concat) },
+            operator: operator.to_string(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+}
+
 impl Pipeline {
     pub(super) fn sort(self, sort: &DeviceSortExec, schema: SchemaRef, options: &Options) -> Result<Stage> {
-        let exprs: Vec<_> = sort.keys().iter().map(|key| Arc::clone(&key.expr)).collect();
+        let exprs = sort.keys().iter().map(|key| as_sort_key(key, &schema)).collect::<Result<Vec<_>>>()?;
         let (below, exprs, _) = self.with_texts(&schema, &exprs, false, sort.name(), options)?;
         let source_schema = Arc::clone(&below.source.schema);
         let mut checks = below.predicates.clone();
@@ -249,9 +267,22 @@ impl Pipeline {
     pub(super) fn aggregate(self, aggregate: &DeviceAggregateExec, from: &SchemaRef, options: &Options) -> Result<Stage> {
         let spec = &aggregate.spec;
         let schema = Arc::clone(&spec.schema);
-        let mut exprs: Vec<Arc<dyn PhysicalExpr>> = spec.keys.iter().map(|(key, _)| Arc::clone(key)).collect();
-        exprs.extend(spec.calls.iter().flat_map(|call| call.exprs().cloned()));
-        let (below, exprs, _) = self.with_texts(from, &exprs, false, aggregate.name(), options)?;
+        let mut exprs = spec.keys.iter().map(|(key, _)| as_key(key, from)).collect::<Result<Vec<_>>>()?;
+        let calls = spec.calls.iter().map(|call| call.over_keys(from)).collect::<Result<Vec<_>>>()?;
+        exprs.extend(calls.iter().flat_map(|call| call.exprs().cloned()));
+        let (mut below, exprs, _) = self.with_texts(from, &exprs, false, aggregate.name(), options)?;
+        let mut key_lists = Vec::new();
+        for (output, (key, _)) in spec.keys.iter().enumerate() {
+            if is_list(key, from)? {
+                let Some(column) = below.over_source(key)?.downcast_ref::<Column>().map(Column::index) else {
+                    return internal_err!("a key of lists that is no column");
+                };
+                key_lists.push((output, column));
+            }
+        }
+        if !key_lists.is_empty() {
+            below.source = below.source.in_one_batch(aggregate.name(), options)?;
+        }
         let mut exprs = exprs.iter();
         let mut next = || match exprs.next() {
             Some(expr) => below.over_source(expr),
@@ -261,32 +292,47 @@ impl Pipeline {
         let mut checks = below.predicates.clone();
         let mut keys = Vec::new();
         for (_, field) in spec.keys.iter().zip(schema.fields()) {
-            let key = next()?;
-            keys.push((lowered(&key, &source_schema)?, field.as_ref().clone()));
+            let (key, mut field) = (next()?, Field::clone(field));
+            if field.data_type().is_list() {
+                field = field.with_data_type(KEY_TYPE);
+            }
+            keys.push((lowered(&key, &source_schema)?, field));
             checks.push(key);
         }
         let (mut aggregates, mut lists) = (Vec::new(), Vec::new());
-        for (call, field) in spec.calls.iter().zip(schema.fields().iter().skip(keys.len())) {
+        for (call, field) in calls.iter().zip(schema.fields().iter().skip(keys.len())) {
             let exprs: Vec<_> = call.exprs().map(|_| next()).collect::<Result<_>>()?;
             let lowered = call.with_exprs(&exprs).lower(&source_schema);
             let lowered = lowered.map_err(|reason| internal_datafusion_err!("{}: {reason}", call.function.name()))?;
             let mut field = Field::clone(field);
             if let Some(input) = AggregateCall::list(&lowered) {
-                lists.push(ListOutput { output: keys.len() + aggregates.len(), input });
+                let output = keys.len() + aggregates.len();
+                lists.push(ListOutput { output, words: output, input });
                 field = field.with_data_type(lowered.data_type.clone());
             }
             aggregates.push((lowered, field));
             checks.extend(exprs);
         }
+        // Of lists that are keys, any of those that are the same.
+        for (output, input) in key_lists {
+            let arguments = vec![KernelExpr::Column(input)];
+            let data_type = DataType::UInt64;
+            let word = KernelExpr::Call { function: Function::ListWord, arguments, data_type: data_type.clone() };
+            let any = AggregateFunction::AnyValue;
+            let any = Aggregate { function: any, arguments: vec![word], filter: None, distinct: false, data_type };
+            lists.push(ListOutput { output, words: keys.len() + aggregates.len(), input });
+            aggregates.push((any, Field::new("words", DataType::UInt64, true)));
+        }
         let input = below.input()?;
         let source = Arc::new(below.source);
         let with_elements = |mut types: Vec<ColumnType>| {
             for list in &lists {
-                if let (Some(ty), Some(from)) = (types.get_mut(list.output), source.types.get(list.input)) {
-                    let data_type = schema.field(list.output).data_type().clone();
-                    *ty = ColumnType { data_type, nullable: ty.nullable, layout: from.layout.clone(), bounds: None };
+                if let (Some(words), Some(from)) = (types.get(list.words), source.types.get(list.input)) {
+                    let (nullable, data_type) = (words.nullable, schema.field(list.output).data_type().clone());
+                    types[list.output] = ColumnType { data_type, nullable, layout: from.layout.clone(), bounds: None };
                 }
             }
+            types.truncate(schema.fields().len());
             types
         };
         let passed = lists.is_empty() && input.filter.is_none();

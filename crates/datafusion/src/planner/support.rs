@@ -27,6 +27,7 @@ use crate::aggregate::AggregateCall;
 use crate::exec::{DeviceIslandExec, DeviceUnionExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
 use crate::expr::{Reason, lower};
 use crate::futhark::{Calls, Fold};
+use crate::list_key::{as_key, as_sort_key};
 use crate::options::DeviceOptions;
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, join_form};
@@ -157,7 +158,7 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         columns_have_device_form(sort.input())?;
         let schema = sort.input().schema();
         for key in sort.expr() {
-            has_device_form(&key.expr, &schema)?;
+            has_device_form(&as_sort_key(key, &schema).map_err(|error| error.to_string())?, &schema)?;
         }
         return Ok(());
     }
@@ -219,8 +220,9 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     let mut fields = Vec::new();
     for (key, name) in raw.group_expr().expr() {
         let lifted = if makes_calls { library.lift(key)? } else { Arc::clone(key) };
-        has_device_form(&lifted, &library.schema)?;
-        let data_type = key.data_type(&schema).map_err(|error| error.to_string())?;
+        let key = as_key(&lifted, &library.schema).map_err(|error| error.to_string())?;
+        has_device_form(&key, &library.schema)?;
+        let data_type = key.data_type(&library.schema).map_err(|error| error.to_string())?;
         fields.push(Field::new(name, data_type, true));
     }
     if raw.group_expr().has_grouping_set() {

@@ -18,6 +18,7 @@ use kernels::support::supports_window;
 
 use crate::aggregate::AggregateCall;
 use crate::expr::{Reason, scalar};
+use crate::list_key::{as_key, as_sort_key};
 use crate::own::{is_own_aggregate, is_own_window};
 use crate::planner::support::columns_have_device_form;
 use crate::planner::window_filters::passes_over_nulls;
@@ -67,8 +68,9 @@ pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let schema = input.schema();
     let mut texts = Texts::behind(&schema);
     for (expr, field) in exprs.iter().zip(plan.schema().fields().iter().skip(schema.fields().len())) {
-        let partition = expr.partition_by().iter().map(|key| texts.lower(key)).collect::<Result<_, _>>()?;
-        let order = expr.order_by().iter().map(|key| texts.lower(&key.expr)).collect::<Result<_, _>>()?;
+        let mut lower = |key: datafusion::common::Result<_>| texts.lower(&key.map_err(|error| error.to_string())?);
+        let partition = expr.partition_by().iter().map(|key| lower(as_key(key, &schema))).collect::<Result<_, _>>()?;
+        let order = expr.order_by().iter().map(|key| lower(as_sort_key(key, &schema))).collect::<Result<_, _>>()?;
         let call = lower_window(expr, is_bounded(plan), &mut texts)?;
         if expr.partition_by().is_empty() {
             check_growing_texts(&call, input)?;

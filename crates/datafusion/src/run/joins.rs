@@ -28,7 +28,7 @@ use crate::graph::{AggregateOp, BuildSide, Joins, ScanFilter, Side, Stage, Stage
 pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
-        let tables = Arc::new(Tables::build(&stage, joins, &run, &queue).await?);
+        let tables = Arc::new(Tables::build(joins, &run, &queue).await?);
         written(&stage, joins, &run, queue, &tables)
     })
     .try_flatten()
@@ -65,7 +65,7 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
         let StageKind::Join(joins) = &below.kind else { return internal_err!("a join stage") };
         let of_joins = run.metered(&run.queue, &below.metrics, 0);
         let joined_rows = MetricBuilder::new(&below.metrics).output_rows(0);
-        let tables = Arc::new(Tables::build(&below, joins, &run, &of_joins).await?);
+        let tables = Arc::new(Tables::build(joins, &run, &of_joins).await?);
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
         let chain = JoinChain::before_sink(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
         let (chain, joined) = chain.map_err(|error| op_error(&below.operator, error))?;
@@ -240,14 +240,12 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    async fn build(stage: &Stage, joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<Tables> {
+    async fn build(joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<Tables> {
         // Those that ask for no table of the others are built at the same time.
         let of_these = |number| joins.builds().any(|side| side.number == Some(number));
         let first = joins.sides.iter().map(|side| async move {
             match side {
-                Side::Build(side) if !side.stage.asks_for_table(&of_these) => {
-                    build(side, &stage.operator, run, queue).await.map(Some)
-                }
+                Side::Build(side) if !side.stage.asks_for_table(&of_these) => build(side, run, queue).await.map(Some),
                 _ => Ok(None),
             }
         });
@@ -258,7 +256,7 @@ impl Tables {
             match side {
                 Side::Build(side) => tables.push(match first[number].take() {
                     Some(table) => table,
-                    None => build(side, &stage.operator, run, queue).await?,
+                    None => build(side, run, queue).await?,
                 }),
                 Side::Filter { number, metrics, .. } => {
                     let table = run.tables.lock().get(number).and_then(Weak::upgrade);
@@ -306,35 +304,34 @@ fn gives(types: &[ColumnType], stage: &Stage) -> bool {
 }
 
 /// The table of a build side.
-async fn build(side: &BuildSide, operator: &str, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
+async fn build(side: &BuildSide, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
+    let operator = &side.operator;
+    let failed = |error| op_error(operator, error);
     let held = Held::by(operator, "its build side");
-    build_of(side, &held, operator, run, queue).await.map_err(|error| held.named(error))
-}
-
-async fn build_of(side: &BuildSide, held: &Held, operator: &str, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
-    let batches = match &side.scalar {
-        Some(scalar) => rows_of(scalar, &side.stage, run).await?,
-        None => held.counted(merge(&side.stage, run)?).try_collect().await?,
-    };
-    let batch = side.concat.run(queue, batches).await.map_err(|error| op_error(operator, error))?;
-    match side.build.build(queue, batch.clone()).await {
-        Ok(mut table) => {
-            let wanted = BitsFor { filters: side.number.is_some(), search: side.asks_first };
-            side.build.add_bits(queue, &mut table, wanted).await.map_err(|error| op_error(operator, error))?;
-            let table = Arc::new(table);
-            if let Some(number) = side.number {
-                run.tables.lock().insert(number, Arc::downgrade(&table));
+    let table = async {
+        let batches = match &side.scalar {
+            Some(scalar) => rows_of(scalar, &side.stage, run).await?,
+            None => held.counted(merge(&side.stage, run)?).try_collect().await?,
+        };
+        let batch = side.concat.run(queue, batches).await.map_err(failed)?;
+        match (side.build.build(queue, batch.clone()).await, batch) {
+            (Ok(mut table), _) => {
+                let wanted = BitsFor { filters: side.number.is_some(), search: side.asks_first };
+                side.build.add_bits(queue, &mut table, wanted).await.map_err(failed)?;
+                Ok(Arc::new(table))
             }
-            if let Some(filter) = &side.scan_filter {
-                tell_scans(filter, &table)?;
-            }
-            Ok(table)
+            (Err(error), Some(batch)) => Err(explain(error, operator, queue, &batch, &side.checks).await),
+            (Err(error), None) => Err(failed(error)),
         }
-        Err(error) => Err(match &batch {
-            Some(batch) => explain(error, operator, queue, batch, &side.checks).await,
-            None => op_error(operator, error),
-        }),
+    };
+    let table = table.await.map_err(|error| held.named(error))?;
+    if let Some(number) = side.number {
+        run.tables.lock().insert(number, Arc::downgrade(&table));
     }
+    if let Some(filter) = &side.scan_filter {
+        tell_scans(filter, &table)?;
+    }
+    Ok(table)
 }
 
 /// Tells host scans the ranges of a table's keys, so that they skip what cannot have a match.
@@ -380,7 +377,7 @@ fn value_of(data_type: &DataType, digit: u64) -> Option<ScalarValue> {
 pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::Mark(marks) = &stage.kind else { return internal_err!("a mark stage") };
-        let table = build(&marks.build, &stage.operator, &run, &queue).await?;
+        let table = build(&marks.build, &run, &queue).await?;
         // As DataFusion, which reads the rows of joins without keys all the same.
         let empty = table.gives_nothing(marks.join.kind) && !marks.join.keys.is_empty();
         let op = Mark::try_new(marks.input.clone(), &marks.join, Some(Arc::clone(&table)), marks.options.clone())

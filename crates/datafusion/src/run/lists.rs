@@ -45,7 +45,8 @@ impl<'a> Elements<'a> {
         let failed = |error| columnar_error(&stage.operator, error);
         let mut columns = batch.columns().to_vec();
         for (list, found) in self.lists.iter().zip(&self.found) {
-            let (Some(column), Some(ty)) = (columns.get_mut(list.output), stage.types.get(list.output)) else {
+            let words = columns.get(list.words).cloned();
+            let (Some(column), Some(ty)) = (words, stage.types.get(list.output)) else {
                 return internal_err!("an aggregation without its column {}", list.output);
             };
             let Layout::List(own) = &ty.layout else { return internal_err!("column {} has no lists", list.output) };
@@ -61,8 +62,10 @@ impl<'a> Elements<'a> {
             let validity = column.validity().map(|(bits, first)| (bits.clone(), first));
             let (len, words, nulls) = (column.len(), column.buffers().to_vec(), column.null_count());
             let lists = DeviceColumn::try_new(Arc::new(ty.clone()), len, words, validity, nulls, Some(elements));
-            *column = lists.and_then(|lists| lists.with_offset(column.offset())).map_err(failed)?;
+            columns[list.output] = lists.and_then(|lists| lists.with_offset(column.offset())).map_err(failed)?;
         }
+        // Words of keys lie behind the others.
+        columns.truncate(stage.types.len());
         DeviceBatch::try_new(Arc::clone(&stage.schema), columns, batch.num_rows()).map_err(failed)
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From a batch and literals to the arguments of a launch.
 
+use std::slice;
+
 use columnar::DeviceColumn;
 use device::{Arg, Buffer, Queue};
 
@@ -45,6 +47,10 @@ impl Params {
 
     /// The arguments for a batch's columns, in the order of the parameters.
     pub fn bind<'a>(&self, columns: &'a [DeviceColumn], mut bindings: Bindings<'a>) -> Result<Vec<Arg<'a>>> {
+        self.iter().map(|param| self.arg(param, columns, &mut bindings)).collect()
+    }
+
+    fn arg<'a>(&self, param: &Param, columns: &'a [DeviceColumn], bindings: &mut Bindings<'a>) -> Result<Arg<'a>> {
         let column = |index: usize| {
             columns.get(index).ok_or_else(|| Error::Internal(format!("column {index} of a batch of {}", columns.len())))
         };
@@ -53,35 +59,36 @@ impl Params {
             dictionary.map(|column| &**column).ok_or_else(|| Error::Internal(format!("column {index} has no dictionary")))
         };
         let constants = bindings.constants;
-        let mut args = Vec::new();
-        for param in self.iter() {
-            args.push(match param {
-                Param::Data { column: index, buffer } => data(column(*index)?, *buffer)?,
-                Param::Offset { column: index } => Arg::U64(column(*index)?.offset() as u64),
-                Param::Validity { column: index } => Arg::Buffer(validity(column(*index)?, *index)?.0),
-                Param::ValidityOffset { column: index } => Arg::U64(validity(column(*index)?, *index)?.1 as u64),
-                Param::DictData { column, buffer } => data(dictionary(*column)?, *buffer)?,
-                Param::DictOffset { column } => Arg::U64(dictionary(*column)?.offset() as u64),
-                Param::Literal { index, part } => self.literal_arg(*index, *part)?,
-                Param::LiteralHeap => {
-                    let literals = constants.and_then(|constants| constants.literals.as_ref());
-                    Arg::Buffer(literals.ok_or_else(|| unbound("literals"))?)
-                }
-                Param::Verdicts { index } => Arg::Buffer(bindings.verdicts.get(*index).ok_or_else(|| unbound("verdicts"))?),
-                Param::Zones => {
-                    let zones = constants.and_then(|constants| constants.zones.as_ref());
-                    Arg::Buffer(zones.ok_or_else(|| unbound("time zones"))?)
-                }
-                Param::Cases => {
-                    let cases = constants.and_then(|constants| constants.cases.as_ref());
-                    Arg::Buffer(cases.ok_or_else(|| unbound("the cases of characters"))?)
-                }
-                Param::Scratch => named(&mut bindings, SCRATCH)?,
-                Param::Error => Arg::Buffer(bindings.error.ok_or_else(|| unbound("the error word"))?),
-                Param::Named(name) => named(&mut bindings, name)?,
-            });
-        }
-        Ok(args)
+        Ok(match param {
+            Param::Data { column: index, buffer } => data(column(*index)?, *buffer)?,
+            Param::Offset { column: index } => Arg::U64(column(*index)?.offset() as u64),
+            Param::Validity { column: index } => Arg::Buffer(validity(column(*index)?, *index)?.0),
+            Param::ValidityOffset { column: index } => Arg::U64(validity(column(*index)?, *index)?.1 as u64),
+            Param::DictData { column, buffer } => data(dictionary(*column)?, *buffer)?,
+            Param::DictOffset { column } => Arg::U64(dictionary(*column)?.offset() as u64),
+            Param::OfElements { column: index, param } => {
+                let elements = column(*index)?.elements();
+                let elements = elements.ok_or_else(|| Error::Internal(format!("column {index} has no lists")))?;
+                self.arg(param, slice::from_ref(elements.as_ref()), bindings)?
+            }
+            Param::Literal { index, part } => self.literal_arg(*index, *part)?,
+            Param::LiteralHeap => {
+                let literals = constants.and_then(|constants| constants.literals.as_ref());
+                Arg::Buffer(literals.ok_or_else(|| unbound("literals"))?)
+            }
+            Param::Verdicts { index } => Arg::Buffer(bindings.verdicts.get(*index).ok_or_else(|| unbound("verdicts"))?),
+            Param::Zones => {
+                let zones = constants.and_then(|constants| constants.zones.as_ref());
+                Arg::Buffer(zones.ok_or_else(|| unbound("time zones"))?)
+            }
+            Param::Cases => {
+                let cases = constants.and_then(|constants| constants.cases.as_ref());
+                Arg::Buffer(cases.ok_or_else(|| unbound("the cases of characters"))?)
+            }
+            Param::Scratch => named(bindings, SCRATCH)?,
+            Param::Error => Arg::Buffer(bindings.error.ok_or_else(|| unbound("the error word"))?),
+            Param::Named(name) => named(bindings, name)?,
+        })
     }
 
     fn literal_arg(&self, index: usize, part: LiteralPart) -> Result<Arg<'static>> {

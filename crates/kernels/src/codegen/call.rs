@@ -39,6 +39,7 @@ impl RowWriter<'_> {
                 return self.list_of_rows(*column, &rows, data_type);
             }
             (Function::ListWord, [Expr::Column(column)]) => return self.list_word(*column),
+            (Function::ListKey { nulls_first }, [Expr::Column(column)]) => return self.list_key(*column, nulls_first, data_type),
             (Function::ListLength, [Expr::Column(column)]) => {
                 let word = self.list_word(*column)?;
                 let code = self.local(CType::U64, &format!("{} >> 32", word.code));

@@ -133,12 +133,17 @@ impl RowWriter<'_> {
 
     /// The list of so many rows of a column, from the current one on.
     pub(super) fn list_of_rows(&mut self, column: usize, rows: &Value, data_type: &DataType) -> Result<Value> {
-        if column >= self.types.len() || self.place(column).is_some() || !rows.ctype.is_integer() {
+        if column >= self.types.len() || !self.is_at_its_row(column) || !rows.ctype.is_integer() {
             return unsupported("a list of several rows of such a column has no device form".to_string());
         }
         let word = format!("(u64)({}) | (u64){} << 32", self.row_of(column), rows.code);
         let code = self.local(CType::List, &word);
         Ok(Value { data_type: data_type.clone(), ctype: CType::List, code, valid: None, bounds: None })
+    }
+
+    /// Whether a column is read at the row at hand.
+    pub(super) fn is_at_its_row(&self, column: usize) -> bool {
+        self.place(column).is_none()
     }
 
     /// The word of a list as a number.

@@ -280,6 +280,7 @@ pub(super) fn composes(expr: &Expr) -> bool {
                 | Function::Reverse
                 | Function::Overlay
                 | Function::Translate
+                | Function::ListKey { .. }
         ),
         Expr::Case { branches, otherwise, .. } => {
             branches.iter().any(|(_, value)| composes(value)) || otherwise.as_deref().is_some_and(composes)

@@ -24,6 +24,13 @@ impl RowWriter<'_> {
         Value { data_type: DataType::Decimal128(38, 0), code, ..interval.clone() }
     }
 
+    /// The interval, of a type, that [`in_order`](Self::in_order) made the integer of.
+    pub(crate) fn out_of_order(&mut self, integer: Value, data_type: &DataType) -> Value {
+        self.params.need(Section::IntervalValue);
+        let code = self.local(CType::I128, &format!("interval_ordered({})", integer.code));
+        Value { data_type: data_type.clone(), code, ..integer }
+    }
+
     /// `+` or `-`, part by part.
     pub(super) fn interval_sum(&mut self, op: ArithmeticOp, left: &Value, right: &Value) -> Value {
         let valid = self.both_valid(left, right);
@@ -43,13 +50,14 @@ impl RowWriter<'_> {
         Value { code, bounds: None, ..like }
     }
 
-    /// What [`Function::Shift`] takes.
+    /// What [`Function::Shift`] and aggregates take.
     pub(super) fn interval_field(&mut self, field: IntervalField, interval: &Value) -> Result<Value> {
         if CType::native(&interval.data_type) != Some(CType::I128) || !matches!(interval.data_type, DataType::Interval(_)) {
             return refuse_call(Function::IntervalField(field), std::slice::from_ref(interval));
         }
         self.params.need(Section::IntervalValue);
         let (name, negated) = match field {
+            IntervalField::InOrder => return Ok(self.in_order(interval)),
             IntervalField::Months { negated } => ("months", negated),
             IntervalField::Days { negated } => ("days", negated),
             IntervalField::Nanos { negated } => ("nanos", negated),

@@ -37,6 +37,7 @@ mod interval_values;
 mod intervals;
 mod letters;
 mod like;
+mod list_key;
 mod math;
 mod moments;
 mod params;

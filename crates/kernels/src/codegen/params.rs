@@ -49,6 +49,13 @@ pub enum Param {
         /// Position of the column in the batch.
         column: usize,
     },
+    /// A parameter of the column that has the elements of a column of lists.
+    OfElements {
+        /// Position of the column of lists in the batch.
+        column: usize,
+        /// The parameter, as if there were no other column.
+        param: Box<Param>,
+    },
     /// A word of a literal.
     Literal {
         /// Position among the kernel's literals.
@@ -107,6 +114,7 @@ pub struct Params {
     heap: Vec<u8>,
     tables: Vec<(Arc<[i64]>, InHeap)>,
     verdicts: Vec<Verdict>,
+    functions: Vec<String>,
     /// Of one item.
     scratch_bytes: usize,
     sections: Sections,
@@ -181,6 +189,30 @@ impl Params {
     pub(super) fn verdict(&mut self, verdict: Verdict) -> usize {
         self.verdicts.push(verdict);
         self.verdicts.len() - 1
+    }
+
+    /// Texts of functions that the kernel calls.
+    pub fn functions(&self) -> &[String] {
+        &self.functions
+    }
+
+    /// Adds a function, unless it is there.
+    pub(super) fn function(&mut self, text: String) {
+        if !self.functions.contains(&text) {
+            self.functions.push(text);
+        }
+    }
+
+    /// Adds the parameters of a function over the elements of a column's lists, and what its text needs; their names.
+    pub(super) fn of_elements(&mut self, column: usize, function: &Params) -> Vec<String> {
+        self.sections.extend(&function.sections);
+        function.functions.iter().for_each(|text| self.function(text.clone()));
+        let params = function.params.iter();
+        let add = |(param, c_type): &(Param, String)| {
+            let param = Box::new(param.clone());
+            self.add(Param::OfElements { column, param }, c_type)
+        };
+        params.map(add).collect()
     }
 
     /// The list between a kernel's parentheses.
@@ -471,6 +503,7 @@ fn name(param: &Param) -> String {
         Param::ValidityOffset { column } => format!("c{column}_voff"),
         Param::DictData { column, buffer } => format!("d{column}_{buffer}"),
         Param::DictOffset { column } => format!("d{column}_off"),
+        Param::OfElements { column, param } => format!("e{column}_{}", name(param)),
         Param::Literal { index, part: LiteralPart::Value } => format!("l{index}"),
         Param::Literal { index, part: LiteralPart::Word(word) } => format!("l{index}_w{word}"),
         Param::Literal { index, part: LiteralPart::At } => format!("l{index}_at"),

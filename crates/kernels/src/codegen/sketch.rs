@@ -31,7 +31,8 @@ impl RowWriter<'_> {
             | DataType::Duration(_)
             | DataType::Decimal64(_, _) => format!("sketch_hash((u64)(i64){code}, 0)"),
             DataType::UInt64 => format!("sketch_hash((u64){code}, 0)"),
-            DataType::Decimal128(_, _) => {
+            // Parts of an interval are hashed one after the other, which fills the same 16 bytes.
+            DataType::Decimal128(_, _) | DataType::Interval(_) => {
                 let wide = self.local(CType::I128, &value.to_ctype(CType::I128));
                 format!("sketch_hash({wide}.lo, {wide}.hi)")
             }

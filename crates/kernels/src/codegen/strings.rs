@@ -259,6 +259,13 @@ impl RowWriter<'_> {
                 let digits = per_second(unit).ilog10();
                 (Section::FormatTime, format!("format_duration(#, {code}, {}, {digits}u)", per_second(unit)))
             }
+            Interval(_) => {
+                self.params.need(Section::IntervalValue);
+                // Five parts with their signs and units.
+                bytes = 2 * SCRATCH_SLOT;
+                let parts = ["months", "days", "nanos"].map(|part| format!("interval_{part}({code})"));
+                (Section::FormatTime, format!("format_interval(#, {})", parts.join(", ")))
+            }
             Float32 => (Section::FormatFloat, format!("format_f32(#, {code})")),
             Float64 => (Section::FormatFloat, format!("format_f64(#, {code})")),
             other => return refuse(other, to),

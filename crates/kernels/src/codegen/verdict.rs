@@ -126,7 +126,8 @@ fn is_null_where_its_column_is(expr: &Expr) -> bool {
             | Function::TextOfRows
             | Function::ListOfRows
             | Function::ListLength
-            | Function::ListWord => false,
+            | Function::ListWord
+            | Function::ListKey { .. } => false,
             _ => arguments.iter().any(is),
         },
         Expr::Literal(_) | Expr::IsNull(_) | Expr::IsTruth(..) | Expr::Case { .. } | Expr::Coalesce(_) => false,

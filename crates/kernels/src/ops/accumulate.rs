@@ -10,6 +10,7 @@ use arrow::datatypes::{DataType, i256};
 use super::source::Source;
 use crate::codegen::{CType, Params, Profile, RowWriter, Value, wide_literal};
 use crate::expr::{Aggregate, AggregateFunction, Expr};
+use crate::function::{Function, IntervalField};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -306,6 +307,12 @@ impl Ending {
         &self.data_type
     }
 
+    /// Whether the state is of [`IntervalField::InOrder`].
+    pub fn is_in_order(&self) -> bool {
+        matches!(self.function, AggregateFunction::Min | AggregateFunction::Max)
+            && matches!(self.data_type, DataType::Interval(_))
+    }
+
     /// Of AVG of decimals: what a sum is multiplied with, and the digits of the result.
     fn average(&self) -> Result<(u64, u8)> {
         let Some((from, _)) = &self.argument else { return Err(Error::Internal("AVG without an argument".into())) };
@@ -383,6 +390,25 @@ impl Accumulators {
                 others.push(self.settle(greatest));
                 let least = self.state(Kind::Min, feed, &aggregate.filter, aggregate.arguments.clone());
                 (self.settle(least), Some(count))
+            }
+            (Min | Max, Some(value)) if is_interval(value) => {
+                let count = self.settle(count);
+                let argument = field_of(&aggregate.arguments, IntervalField::InOrder, DataType::Decimal128(38, 0));
+                let state = self.state(best_of(aggregate.function, value.ctype, usage), feed, &aggregate.filter, argument);
+                (self.settle(state), Some(count))
+            }
+            // Part by part, each of which wraps.
+            (Sum, Some(value)) if is_interval(value) => {
+                let count = self.settle(count);
+                let negated = false;
+                let mut part = |field| {
+                    let argument = field_of(&aggregate.arguments, field, DataType::Int64);
+                    let state = self.state(Kind::Sum64, feed, &aggregate.filter, argument);
+                    self.settle(state)
+                };
+                let months = part(IntervalField::Months { negated });
+                others.extend([IntervalField::Days { negated }, IntervalField::Nanos { negated }].map(part));
+                (months, Some(count))
             }
             (function, Some(value)) => {
                 let kind = kind_of(function, aggregate, value, usage)?;
@@ -495,6 +521,10 @@ impl Accumulators {
         let code = match (ending.function, state.kind) {
             (Count | RegrCount, _) => format!("({}){}", native.local(), words[0]),
             (ApproxDistinct, _) => format!("sketch_count({})", words.join(", ")),
+            (Sum, Kind::Sum64) if matches!(ending.data_type, DataType::Interval(_)) => {
+                writer.params().need(Section::IntervalValue);
+                format!("interval_of({}, {}, {})", words[0], other(0), other(1))
+            }
             (Sum | Min | Max | AnyValue, Kind::Sum128 | Kind::Min128 | Kind::Max128) => {
                 if native == CType::I256 {
                     (ctype, bounds) = (CType::I128, ending.bounds);
@@ -571,7 +601,9 @@ impl Accumulators {
                 code
             }
         };
-        Ok(writer.store(Value { data_type: ending.data_type.clone(), ctype, code, valid, bounds }))
+        let value = Value { data_type: ending.data_type.clone(), ctype, code, valid, bounds };
+        let value = if ending.is_in_order() { writer.out_of_order(value, &ending.data_type) } else { value };
+        Ok(writer.store(value))
     }
 
     /// AVG of decimals: the sum, scaled up with a check, divided and truncated, and checked again.
@@ -655,8 +687,6 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
     let refuse = || Err(Error::Unsupported(format!("{function:?}({}) has no device form", value.data_type)));
     let kind = match (function, value.ctype) {
         (Count, _) => Kind::Count,
-        // Neither their order nor their sum is that of an integer.
-        (function, _) if function != AnyValue && matches!(value.data_type, DataType::Interval(_)) => return refuse(),
         // Of a register's rank: the groups of values have them.
         (ApproxDistinct, CType::U8) => Kind::Ranks,
         (Sum, CType::F32 | CType::F64) => Kind::SumF64,
@@ -668,26 +698,7 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
             Some(CType::F64) => Kind::SumF64,
             _ => return refuse(),
         },
-        (Min, CType::Str) => Kind::BestMin,
-        (Max | AnyValue, CType::Str) => Kind::BestMax,
-        (Min, CType::I256) if !usage.atomic => Kind::Min256,
-        (Max | AnyValue, CType::I256) if !usage.atomic => Kind::Max256,
-        (Min, CType::I128 | CType::I256) => {
-            if usage.atomic {
-                Kind::BestMin
-            } else {
-                Kind::Min128
-            }
-        }
-        (Max | AnyValue, CType::I128 | CType::I256) => {
-            if usage.atomic {
-                Kind::BestMax
-            } else {
-                Kind::Max128
-            }
-        }
-        (Min, _) => Kind::Min,
-        (Max | AnyValue, _) => Kind::Max,
+        (Min | Max | AnyValue, ctype) => best_of(function, ctype, usage),
         (Avg, _) => match (&value.data_type, &aggregate.data_type) {
             (DataType::Decimal256(_, _), DataType::Decimal256(_, _)) => Kind::Sum256,
             (DataType::Decimal32(precision, _) | DataType::Decimal64(precision, _) | DataType::Decimal128(precision, _), _) => {
@@ -730,6 +741,27 @@ fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, us
         _ => return refuse(),
     };
     Ok(kind)
+}
+
+/// The state of the least value, or of the greatest, which is any where all are the same.
+fn best_of(function: AggregateFunction, ctype: CType, usage: Use) -> Kind {
+    let [least, greatest] = match ctype {
+        CType::Str => [Kind::BestMin, Kind::BestMax],
+        CType::I128 | CType::I256 if usage.atomic => [Kind::BestMin, Kind::BestMax],
+        CType::I256 => [Kind::Min256, Kind::Max256],
+        CType::I128 => [Kind::Min128, Kind::Max128],
+        _ => [Kind::Min, Kind::Max],
+    };
+    if function == AggregateFunction::Min { least } else { greatest }
+}
+
+fn is_interval(value: &Value) -> bool {
+    matches!(value.data_type, DataType::Interval(_))
+}
+
+/// A field of the one argument, an interval.
+fn field_of(arguments: &[Expr], field: IntervalField, data_type: DataType) -> Vec<Expr> {
+    vec![Expr::Call { function: Function::IntervalField(field), arguments: arguments.to_vec(), data_type }]
 }
 
 /// A statistic of two arguments, and C that tells whether there is one.

@@ -77,13 +77,21 @@ impl Program {
         if kernels.iter().any(|kernel| kernel.body.contains("hash_bytes(")) {
             text.push_str("STR_KEYS\n");
         }
+        let mut functions: Vec<&String> = Vec::new();
+        for function in kernels.iter().flat_map(|kernel| kernel.params.functions()) {
+            if !functions.contains(&function) {
+                functions.push(function);
+            }
+        }
+        text.extend(functions.into_iter().map(String::as_str));
         text.extend(kernels.iter().map(Kernel::text));
         Ok(Program { operator: operator.into(), text: text.into(), kernels, verdicts })
     }
 
     /// Names and texts, for people.
     pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.kernels.iter().map(|kernel| (kernel.name.clone(), kernel.text())).collect()
+        let text = |kernel: &Kernel| kernel.params.functions().concat() + &kernel.text();
+        self.kernels.iter().map(|kernel| (kernel.name.clone(), text(kernel))).collect()
     }
 
     /// The whole text, as it is compiled.

@@ -371,6 +371,17 @@ impl Sampler {
         let lists = DataType::new_list(data_type.clone(), true);
         let list = Literal { data_type: lists, value: LiteralValue::List(new_empty_array(data_type)) };
         self.select(&format!("list of {data_type}"), &input(data_type), vec![Expr::Literal(list)]);
+        let layout = |elements: &ColumnType| Layout::List(Box::new(elements.clone()));
+        let lists = DataType::new_list(data_type.clone(), true);
+        let of_lists = |ty| ColumnType { data_type: lists.clone(), nullable: true, layout: layout(ty), bounds: None };
+        let of_lists: Vec<ColumnType> = types.iter().map(of_lists).collect();
+        let key = |column| {
+            let (function, arguments) = (Function::ListKey { nulls_first: column % 2 == 0 }, vec![Expr::Column(column)]);
+            Expr::Call { function, arguments, data_type: DataType::LargeBinary }
+        };
+        let keys = (0..of_lists.len()).map(key).collect();
+        let input = Input { schema: schema(&of_lists), types: of_lists, filter: None };
+        self.select(&format!("keys of lists of {data_type}"), &input, keys);
         for take in [Take::try_new, Take::detached] {
             let take = take(schema(&types), types.clone(), self.options.clone());
             self.add(&format!("take {data_type}"), take.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());

@@ -571,7 +571,8 @@ impl Draft {
         let kept = best.kept(writer.params(), "row", ending.data_type());
         let name = writer.local(best.ctype, best.ctype.zero());
         writer.push(&format!("if ({found}) {name} = {};", kept.code));
-        Some(Value { code: name, valid: Some(found), ..kept })
+        let value = Value { code: name, valid: Some(found), ..kept };
+        Some(if ending.is_in_order() { writer.out_of_order(value, ending.data_type()) } else { value })
     }
 }
 

@@ -30,8 +30,11 @@ use crate::ops::{Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// Pairs that are written at once.
+/// Pairs that are written at once, at most and, where memory is scarce, at least.
 const MOST_PAIRS: u64 = 1 << 22;
+const FEWEST_PAIRS: u64 = 1 << 16;
+/// Of so many bytes that queries may have in all, one pair more is written at once: its columns, and what others make of them.
+const MEMORY_OF_PAIR: u64 = 1 << 10;
 /// Rows that could be compared in the time that a pair takes to be written.
 const MEETINGS_OF_PAIR: usize = 16;
 
@@ -173,7 +176,8 @@ impl Probe {
 
     /// The next of a batch's pairs; `None` once there are no more.
     pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut Pairs) -> Result<Option<DeviceBatch>> {
-        let (from, to) = (pairs.next, pairs.total.min(pairs.next + MOST_PAIRS));
+        let room = queue.context().pool().limit() as u64 / MEMORY_OF_PAIR;
+        let (from, to) = (pairs.next, pairs.total.min(pairs.next + room.clamp(FEWEST_PAIRS, MOST_PAIRS)));
         if from == to {
             return Ok(None);
         }

@@ -76,12 +76,14 @@ impl OverOrder {
             (*column, frame.start == FrameBound::UnboundedPreceding, frame.end == FrameBound::UnboundedFollowing);
         let gives_back = match aggregate.function {
             AggregateFunction::Count => true,
-            AggregateFunction::Sum => aggregate.data_type.is_integer(),
+            AggregateFunction::Sum => {
+                aggregate.data_type.is_integer() || matches!(aggregate.data_type, DataType::Duration(_) | DataType::Interval(_))
+            }
             _ => false,
         };
         if !begins && !ends && !gives_back && frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
             return Err(Error::Unsupported(format!(
-                "DISTINCT over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has a device form for COUNT and sums of integers only"
+                "DISTINCT over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has a device form for COUNT and for sums of integers, durations and intervals only"
             )));
         }
         let mut tell = |tell| sorted.tell(tell, column, types, options, kernels);
