@@ -16,6 +16,7 @@ use crate::expr::{Reason, lower, lower_output};
 use crate::futhark::fold_function;
 use crate::list_key::as_key;
 use crate::own::is_own_aggregate;
+use crate::texts::Rows;
 
 /// An aggregate function over the columns of an input.
 #[derive(Debug, Clone)]
@@ -55,6 +56,12 @@ impl AggregateCall {
         self.arguments.iter().chain(&self.filter)
     }
 
+    /// The same, each with the rows that it is computed of.
+    pub fn exprs_with_rows(&self) -> impl Iterator<Item = (&Arc<dyn PhysicalExpr>, Rows)> {
+        let rows = if self.filter.is_some() { Rows::Some } else { Rows::All };
+        self.arguments.iter().map(move |argument| (argument, rows)).chain(self.filter.iter().map(|filter| (filter, Rows::All)))
+    }
+
     /// Whether its result may have more digits than its type.
     pub fn may_overflow(&self) -> bool {
         own_function(&self.function) == Some(AggregateFunction::Avg) && self.function.field().data_type().is_decimal()
@@ -68,7 +75,12 @@ impl AggregateCall {
 
     /// The call with keys for the lists that it tells apart.
     pub fn over_keys(&self, schema: &Schema) -> Result<AggregateCall, DataFusionError> {
-        if own_function(&self.function) != Some(AggregateFunction::Count) || !self.function.is_distinct() {
+        if self.function.is_distinct() { self.of_keys(schema) } else { Ok(self.clone()) }
+    }
+
+    /// The call with keys for the lists that it counts.
+    pub fn of_keys(&self, schema: &Schema) -> Result<AggregateCall, DataFusionError> {
+        if own_function(&self.function) != Some(AggregateFunction::Count) {
             return Ok(self.clone());
         }
         let arguments = self.arguments.iter().map(|argument| as_key(argument, schema)).collect::<Result<_, _>>()?;

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
-use kernels::expr::{Expr, Literal, LiteralValue, value_type};
+use kernels::expr::{Expr, Literal, LiteralValue};
 use kernels::function::{DatePart, Function, Granularity, InexactFunction, IntervalField};
 
 use crate::expr::Reason;
@@ -103,7 +103,7 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
 /// argument say something of text alone.
 pub(crate) fn casts(name: &str, types: &[DataType], to: &DataType) -> Option<Vec<DataType>> {
     let [from, formats @ ..] = types else { return None };
-    let (text, from) = (is_text(value_type(from)), value_type(from));
+    let text = is_text(from);
     let steps = match (name, to) {
         _ if !formats.is_empty() && (text || !formats.iter().all(is_text)) => return None,
         ("to_date", _) if text => vec![],

@@ -2,7 +2,7 @@
 //! Texts that expressions compute within themselves, such as the one in `lower(s) = 'x'`.
 //!
 //! Kernels write new text to columns only, so such a text becomes a column behind those that are there, and the
-//! expression one over all of them. A text that may fail stays where it is: rows that do not need it must not fail.
+//! expression one over all of them. A text that may fail stays where it is if some rows do not need it, which must not fail.
 
 use std::sync::Arc;
 
@@ -22,6 +22,15 @@ use crate::exec::JoinSpec;
 use crate::expr::{Reason, lower, lower_output, may_fail, must_be_column};
 use crate::list_key::as_key;
 use crate::own::is_own;
+
+/// The rows that an expression is computed of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// All that come.
+    All,
+    /// Those that need it.
+    Some,
+}
 
 /// Columns of texts behind those of a schema.
 pub(crate) struct Texts {
@@ -45,15 +54,15 @@ impl Texts {
     }
 
     /// The expression over columns, also where it is a text itself.
-    pub fn lift(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
-        let within = self.lift_within(expr)?;
+    pub fn lift(&mut self, expr: &Arc<dyn PhysicalExpr>, rows: Rows) -> Result<Arc<dyn PhysicalExpr>> {
+        let within = self.lift_within(expr, rows)?;
         let may_be_text = within.is::<ScalarFunctionExpr>() || within.is::<CaseExpr>() || concatenates(&within);
         if !may_be_text || !must_be_column(&within, &self.schema) {
             return Ok(within);
         }
-        if may_fail(&within, &self.schema) {
+        if rows == Rows::Some && may_fail(&within, &self.schema) {
             // The texts among which it chooses may be columns all the same.
-            return if chooses(expr) { self.lift_children(expr, |_| false) } else { Ok(within) };
+            return if chooses(expr) { self.lift_children(expr, |_| false, |_| rows) } else { Ok(within) };
         }
         let known = self.texts.iter().position(|text| text == &within);
         let index = self.columns + known.unwrap_or(self.texts.len());
@@ -68,21 +77,37 @@ impl Texts {
     }
 
     /// As [`lift`](Self::lift) for an output of a projection, which may be new text itself.
-    pub fn lift_within(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+    pub fn lift_within(&mut self, expr: &Arc<dyn PhysicalExpr>, rows: Rows) -> Result<Arc<dyn PhysicalExpr>> {
         if let Some(case) = expr.downcast_ref::<CaseExpr>() {
             // Operand, conditions and values in turn, and the last value.
             let (first, count) = (usize::from(case.expr().is_some()), expr.children().len());
-            return self.lift_children(expr, |child| child >= first && ((child - first) % 2 == 1 || child + 1 == count));
+            let stays = |child: usize| child >= first && ((child - first) % 2 == 1 || child + 1 == count);
+            return self.lift_children(expr, stays, |_| Rows::Some);
         }
+        if chooses(expr) {
+            return self.lift_children(expr, |_| true, |_| Rows::Some);
+        }
+        // The second operand is asked only for rows for which the first one does not say all.
+        let connects =
+            expr.downcast_ref::<BinaryExpr>().is_some_and(|binary| matches!(binary.op(), Operator::And | Operator::Or));
+        let of_child = |child| if connects && child > 0 { Rows::Some } else { rows };
         // Concatenation is one text after the other, whatever they are.
-        let inner = concatenates(expr) || chooses(expr);
-        self.lift_children(expr, |_| inner)
+        let inner = concatenates(expr);
+        self.lift_children(expr, |_| inner, of_child)
     }
 
-    /// The expression with its operands lifted; `stays`: whether one of them may be new text itself.
-    fn lift_children(&mut self, expr: &Arc<dyn PhysicalExpr>, stays: impl Fn(usize) -> bool) -> Result<Arc<dyn PhysicalExpr>> {
+    /// The expression with its operands lifted, each for its rows; `stays`: whether one of them may be new text itself.
+    fn lift_children(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        stays: impl Fn(usize) -> bool,
+        rows: impl Fn(usize) -> Rows,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
         let children = expr.children();
-        let lift = |(index, child)| if stays(index) { self.lift_within(child) } else { self.lift(child) };
+        let lift = |(index, child)| match stays(index) {
+            true => self.lift_within(child, rows(index)),
+            false => self.lift(child, rows(index)),
+        };
         let lifted = children.iter().copied().enumerate().map(lift).collect::<Result<Vec<_>>>()?;
         match children.iter().zip(&lifted).all(|(child, lifted)| Arc::ptr_eq(child, lifted)) {
             true => Ok(Arc::clone(expr)),
@@ -90,22 +115,22 @@ impl Texts {
         }
     }
 
-    /// Lifts an expression and lowers it over the columns that are there then.
+    /// Lifts an expression of all rows and lowers it over the columns that are there then.
     pub fn lower(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr, Reason> {
-        let lifted = self.lift(expr).map_err(|error| error.to_string())?;
+        let lifted = self.lift(expr, Rows::All).map_err(|error| error.to_string())?;
         lower(&lifted, &self.schema)
     }
 
     /// The same for a value that goes on as it is: it may be a column of lists.
     pub fn lower_value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr, Reason> {
-        let lifted = self.lift(expr).map_err(|error| error.to_string())?;
+        let lifted = self.lift(expr, Rows::All).map_err(|error| error.to_string())?;
         if lifted.is::<Column>() { lower_output(&lifted, &self.schema) } else { lower(&lifted, &self.schema) }
     }
 
     /// The same for an aggregate.
     pub fn lower_aggregate(&mut self, call: &AggregateCall) -> Result<Aggregate, Reason> {
         let call = call.over_keys(&self.schema).map_err(|error| error.to_string())?;
-        let exprs = call.exprs().map(|expr| self.lift(expr)).collect::<Result<Vec<_>>>();
+        let exprs = call.exprs_with_rows().map(|(expr, rows)| self.lift(expr, rows)).collect::<Result<Vec<_>>>();
         let exprs = exprs.map_err(|error| error.to_string())?;
         call.with_exprs(&exprs).lower(&self.schema)
     }
@@ -140,7 +165,7 @@ impl JoinTexts {
     pub fn within(spec: &JoinSpec, left: &SchemaRef, right: &SchemaRef) -> Result<(JoinSpec, JoinTexts)> {
         let mut texts = JoinTexts { left: Texts::behind(left), right: Texts::behind(right) };
         let on = spec.on.iter().map(|(of_left, of_right)| {
-            Ok((texts.left.lift(&as_key(of_left, left)?)?, texts.right.lift(&as_key(of_right, right)?)?))
+            Ok((texts.left.lift(&as_key(of_left, left)?, Rows::All)?, texts.right.lift(&as_key(of_right, right)?, Rows::All)?))
         });
         let on = on.collect::<Result<_>>()?;
         let filter = spec.filter.as_ref().map(|filter| texts.filter(filter)).transpose()?;
@@ -184,7 +209,8 @@ impl JoinTexts {
         }
         let (side, texts) = if of_left { (JoinSide::Left, &mut self.left) } else { (JoinSide::Right, &mut self.right) };
         let own = renumbered(expr, |index| Ok(source(index)?.index))?;
-        let lifted = texts.lift(&own)?;
+        // A condition is that of pairs that the keys have found.
+        let lifted = texts.lift(&own, Rows::Some)?;
         renumbered(&lifted, |index| {
             if let Some(known) = to.iter().position(|(column, _)| column.side == side && column.index == index) {
                 return Ok(known);
@@ -237,7 +263,7 @@ pub(crate) fn has_device_form(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) 
 /// As [`has_device_form`] for an output of a projection.
 pub(crate) fn output_has_device_form(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Result<(), Reason> {
     let mut texts = Texts::behind(schema);
-    let lifted = texts.lift_within(expr).map_err(|error| error.to_string())?;
+    let lifted = texts.lift_within(expr, Rows::All).map_err(|error| error.to_string())?;
     texts.check()?;
     lower_output(&lifted, &texts.schema).map(|_| ())
 }

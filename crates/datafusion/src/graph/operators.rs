@@ -24,7 +24,7 @@ use crate::exec::{
 use crate::futhark::{Fold, types_of};
 use crate::list_key::{KEY_TYPE, as_key, as_sort_key, is_list};
 use crate::planner::{is_bounded, lower_window};
-use crate::texts::Texts;
+use crate::texts::{Rows, Texts};
 
 /// Rows that several stages read; `again`: those who read them again.
 pub(super) fn shared_rows(
@@ -235,7 +235,7 @@ impl Stage {
 
 impl Pipeline {
     pub(super) fn sort(self, sort: &DeviceSortExec, schema: SchemaRef, options: &Options) -> Result<Stage> {
-        let exprs = sort.keys().iter().map(|key| as_sort_key(key, &schema)).collect::<Result<Vec<_>>>()?;
+        let exprs = sort.keys().iter().map(|key| Ok((as_sort_key(key, &schema)?, Rows::All))).collect::<Result<Vec<_>>>()?;
         let (below, exprs, _) = self.with_texts(&schema, &exprs, false, sort.name(), options)?;
         let source_schema = Arc::clone(&below.source.schema);
         let mut checks = below.predicates.clone();
@@ -267,9 +267,9 @@ impl Pipeline {
     pub(super) fn aggregate(self, aggregate: &DeviceAggregateExec, from: &SchemaRef, options: &Options) -> Result<Stage> {
         let spec = &aggregate.spec;
         let schema = Arc::clone(&spec.schema);
-        let mut exprs = spec.keys.iter().map(|(key, _)| as_key(key, from)).collect::<Result<Vec<_>>>()?;
+        let mut exprs = spec.keys.iter().map(|(key, _)| Ok((as_key(key, from)?, Rows::All))).collect::<Result<Vec<_>>>()?;
         let calls = spec.calls.iter().map(|call| call.over_keys(from)).collect::<Result<Vec<_>>>()?;
-        exprs.extend(calls.iter().flat_map(|call| call.exprs().cloned()));
+        exprs.extend(calls.iter().flat_map(AggregateCall::exprs_with_rows).map(|(expr, rows)| (Arc::clone(expr), rows)));
         let (mut below, exprs, _) = self.with_texts(from, &exprs, false, aggregate.name(), options)?;
         let mut key_lists = Vec::new();
         for (output, (key, _)) in spec.keys.iter().enumerate() {

@@ -27,7 +27,7 @@ use crate::exec::{
 use crate::expr::{lower as lower_expr, lower_output, must_be_column};
 use crate::list_of_rows::ListOfRows;
 use crate::planner::reads_files;
-use crate::texts::Texts;
+use crate::texts::{Rows, Texts};
 
 /// A source with the row-wise operators above it, all over the columns of the source and of the joins that its rows go
 /// through, one after another.
@@ -44,7 +44,7 @@ pub(super) struct Pipeline {
 pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Result<Pipeline> {
     if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
         let schema = child(plan)?.schema();
-        let predicate = [Arc::clone(filter.predicate())];
+        let predicate = [(Arc::clone(filter.predicate()), Rows::All)];
         let below = pipeline(child(plan)?, options)?.with_failures(&schema, options)?;
         let (mut below, predicates, _) = below.with_texts(&schema, &predicate, false, plan.name(), options)?;
         for predicate in &predicates {
@@ -61,7 +61,7 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Resu
         return Ok(below);
     }
     if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
-        let outputs: Vec<_> = projection.expressions().iter().map(|output| Arc::clone(&output.expr)).collect();
+        let outputs: Vec<_> = projection.expressions().iter().map(|output| (Arc::clone(&output.expr), Rows::All)).collect();
         let below = pipeline(child(plan)?, options)?;
         let (mut below, outputs, schema) = below.with_texts(&child(plan)?.schema(), &outputs, true, plan.name(), options)?;
         let writes = outputs.iter().any(|output| must_be_column(output, &schema));
@@ -249,13 +249,13 @@ impl Pipeline {
     pub(super) fn with_texts(
         self,
         schema: &SchemaRef,
-        exprs: &[Arc<dyn PhysicalExpr>],
+        exprs: &[(Arc<dyn PhysicalExpr>, Rows)],
         stays: bool,
         operator: &str,
         options: &Options,
     ) -> Result<Lifted> {
         let mut texts = Texts::behind(schema);
-        let lift = |expr| if stays { texts.lift_within(expr) } else { texts.lift(expr) };
+        let lift = |(expr, rows): &(_, _)| if stays { texts.lift_within(expr, *rows) } else { texts.lift(expr, *rows) };
         let lifted = exprs.iter().map(lift).collect::<Result<Vec<_>>>()?;
         Ok((self.with_columns(&texts, schema, operator, options)?, lifted, texts.schema))
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::physical_expr::PhysicalExpr;
@@ -17,7 +17,7 @@ use kernels::support::supports_join;
 
 use crate::exec::JoinSpec;
 use crate::expr::{Reason, lower};
-use crate::planner::support::columns_have_device_form;
+use crate::planner::support::{columns_have_device_form, reason_of};
 use crate::texts::JoinTexts;
 
 /// Whether an operator is a join.
@@ -58,7 +58,8 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             join_type: *join.join_type(),
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
-            null_aware: join.null_aware,
+            // DataFusion sees no NULLs in a column that has no others.
+            null_aware: join.null_aware && !join.on().iter().any(|(key, _)| is_null(key, &join.left().schema())),
             filter: join.filter().cloned(),
             projection: join.projection.as_ref().map(|projection| projection.to_vec()),
             ..pairs
@@ -100,7 +101,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
     for child in [left, right] {
         columns_have_device_form(child)?;
     }
-    let (lifted, texts) = JoinTexts::within(&spec, &left.schema(), &right.schema()).map_err(|error| error.to_string())?;
+    let (lifted, texts) = JoinTexts::within(&spec, &left.schema(), &right.schema()).map_err(reason_of)?;
     texts.check()?;
     let (left, right) = (texts.left.schema, texts.right.schema);
     let mut keys = Vec::new();
@@ -113,6 +114,11 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
     supports_join(keys.iter().map(|(expr, schema)| (expr, schema.as_ref())))?;
     columns_have_device_form(plan)?;
     Ok(spec)
+}
+
+/// Whether an expression is always an untyped NULL.
+fn is_null(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    expr.data_type(schema).is_ok_and(|data_type| data_type == DataType::Null)
 }
 
 /// The comparison by which a join of ranges finds its pairs.

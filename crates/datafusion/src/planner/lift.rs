@@ -11,6 +11,10 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -56,6 +60,43 @@ impl PhysicalOptimizerRule for ProjectionKeeper {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Takes computed columns out of file scans again. DataFusion moves what a join's filter computes of one side below the join, and
+/// into the scan there, within one rule.
+pub(crate) fn out_of_scans(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| Ok(out_of_scan(&node)?.map_or(Transformed::no(node), Transformed::yes))).data()
+}
+
+/// A scan that computes as a projection over one that does not; where the scan gives the columns that it computes of, too.
+fn out_of_scan(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let scan = node.downcast_ref::<DataSourceExec>();
+    let Some(config) = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>()) else { return Ok(None) };
+    let Some(outputs) = config.file_source().projection() else { return Ok(None) };
+    let of_table = |output: &ProjectionExpr| output.expr.downcast_ref::<Column>().map(Column::index);
+    let kept: Vec<(usize, usize)> =
+        outputs.iter().enumerate().filter_map(|(index, output)| Some((index, of_table(output)?))).collect();
+    if kept.len() == outputs.iter().count() {
+        return Ok(None);
+    }
+    let (positions, columns): (Vec<usize>, Vec<usize>) = kept.into_iter().unzip();
+    let schema = node.schema();
+    let mut found = true;
+    let over_kept = outputs.iter().map(|output| {
+        let expr = Arc::clone(&output.expr).transform_up(|expr| {
+            let Some(column) = expr.downcast_ref::<Column>() else { return Ok(Transformed::no(expr)) };
+            let index = columns.iter().position(|kept| *kept == column.index());
+            found &= index.is_some();
+            let name = index.map_or(column.name(), |index| schema.field(positions[index]).name());
+            Ok(Transformed::yes(Arc::new(Column::new(name, index.unwrap_or_default()))))
+        })?;
+        Ok((expr.data, output.alias.clone()))
+    });
+    let over_kept = over_kept.collect::<Result<Vec<_>>>()?;
+    let plain = ProjectionExprs::from_indices(&positions, &schema);
+    let Some(source) = config.file_source().try_pushdown_projection(&plain)?.filter(|_| found) else { return Ok(None) };
+    let scan = DataSourceExec::from_data_source(FileScanConfigBuilder::from(config.clone()).with_source(source).build());
+    Ok(Some(Arc::new(ProjectionExec::try_new(over_kept, scan)?)))
 }
 
 /// Turns shielded projections back into host ones.

@@ -41,6 +41,12 @@ pub(crate) fn all_name_their_order(raw: &AggregateExec) -> bool {
 }
 
 /// Whether a function makes lists.
+/// Whether a function takes its rows in the order of the input.
+fn comes_as_it_comes(function: &AggregateFunctionExpr) -> bool {
+    let name = function.fun().name();
+    function.order_bys().is_empty() && !function.is_distinct() && !is_of_values(name) && name != "any_value"
+}
+
 fn collects(function: &AggregateFunctionExpr) -> bool {
     function.fun().name() == "array_agg"
 }
@@ -94,11 +100,15 @@ pub(crate) fn ordered_calls(
             None => key,
         });
     }
-    let places = functions().filter(|(function, _)| is_ordered(function)).count();
-    // What comes as it comes must tell so, once something else has another order.
-    let as_it_comes =
-        |function: &Arc<AggregateFunctionExpr>| collects(function) && function.order_bys().is_empty() && !function.is_distinct();
-    if places > 1 && functions().any(|(function, _)| as_it_comes(function)) {
+    // What comes as it comes must tell so, once something else has another order, or asks for other rows.
+    let of_other_rows = |function: &Arc<AggregateFunctionExpr>, filter: &Option<Expr>| {
+        let name = function.fun().name();
+        let of_known = is_of_values(name) || matches!(name, "string_agg" | "any_value") || function.ignore_nulls();
+        of_known || filter.is_some() || !function.order_bys().is_empty() || function.is_distinct()
+    };
+    let ordered: Vec<_> = functions().filter(|(function, _)| is_ordered(function)).collect();
+    let moved = ordered.len() > 1 && ordered.iter().any(|(function, filter)| of_other_rows(function, filter));
+    if moved && ordered.iter().any(|(function, _)| comes_as_it_comes(function)) {
         numbered.input_place = Some(numbered.input_place()?);
     }
     let mut calls = Vec::new();
@@ -204,7 +214,7 @@ impl Numbered<'_> {
             false => order,
         };
         let order = match &self.input_place {
-            Some(place) if collects && order.is_empty() && !function.is_distinct() => {
+            Some(place) if comes_as_it_comes(function) => {
                 vec![PhysicalSortExpr::new_default(Arc::clone(place)).asc()]
             }
             _ => order,

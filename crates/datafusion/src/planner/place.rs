@@ -559,7 +559,9 @@ fn exchange_over_island(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn Executi
     let children = plan.children();
     let [child] = children.as_slice() else { return None };
     if is_round_robin(plan) || is_plain_coalesce(plan) {
-        return exchange_over_island(child);
+        // An order that the island does not have is made again by those above who count on it.
+        let sorted = child.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_none());
+        return exchange_over_island(sorted.map_or(*child, SortExec::input));
     }
     let fetch = plan.downcast_ref::<CoalescePartitionsExec>()?.fetch();
     let limit = GlobalLimitExec::new(exchange_over_island(child)?, 0, fetch);

@@ -54,9 +54,8 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
         let placed = match context.transpose() {
             Ok(None) => plan,
-            Ok(Some(context)) => {
-                Placer::new(&options, config, kernel_options(&options, &context)?).place(above_joins(apart(plan)?)?)?
-            }
+            Ok(Some(context)) => Placer::new(&options, config, kernel_options(&options, &context)?)
+                .place(above_joins(apart(lift::out_of_scans(plan)?)?)?)?,
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);

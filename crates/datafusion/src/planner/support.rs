@@ -261,10 +261,10 @@ fn trial(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFus
     Ok(plan)
 }
 
-/// The reason in the error of a [`trial`].
-fn reason_of(error: DataFusionError) -> Reason {
+/// The reason in the error of a [`trial`], or of what makes a plan's form.
+pub(crate) fn reason_of(error: DataFusionError) -> Reason {
     match error {
-        DataFusionError::Plan(reason) => reason,
+        DataFusionError::Plan(reason) | DataFusionError::Internal(reason) => reason,
         other => other.to_string(),
     }
 }

@@ -98,7 +98,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
         }
         // A filter is told to nobody, but for those who print.
         if !format!("{expr:?}").ends_with("filter: None }") {
-            return Err("a window with FILTER has no device form yet".to_string());
+            return Err(format!("{name} with FILTER has no device form as a window"));
         }
         let distinct = aggregate.is_distinct();
         match aggregate.expressions().as_slice() {
@@ -115,7 +115,11 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
             [value, delimiter] if name == "string_agg" && is_own_aggregate(aggregate.fun()) => {
                 joined(value, delimiter, distinct, texts)?
             }
-            _ => WindowFunction::Aggregate(texts.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
+            _ => {
+                let call = AggregateCall::new(&Arc::new(aggregate.clone()), None);
+                let call = call.of_keys(&texts.schema).map_err(|error| error.to_string())?;
+                WindowFunction::Aggregate(texts.lower_aggregate(&call)?)
+            }
         }
     } else {
         let standard = of.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
@@ -157,6 +161,7 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
     let lag = |sign: i64, texts: &mut Texts| -> Result<WindowFunction, Reason> {
         let default = match udf.args().get(2) {
             None => None,
+            Some(argument) if is_null(argument) => None,
             Some(argument) => {
                 let data_type = udf.args()[0].data_type(&texts.schema).map_err(|error| error.to_string())?;
                 let value = constant(argument).and_then(|value| value.cast_to(&data_type).ok());
@@ -165,7 +170,11 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
             }
         };
         let sign = if is_reversed { -sign } else { sign };
-        let offset = sign.checked_mul(number(1, 1)?).ok_or_else(|| format!("{name} of so many rows has no device form"))?;
+        let rows = match udf.args().get(1) {
+            Some(rows) if is_null(rows) => 0,
+            _ => number(1, 1)?,
+        };
+        let offset = sign.checked_mul(rows).ok_or_else(|| format!("{name} of so many rows has no device form"))?;
         let counted = match (ignores_nulls, bounded) {
             (false, _) => Counted::All,
             (true, true) => Counted::InSight,
@@ -229,8 +238,11 @@ fn joined(
     let cast: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(Arc::clone(value), DataType::LargeUtf8, None));
     let part = BinaryExpr::new(lit(ScalarValue::LargeUtf8(Some(delimiter))), Operator::StringConcat, cast);
     let part: Arc<dyn PhysicalExpr> = Arc::new(part);
-    let texts = texts.lower(&part).map_err(|_| format!("string_agg over frames of {value} has no device form"))?;
-    Ok(WindowFunction::Texts { texts, skipped, distinct })
+    Ok(WindowFunction::Texts { texts: texts.lower(&part)?, skipped, distinct })
+}
+
+fn is_null(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    expr.downcast_ref::<Literal>().is_some_and(|literal| literal.value().is_null())
 }
 
 fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
@@ -260,7 +272,7 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
                 FrameUnits::Boundless => Some(1),
                 _ => range_offset(value, key),
             })
-            .ok_or_else(|| format!("RANGE with an offset of type {} has no device form", value.data_type())),
+            .ok_or_else(|| format!("RANGE with an offset of {value} {} has no device form", value.data_type())),
         ScalarValue::UInt64(Some(offset)) => Ok(u128::from(*offset)),
         other => Err(format!("a frame of {other} rows has no device form")),
     };

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What EXPLAIN VERBOSE and EXPLAIN ANALYZE tell of the device; plain EXPLAIN is in `sql-tests/plans`.
 
+use std::sync::Arc;
+
 use arrow::util::pretty::pretty_format_batches;
+use datafusion::physical_plan::displayable;
 use datafusion::prelude::SessionContext;
 use device::testing::FaultPlan;
 use devicefusion::{DeviceRuntime, placement};
 
-use crate::harness::{block_on, context, device_config, set, strict, strict_on, text};
+use crate::harness::{answer_of, block_on, context, device_config, metric, set, strict, strict_on, text};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k FROM generate_series(1, 20000)";
 const GROUPED: &str = "SELECT k, sum(i * 3 + 1) FROM t WHERE i > 10 GROUP BY k";
@@ -75,6 +78,74 @@ fn analyze_without_profiling_shows_no_kernel_times() {
         let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
         check(&plan, "DeviceAggregateExec", &["launches", "output_rows"]);
         assert!(!plan.contains("kernel_time"), "{plan}");
+    });
+}
+
+/// Rows that are on the device already are waited for a few times in a query, however many batches they lie in.
+#[test]
+fn host_waits_do_not_grow_with_the_batches_of_a_resident_table() {
+    block_on(async {
+        let ctx = session().await;
+        let run = async |sql: &str| ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        let rows = "SELECT i, k, CAST(k AS VARCHAR) AS s FROM t";
+        run(&format!("CREATE TABLE device.one AS {rows}")).await;
+        // Rows of each statement are a batch of their own.
+        run(&format!("CREATE TABLE device.many AS {rows} WHERE i <= 1000")).await;
+        for first in (1000..20_000).step_by(1000) {
+            run(&format!("INSERT INTO device.many {rows} WHERE i > {first} AND i <= {}", first + 1000)).await;
+        }
+        run("CREATE TABLE device.few AS SELECT i * 5 AS i, k FROM t WHERE i <= 2000").await;
+        let mut total = 0;
+        for query in [
+            "SELECT sum(i), max(k) FROM device.rows WHERE k > 2",
+            "SELECT k, sum(i), count(*) FROM device.rows GROUP BY k",
+            "SELECT s, sum(i), count(*) FROM device.rows GROUP BY s",
+            "SELECT s, sum(i) FROM device.rows GROUP BY ROLLUP (s)",
+            "SELECT count(*), sum(f.k) FROM device.rows r JOIN device.few f ON r.i = f.i",
+            "SELECT i, s FROM device.rows ORDER BY s DESC, i",
+            "SELECT i, s FROM device.rows ORDER BY s DESC, i LIMIT 5",
+            "SELECT i, row_number() OVER (ORDER BY k, i) FROM device.rows",
+        ] {
+            let mut counts = Vec::new();
+            for (table, batches) in [("one", "batches=1,"), ("many", "batches=20,")] {
+                for batch_rows in ["0", "500"] {
+                    set(&ctx, "device.batch_rows", batch_rows);
+                    let frame = ctx.sql(&query.replace("device.rows", &format!("device.{table}"))).await.unwrap();
+                    let task = Arc::new(frame.task_ctx());
+                    let plan = frame.create_physical_plan().await.unwrap();
+                    let shown = displayable(plan.as_ref()).indent(false).to_string();
+                    assert!(shown.contains(batches), "{query}: {shown}");
+                    answer_of(Arc::clone(&plan), task).await.unwrap();
+                    counts.push(metric(&plan, "waits"));
+                }
+            }
+            // Work that has ended before anybody asks is not waited for.
+            let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+            assert!(*most <= least + 3, "{query}: {counts:?} waits");
+            total += *most;
+        }
+        assert!(total > 0, "nothing was waited for");
+    });
+}
+
+#[test]
+fn a_host_operator_within_device_operators_costs_one_download_and_one_upload() {
+    block_on(async {
+        let ctx = session().await;
+        ctx.sql("CREATE TABLE device.r AS SELECT i, k FROM t").await.unwrap().collect().await.unwrap();
+        set(&ctx, "device.fallback", "host");
+        let medians = "SELECT k, approx_median(i) AS m FROM device.r WHERE i > 10 GROUP BY k";
+        let plan = explained(&ctx, &format!("EXPLAIN ANALYZE SELECT count(*), sum(m) FROM ({medians}) WHERE m > 3")).await;
+        let lines =
+            |operator: &str| -> Vec<&str> { plan.lines().filter(|line| line.contains(&format!(" {operator}: "))).collect() };
+        let (islands, uploads) = (lines("DeviceIslandExec"), lines("DeviceUploadExec"));
+        let ([above, below], [upload]) = (&islands[..], &uploads[..]) else { panic!("not two islands and one upload: {plan}") };
+        assert!(below.contains("download=[AggregateExec: ") && upload.contains("from=[AggregateExec: "), "{plan}");
+        assert!(above.contains("download=[the result]"), "{plan}");
+        for (line, rows, bytes) in [(below, "19.99 K", "bytes_down="), (upload, "7", "bytes_up="), (above, "1", "bytes_down=")] {
+            // What counted nothing is not shown.
+            assert!(line.contains(&format!("output_rows={rows},")) && line.contains(bytes), "{line}");
+        }
     });
 }
 

@@ -11,9 +11,9 @@ use arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::exec_err;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::physical_plan::{displayable, execute_stream};
 use datafusion::prelude::ParquetReadOptions;
 use device::testing::{Fault, FaultPlan};
 use device::{Context, Grid, ProgramSource};
@@ -82,57 +82,109 @@ fn a_result_that_is_dropped_midway_returns_its_memory() {
     });
 }
 
+/// Operators, as EXPLAIN shows them, each with a query to cancel within it.
+const CANCELLED: &[(&str, &str)] = &[
+    ("DeviceJoinExec: join_type=Inner", "SELECT a.i, b.i FROM t a JOIN t b ON a.k = b.k WHERE a.i < 3000"),
+    ("DeviceJoinExec: join_type=Left,", "SELECT a.i, b.s FROM t a LEFT JOIN t b ON a.i = b.i + 7 AND a.k < b.k"),
+    ("DeviceJoinExec: join_type=Full", "SELECT a.i, b.i FROM t a FULL JOIN t b ON a.i = b.i * 2"),
+    (
+        "DeviceJoinExec: join_type=LeftSemi",
+        "SELECT i FROM t WHERE EXISTS (SELECT 1 FROM t u WHERE u.k = t.k AND u.i > t.i + 40000)",
+    ),
+    ("DeviceJoinExec: join_type=RightAnti", "SELECT i FROM t WHERE k NOT IN (SELECT k FROM t WHERE i % 3 = 0)"),
+    ("DeviceJoinExec: join_type=RightSemi", "SELECT i, k FROM t INTERSECT SELECT k AS i, k FROM t"),
+    ("DeviceJoinExec: join_type=RightMark", "SELECT i FROM t WHERE i IN (SELECT k FROM t) OR k = 5"),
+    ("DeviceJoinExec: join_type=LeftMark", "SELECT i FROM t WHERE i IN (SELECT u.i FROM t u WHERE u.k < t.k) OR k = 5"),
+    (
+        "DeviceJoinExec: join_type=Inner, on=[], filter=i@0 < k@1",
+        "SELECT count(*) FROM t a JOIN t b ON a.i < b.k WHERE a.i < 3000",
+    ),
+    ("DeviceJoinExec: join_type=Inner, on=[]", "SELECT a.i + b.i, a.s FROM t a CROSS JOIN (SELECT i FROM t WHERE i < 20) b"),
+    (
+        "DeviceDynamicFilterExec",
+        "SELECT a.i, b.n FROM t a JOIN (SELECT i, s, count(*) AS n FROM t GROUP BY i, s) b ON a.i = b.i WHERE a.k < 300",
+    ),
+    ("DeviceAggregateExec: gby=[k@0]", "SELECT a.k, count(*), sum(b.i) FROM t a JOIN t b ON a.i = b.i GROUP BY a.k"),
+    ("DeviceAggregateExec: gby=[k@1]", "SELECT count(DISTINCT i), string_agg(s, ',' ORDER BY i) FROM t GROUP BY k"),
+    ("DeviceAggregateExec: gby=[i@0], aggr=[]", "SELECT i FROM t UNION SELECT k FROM t"),
+    ("DeviceExpandExec", "SELECT k, s, count(*) FROM t GROUP BY ROLLUP (k, s)"),
+    ("DeviceSortExec: expr=", "SELECT i, s FROM t ORDER BY s DESC, i"),
+    ("DeviceSortExec: TopK", "SELECT i, s FROM t ORDER BY s DESC, i LIMIT 10"),
+    (
+        "DeviceBoundedWindowAggExec: wdw=[rank()",
+        "SELECT sum(i) OVER (PARTITION BY k ORDER BY i ROWS 3 PRECEDING), rank() OVER (ORDER BY s) FROM t",
+    ),
+    (
+        "DeviceBoundedWindowAggExec: wdw=[median(",
+        "SELECT median(CAST(i AS DOUBLE)) OVER (PARTITION BY k ORDER BY i ROWS 9 PRECEDING) FROM t",
+    ),
+    ("DeviceUnnestExec", "SELECT unnest(l) FROM (SELECT array_agg(i) AS l FROM t GROUP BY k)"),
+    ("DeviceUnionExec", "SELECT concat(s, '!', s) AS x FROM t UNION ALL SELECT upper(s) FROM t"),
+    ("DeviceGlobalLimitExec: skip=5", "SELECT concat(s, '!', s) FROM t WHERE k > 2 LIMIT 45000 OFFSET 5"),
+    ("DeviceScanExec", "SELECT i, s FROM device.r ORDER BY s DESC, i"),
+    (
+        "DeviceReuseExec: rows=#1",
+        "WITH c AS (SELECT i, s, sum(k) AS n FROM t GROUP BY i, s) SELECT a.i, a.s, b.n FROM c a JOIN c b ON a.i = b.i + 1",
+    ),
+    (
+        "DeviceSharedExec: kept=#1",
+        "WITH c AS (SELECT i, sum(k) AS n FROM t GROUP BY i) \
+         SELECT i FROM c ORDER BY abs(i - (SELECT i FROM c ORDER BY n DESC, i LIMIT 1)), i LIMIT 1",
+    ),
+    ("DataSinkExec: sink=DeviceTable", "INSERT INTO device.filled SELECT i, concat(s, '!', s) FROM t WHERE k > 5"),
+    ("DeviceIslandExec", "CREATE TABLE device.made AS SELECT i, concat(s, '!', s) AS x FROM t WHERE k > 5"),
+];
+
 #[test]
 fn a_query_that_is_cancelled_within_any_operator_returns_its_memory() {
-    const QUERIES: [&str; 16] = [
-        "SELECT a.i, b.i FROM t a JOIN t b ON a.k = b.k WHERE a.i < 3000",
-        "SELECT a.i, b.s FROM t a LEFT JOIN t b ON a.i = b.i + 7 AND a.k < b.k",
-        "SELECT a.i, b.i FROM t a FULL JOIN t b ON a.i = b.i * 2",
-        "SELECT i FROM t WHERE EXISTS (SELECT 1 FROM t u WHERE u.k = t.k AND u.i > t.i + 40000)",
-        "SELECT i FROM t WHERE k NOT IN (SELECT k FROM t WHERE i % 3 = 0)",
-        "SELECT count(*) FROM t a JOIN t b ON a.i < b.k WHERE a.i < 3000",
-        "SELECT a.k, count(*), sum(b.i) FROM t a JOIN t b ON a.i = b.i GROUP BY a.k",
-        "SELECT i, s FROM t ORDER BY s DESC, i",
-        "SELECT i, s FROM t ORDER BY s DESC, i LIMIT 10",
-        "SELECT sum(i) OVER (PARTITION BY k ORDER BY i ROWS 3 PRECEDING), rank() OVER (ORDER BY s) FROM t",
-        "SELECT median(CAST(i AS DOUBLE)) OVER (PARTITION BY k ORDER BY i ROWS 9 PRECEDING) FROM t",
-        "SELECT count(DISTINCT i), string_agg(s, ',' ORDER BY i) FROM t GROUP BY k",
-        "SELECT k, s, count(*) FROM t GROUP BY ROLLUP (k, s)",
-        "SELECT i FROM t UNION SELECT k FROM t",
-        "SELECT i, k FROM t INTERSECT SELECT k AS i, k FROM t",
-        "SELECT unnest(l) FROM (SELECT array_agg(i) AS l FROM t GROUP BY k)",
-    ];
     block_on(async {
         let plan = FaultPlan::new();
         let launches = || plan.calls(Fault::Launch);
         let context = context(device_config().with_wrap(plan.wrap()));
         let ctx = strict_on(2, DeviceRuntime::with_context(context.clone()));
         set(&ctx, "device.batch_rows", "4096");
+        // A table is made before there is a plan of it.
+        let run = async |sql: &str| {
+            let frame = ctx.sql(sql).await.unwrap();
+            let task = Arc::new(frame.task_ctx());
+            let mut rows = execute_stream(frame.create_physical_plan().await.unwrap(), task).unwrap();
+            while rows.next().await.transpose().unwrap().is_some() {}
+        };
+        // What was inserted or made would count as memory that is not returned.
+        let forget = async || {
+            run("DROP TABLE IF EXISTS device.made").await;
+            run("CREATE OR REPLACE TABLE device.filled AS SELECT i, concat(s, '!', s) AS x FROM t WHERE false").await;
+        };
         let table = "CREATE TABLE t AS SELECT value AS i, value % 1000 AS k, 'text ' || (value % 777)::TEXT AS s \
                      FROM generate_series(1, 50000)";
-        ctx.sql(table).await.unwrap().collect().await.unwrap();
+        run(table).await;
+        run("CREATE TABLE device.r AS SELECT i, s FROM t").await;
+        forget().await;
+        context.synchronize().unwrap();
         let before = context.pool().in_use();
-        for sql in QUERIES {
+        for (operator, sql) in CANCELLED.iter().copied() {
+            let query = sql.strip_prefix("CREATE TABLE device.made AS ").unwrap_or(sql);
+            let planned = ctx.sql(query).await.unwrap().create_physical_plan().await.unwrap();
+            let planned = displayable(planned.as_ref()).indent(false).to_string();
+            assert!(planned.contains(operator), "{sql}: no {operator} in {planned}");
             let start = launches();
-            answer(&ctx, sql).await.unwrap();
+            run(sql).await;
             let all = launches() - start;
+            forget().await;
             assert_returns(&context, before).await;
             let mut cancelled = 0;
             for part in 0..4 {
                 let goal = launches() + all * part / 4;
-                let query = ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
-                let mut stream = execute_stream(query, ctx.task_ctx()).unwrap();
-                let drained = async { while stream.next().await.transpose().unwrap().is_some() {} };
                 let reached = async {
                     while launches() <= goal {
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                 };
                 tokio::select! {
-                    () = drained => {}
+                    () = run(sql) => {}
                     () = reached => cancelled += 1,
                 }
-                drop(stream);
+                forget().await;
                 assert_returns(&context, before).await;
             }
             assert!(cancelled > 0, "{sql}: ends before it can be cancelled");

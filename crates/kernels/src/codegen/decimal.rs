@@ -59,8 +59,11 @@ impl RowWriter<'_> {
         if expected != scale {
             return refuse();
         }
-        let left = self.scaled_up(left, up_left, native)?;
-        let right = self.scaled_up(right, up_right, native)?;
+        // Beside a NULL nothing overflows.
+        let valid = self.both_valid(left, right);
+        let [left, right] = [left, right].map(|value| Value { valid: valid.clone(), ..value.clone() });
+        let left = self.scaled_up(&left, up_left, native)?;
+        let right = self.scaled_up(&right, up_right, native)?;
         let value = match op {
             ArithmeticOp::Divide | ArithmeticOp::Modulo => self.divided(op, &left, &right, native),
             _ => self.checked(op, &left, &right, native),

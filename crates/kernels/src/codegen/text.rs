@@ -37,7 +37,8 @@ impl RowWriter<'_> {
         let (section, call) = match (function, others) {
             (Function::Substring, [start]) => {
                 self.fails_outside(start, (i64::MIN + 1, i64::MAX), &valid);
-                (Section::Slice, format!("str_substring({s}, {}, LAST_I64)", start.code))
+                // Before the first character is none.
+                (Section::Slice, format!("str_substring({s}, {0} < 1 ? 1 : {0}, LAST_I64)", start.code))
             }
             (Function::Substring, [start, count]) => {
                 self.fails_outside(start, (i64::MIN + 1, i64::MAX), &valid);
@@ -54,7 +55,9 @@ impl RowWriter<'_> {
                 (Section::Slice, format!("str_trim_of({s}, {}, {}, {})", set.code, i32::from(start), i32::from(end)))
             }
             (Function::SplitPart, [delimiter, n]) => {
-                self.fail_where(&[&format!("({} == 0)", n.code)], if constant { &None } else { &valid });
+                if n.bounds.is_none_or(|(least, most)| least <= 0 && most >= 0) {
+                    self.fail_where(&[&format!("({} == 0)", n.code)], if constant { &None } else { &valid });
+                }
                 (Section::Slice, format!("str_part({s}, {}, {})", delimiter.code, n.code))
             }
             (Function::CharacterLength, []) => (Section::Characters, format!("str_characters({s})")),

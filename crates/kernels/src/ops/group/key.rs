@@ -40,7 +40,7 @@ pub(super) enum Form {
 }
 
 impl Key {
-    /// Plans a key over an input; the expression that kernels evaluate for it. The zeros of a `distinct`
+    /// Plans a key over an input, `alone` or beside others; the expression that kernels evaluate for it. The zeros of a `distinct`
     /// value are two, and those in a dictionary.
     pub fn plan(
         source: &mut Source,
@@ -48,6 +48,7 @@ impl Key {
         expr: &Expr,
         field: &Field,
         distinct: bool,
+        alone: bool,
         options: &Options,
     ) -> Result<(Key, Expr)> {
         let plain = source.plain(expr).filter(|(_, ty)| ty.data_type == *field.data_type());
@@ -74,9 +75,10 @@ impl Key {
         let nullable = value.valid.is_some();
         let name = index.to_string();
         let (store, form) = match (&dictionary, field.data_type()) {
-            // Codes of less than 32 bits cannot number the groups: their strings stay plain.
+            // Codes of less than 32 bits cannot number the groups: their strings stay plain. So do those beside other keys, which
+            // groups repeat: another code is another value.
             (Some((_, ty)), DataType::Dictionary(code, inner))
-                if value.ctype == CType::Str && code.primitive_width() >= Some(4) =>
+                if alone && value.ctype == CType::Str && code.primitive_width() >= Some(4) =>
             {
                 // What a dictionary holds is never NULL; validity goes with the codes.
                 let store = Output::of(&value, inner, &name)?;

@@ -109,7 +109,7 @@ impl GroupBy {
 fn plan_keys(source: &mut Source, keys: &[(Expr, Field)], distinct: bool, options: &Options) -> Result<(Vec<Key>, Vec<Expr>)> {
     let planned = keys.iter().enumerate().map(|(index, (expr, field))| {
         let distinct = distinct && index + 1 == keys.len();
-        Key::plan(source, index, expr, field, distinct, options)
+        Key::plan(source, index, expr, field, distinct, keys.len() == 1, options)
     });
     Ok(planned.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
