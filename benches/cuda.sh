@@ -4,9 +4,10 @@
 # benches/pack-cuda.sh has put into .cuda/. Takes nine minutes at most; each part has a limit of its own, and a
 # part that fails or runs out of time does not stop the next. Closes with a summary and the tables of numbers.
 #
-#   SCALE=10 RUNS=7 OUT=cuda-results benches/cuda.sh [devices|tests|sanitizer|tpch|micro|cold …]
+#   SCALE=10 RUNS=7 OUT=cuda-results benches/cuda.sh [devices|tests|sanitizer|tpch|sinks|micro|cold …]
 #
-# Everything printed goes into cuda.log, summary.txt, tpch.json, micro.json and cold.json under $OUT (.cuda/out) too.
+# Everything printed goes into cuda.log, summary.txt, tpch.json, sinks.json, micro.json and cold.json under $OUT (.cuda/out)
+# too. QUERIES are those of TPC-H: SCALE=30 benches/cuda.sh tpch is a call of its own.
 # DEVICEFUSION_TEST_DEVICE=opencl tries the script on a machine without a GPU; TESTS is a regular expression for the
 # names of the binaries whose tests run.
 set -uo pipefail
@@ -16,6 +17,7 @@ OUT=${OUT:-.cuda/out}
 SCALE=${SCALE:-10}
 RUNS=${RUNS:-7}
 ROWS=${ROWS:-10000000}
+QUERIES=${QUERIES:-$(seq -s, 1 22)}
 TESTS=${TESTS:-.}
 SECONDS_IN_ALL=${SECONDS_IN_ALL:-540}
 export DEVICEFUSION_TEST_DEVICE=${DEVICEFUSION_TEST_DEVICE:-cuda} RUST_BACKTRACE=1
@@ -24,7 +26,7 @@ export DATAFUSION_DEVICE_SELECTOR=$DEVICEFUSION_TEST_DEVICE
 # Of the differential test; the shapes that they come from are compiled one by one.
 export DEVICEFUSION_CASES=${DEVICEFUSION_CASES:-1500}
 parts=("$@")
-((${#parts[@]})) || parts=(devices tests sanitizer tpch micro cold)
+((${#parts[@]})) || parts=(devices tests sanitizer tpch sinks micro cold)
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 root=$PWD
@@ -153,8 +155,13 @@ CHECKS
 }
 
 tpch() {
-    named tpch part 140 devicefusion-bench tpch --scale "$SCALE" --data "$data" --queries 1,6 \
-        --devices "$DEVICEFUSION_TEST_DEVICE" --runs "$RUNS" --json "$OUT/tpch.json"
+    # Plain DataFusion runs beside it, which takes most of the time.
+    named tpch part 240 devicefusion-bench tpch --scale "$SCALE" --data "$data" --queries "$QUERIES" --tables resident \
+        --devices "$DEVICEFUSION_TEST_DEVICE" --runs 3 --json "$OUT/tpch.json"
+}
+
+sinks() {
+    named sinks part 60 devicefusion-bench sinks --devices "$DEVICEFUSION_TEST_DEVICE" --runs "$RUNS" --json "$OUT/sinks.json"
 }
 
 micro() {
@@ -175,7 +182,7 @@ everything() {
     fi
     for name in "${parts[@]}"; do
         # What is timed has the machine to itself.
-        if [[ $name =~ ^(tpch|micro|cold)$ && $generator ]]; then
+        if [[ $name =~ ^(tpch|sinks|micro|cold)$ && $generator ]]; then
             wait "$generator"
             generator=
         fi
@@ -202,7 +209,7 @@ summary() {
         esac
     done
     grep -h '^FAILED\|^stopped\|^test .* FAILED$\|not carried$' "$bin"/*.log | sort | uniq -c
-    for name in devices tpch micro cold; do
+    for name in devices tpch sinks micro cold; do
         if [[ -e $bin/$name.log ]]; then cat "$bin/$name.log"; fi
     done
 }

@@ -31,6 +31,8 @@ impl Device {
 pub enum Target {
     /// At most this many times plain DataFusion's time.
     Ratio(f64),
+    /// At most so many seconds.
+    Seconds(f64),
     /// At least this share of the copy bandwidth, in percent, by event time.
     Bound(f64),
 }
@@ -39,6 +41,7 @@ impl Target {
     fn describe(self) -> String {
         match self {
             Target::Ratio(ratio) => format!("≤ {ratio:.2} ×"),
+            Target::Seconds(seconds) => format!("≤ {seconds:.1} s"),
             Target::Bound(percent) => format!("≥ {percent:.0} % of bound"),
         }
     }
@@ -76,6 +79,7 @@ impl Measured {
     fn meets(&self, target: Target) -> bool {
         match target {
             Target::Ratio(ratio) => self.ratio() <= ratio,
+            Target::Seconds(seconds) => self.fast.median() <= seconds * 1000.0,
             Target::Bound(percent) => self.percent_of_bound.is_some_and(|reached| reached >= percent),
         }
     }
@@ -228,6 +232,7 @@ impl Total {
         let ratio = self.fast / self.plain;
         let target = self.target.map_or("–".to_string(), |target| match target {
             Target::Ratio(most) => verdict(ratio <= most, &target.describe()),
+            Target::Seconds(most) => verdict(self.fast <= most * 1000.0, &target.describe()),
             Target::Bound(_) => target.describe(),
         });
         let mut values = ["–"; 12].map(str::to_string);

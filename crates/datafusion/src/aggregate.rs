@@ -75,12 +75,7 @@ impl AggregateCall {
 
     /// The call with keys for the lists that it tells apart.
     pub fn over_keys(&self, schema: &Schema) -> Result<AggregateCall, DataFusionError> {
-        if self.function.is_distinct() { self.of_keys(schema) } else { Ok(self.clone()) }
-    }
-
-    /// The call with keys for the lists that it counts.
-    pub fn of_keys(&self, schema: &Schema) -> Result<AggregateCall, DataFusionError> {
-        if own_function(&self.function) != Some(AggregateFunction::Count) {
+        if own_function(&self.function) != Some(AggregateFunction::Count) || !self.function.is_distinct() {
             return Ok(self.clone());
         }
         let arguments = self.arguments.iter().map(|argument| as_key(argument, schema)).collect::<Result<_, _>>()?;
@@ -89,11 +84,13 @@ impl AggregateCall {
 
     /// The source's column of lists of which a lowered call gives one by its word.
     pub fn list(lowered: &Aggregate) -> Option<usize> {
-        match lowered.arguments.as_slice() {
-            [Expr::Call { function: Function::ListWord, arguments, .. }] => match arguments.as_slice() {
-                [Expr::Column(column)] => Some(*column),
-                _ => None,
-            },
+        match (lowered.function, lowered.arguments.as_slice()) {
+            (AggregateFunction::AnyValue, [Expr::Call { function: Function::ListWord, arguments, .. }]) => {
+                match arguments.as_slice() {
+                    [Expr::Column(column)] => Some(*column),
+                    _ => None,
+                }
+            }
             _ => None,
         }
     }
@@ -138,8 +135,11 @@ impl AggregateCall {
             // A list is its word until the stage brings its elements back.
             [list] if function == AggregateFunction::AnyValue && data_type.is_list() => {
                 data_type = DataType::UInt64;
-                let arguments = vec![lower_output(list, schema)?];
-                vec![Expr::Call { function: Function::ListWord, arguments, data_type: data_type.clone() }]
+                vec![list_word(list, schema)?]
+            }
+            // Its word says whether there is one.
+            [list] if function == AggregateFunction::Count && list.data_type(schema).is_ok_and(|of| of.is_list()) => {
+                vec![list_word(list, schema)?]
             }
             arguments => arguments.iter().map(|argument| lower(argument, schema)).collect::<Result<_, _>>()?,
         };
@@ -151,6 +151,11 @@ impl AggregateCall {
         kernels::support::supports_aggregate(&lowered, schema)?;
         Ok(lowered)
     }
+}
+
+fn list_word(list: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    let arguments = vec![lower_output(list, schema)?];
+    Ok(Expr::Call { function: Function::ListWord, arguments, data_type: DataType::UInt64 })
 }
 
 /// The kernels' function for one of DataFusion's own.

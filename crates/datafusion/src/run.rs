@@ -320,7 +320,10 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
         StageKind::Aggregate { input, over_joins: Some(_), .. } => {
             joins::aggregate(Arc::clone(stage), Arc::clone(input), Arc::clone(run), queue)
         }
-        StageKind::Aggregate { input, .. } => aggregate(merge(input, run)?, Arc::clone(stage), queue),
+        StageKind::Aggregate { input, .. } => match &input.kind {
+            StageKind::Gather { .. } => holding(merge(input, run)?, stage, queue),
+            _ => aggregate(merge(input, run)?, Arc::clone(stage), queue),
+        },
         StageKind::Gather { input, concat } => {
             let held = Held::by(&stage.operator, "its input");
             let (rows, concat, operator) = (held.counted(merge(input, run)?), concat.clone(), stage.operator.clone());
@@ -340,7 +343,11 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
         StageKind::Join(_) => joins::join(Arc::clone(stage), Arc::clone(run), queue),
         StageKind::Mark(_) => joins::mark(Arc::clone(stage), Arc::clone(run), queue),
     };
-    Ok(batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed())
+    // What is gathered for an operator has its metrics, and is no row of its result.
+    Ok(match stage.kind {
+        StageKind::Gather { .. } => batches,
+        _ => batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed(),
+    })
 }
 
 /// Batches of one input that may be on their way through the kernels when the next one goes up.

@@ -12,7 +12,7 @@ use datafusion::common::{JoinSide, Result, internal_datafusion_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::ScalarFunctionExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column};
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column, InListExpr};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use kernels::expr::{Aggregate, Expr};
@@ -87,10 +87,13 @@ impl Texts {
         if chooses(expr) {
             return self.lift_children(expr, |_| true, |_| Rows::Some);
         }
-        // The second operand is asked only for rows for which the first one does not say all.
-        let connects =
-            expr.downcast_ref::<BinaryExpr>().is_some_and(|binary| matches!(binary.op(), Operator::And | Operator::Or));
-        let of_child = |child| if connects && child > 0 { Rows::Some } else { rows };
+        // Operands behind these are asked only where those before them do not say all.
+        let first = match expr.downcast_ref::<BinaryExpr>().map(BinaryExpr::op) {
+            Some(Operator::And | Operator::Or) => 1,
+            _ if expr.is::<InListExpr>() => 2,
+            _ => usize::MAX,
+        };
+        let of_child = |child| if child >= first { Rows::Some } else { rows };
         // Concatenation is one text after the other, whatever they are.
         let inner = concatenates(expr);
         self.lift_children(expr, |_| inner, of_child)

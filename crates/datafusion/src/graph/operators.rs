@@ -219,8 +219,8 @@ pub(super) fn windowed(
 }
 
 impl Stage {
-    /// All of its rows in one batch, for an `operator` that errors name.
-    fn in_one_batch(self, operator: &str, options: &Options) -> Result<Stage> {
+    /// All of its rows in one batch, for an `operator` that errors name and whose the metrics are.
+    fn in_one_batch(self, operator: &str, metrics: &ExecutionPlanMetricsSet, options: &Options) -> Result<Stage> {
         let concat = Concat::try_new(Arc::clone(&self.schema), self.types.clone(), options.clone()).map_err(kernel_error)?;
         Ok(Stage {
             schema: Arc::clone(&self.schema),
@@ -228,7 +228,7 @@ impl Stage {
             partitions: 1,
             kind: StageKind::Gather { input: Arc::new(self), concat: Box::new(concat) },
             operator: operator.to_string(),
-            metrics: ExecutionPlanMetricsSet::new(),
+            metrics: metrics.clone(),
         })
     }
 }
@@ -281,7 +281,7 @@ impl Pipeline {
             }
         }
         if !key_lists.is_empty() {
-            below.source = below.source.in_one_batch(aggregate.name(), options)?;
+            below.source = below.source.in_one_batch(aggregate.name(), &aggregate.metrics, options)?;
         }
         let mut exprs = exprs.iter();
         let mut next = || match exprs.next() {

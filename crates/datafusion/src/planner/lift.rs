@@ -11,8 +11,8 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder};
-use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -94,9 +94,8 @@ fn out_of_scan(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution
     });
     let over_kept = over_kept.collect::<Result<Vec<_>>>()?;
     let plain = ProjectionExprs::from_indices(&positions, &schema);
-    let Some(source) = config.file_source().try_pushdown_projection(&plain)?.filter(|_| found) else { return Ok(None) };
-    let scan = DataSourceExec::from_data_source(FileScanConfigBuilder::from(config.clone()).with_source(source).build());
-    Ok(Some(Arc::new(ProjectionExec::try_new(over_kept, scan)?)))
+    let Some(scan) = config.try_swapping_with_projection(&plain)?.filter(|_| found) else { return Ok(None) };
+    Ok(Some(Arc::new(ProjectionExec::try_new(over_kept, Arc::new(DataSourceExec::new(scan)))?)))
 }
 
 /// Turns shielded projections back into host ones.

@@ -40,13 +40,13 @@ pub(crate) fn all_name_their_order(raw: &AggregateExec) -> bool {
     raw.aggr_expr().iter().all(named)
 }
 
-/// Whether a function makes lists.
 /// Whether a function takes its rows in the order of the input.
 fn comes_as_it_comes(function: &AggregateFunctionExpr) -> bool {
     let name = function.fun().name();
     function.order_bys().is_empty() && !function.is_distinct() && !is_of_values(name) && name != "any_value"
 }
 
+/// Whether a function makes lists.
 fn collects(function: &AggregateFunctionExpr) -> bool {
     function.fun().name() == "array_agg"
 }

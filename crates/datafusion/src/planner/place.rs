@@ -285,7 +285,7 @@ impl<'a> Placer<'a> {
             return Ok(None);
         }
         let Some(mut input) = self.device_input(Arc::clone(child))? else { return Ok(None) };
-        if let (true, [original]) = (is_limit(plan), plan.children().as_slice()) {
+        if let (true, [original]) = (is_limit(plan) || plan.fetch().is_some(), plan.children().as_slice()) {
             // Which rows are the first depends on their order.
             let Some(sorted) = in_order_of(original, input)? else { return Ok(None) };
             input = sorted;

@@ -158,7 +158,7 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         columns_have_device_form(sort.input())?;
         let schema = sort.input().schema();
         for key in sort.expr() {
-            has_device_form(&as_sort_key(key, &schema).map_err(|error| error.to_string())?, &schema)?;
+            has_device_form(&as_sort_key(key, &schema).map_err(reason_of)?, &schema)?;
         }
         return Ok(());
     }
@@ -220,7 +220,7 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     let mut fields = Vec::new();
     for (key, name) in raw.group_expr().expr() {
         let lifted = if makes_calls { library.lift(key)? } else { Arc::clone(key) };
-        let key = as_key(&lifted, &library.schema).map_err(|error| error.to_string())?;
+        let key = as_key(&lifted, &library.schema).map_err(reason_of)?;
         has_device_form(&key, &library.schema)?;
         let data_type = key.data_type(&library.schema).map_err(|error| error.to_string())?;
         fields.push(Field::new(name, data_type, true));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::ScalarValue;
+use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{Operator, WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -20,7 +20,7 @@ use crate::aggregate::AggregateCall;
 use crate::expr::{Reason, scalar};
 use crate::list_key::{as_key, as_sort_key};
 use crate::own::{is_own_aggregate, is_own_window};
-use crate::planner::support::columns_have_device_form;
+use crate::planner::support::{columns_have_device_form, reason_of};
 use crate::planner::window_filters::passes_over_nulls;
 use crate::texts::Texts;
 
@@ -68,7 +68,7 @@ pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let schema = input.schema();
     let mut texts = Texts::behind(&schema);
     for (expr, field) in exprs.iter().zip(plan.schema().fields().iter().skip(schema.fields().len())) {
-        let mut lower = |key: datafusion::common::Result<_>| texts.lower(&key.map_err(|error| error.to_string())?);
+        let mut lower = |key: Result<_, DataFusionError>| texts.lower(&key.map_err(reason_of)?);
         let partition = expr.partition_by().iter().map(|key| lower(as_key(key, &schema))).collect::<Result<_, _>>()?;
         let order = expr.order_by().iter().map(|key| lower(as_sort_key(key, &schema))).collect::<Result<_, _>>()?;
         let call = lower_window(expr, is_bounded(plan), &mut texts)?;
@@ -115,11 +115,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
             [value, delimiter] if name == "string_agg" && is_own_aggregate(aggregate.fun()) => {
                 joined(value, delimiter, distinct, texts)?
             }
-            _ => {
-                let call = AggregateCall::new(&Arc::new(aggregate.clone()), None);
-                let call = call.of_keys(&texts.schema).map_err(|error| error.to_string())?;
-                WindowFunction::Aggregate(texts.lower_aggregate(&call)?)
-            }
+            _ => WindowFunction::Aggregate(texts.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
         }
     } else {
         let standard = of.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::DeviceBatchStream;
 
-/// Who holds how many rows: a sort or a window until it ends, a join while it builds.
+/// Who holds how many rows: a sort, a window or an aggregation by lists until it ends, a join while it builds.
 #[derive(Clone)]
 pub(super) struct Held {
     operator: String,

@@ -72,7 +72,7 @@ const SIMILAR: &[(&str, &str)] = &[
     ("Null", "NULL"),
 ];
 
-/// Lists, which no operation takes as a key.
+/// Lists, which operations take as keys and pass on.
 const LISTS: &[(&str, &str)] = &[
     ("List(Int64)", "CASE $ WHEN 2 THEN arrow_cast([], 'List(Int64)') ELSE make_array($, NULL, $ % 4) END"),
     ("LargeList(Utf8)", "make_array($ || ' is a text that is long', NULL, '')"),
@@ -368,6 +368,12 @@ fn lists_through_operators() {
         "SELECT t.id, t.v, u.w FROM t LEFT JOIN u ON t.id = u.id + 3",
         "SELECT id, lag(v) OVER (ORDER BY id), last_value(w) IGNORE NULLS OVER (ORDER BY id ROWS 2 PRECEDING) FROM t",
         "SELECT id, unnest(v) FROM t",
+        "SELECT v, count(*), max(id), count(DISTINCT v) FROM t GROUP BY v",
+        "SELECT id, v FROM t ORDER BY v DESC, id",
+        "SELECT t.id, u.id FROM t JOIN u ON t.v = u.w",
+        "SELECT id, count(v) OVER (PARTITION BY v ORDER BY id), rank() OVER (ORDER BY v) FROM t",
+        "SELECT v FROM t INTERSECT SELECT w FROM u",
+        "SELECT v, count(*) FROM t GROUP BY ROLLUP (v)",
     ];
     check(LISTS, &queries, &ALL[2..]);
 }

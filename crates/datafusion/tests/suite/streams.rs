@@ -106,6 +106,7 @@ const CANCELLED: &[(&str, &str)] = &[
     ),
     ("DeviceAggregateExec: gby=[k@0]", "SELECT a.k, count(*), sum(b.i) FROM t a JOIN t b ON a.i = b.i GROUP BY a.k"),
     ("DeviceAggregateExec: gby=[k@1]", "SELECT count(DISTINCT i), string_agg(s, ',' ORDER BY i) FROM t GROUP BY k"),
+    ("DeviceAggregateExec: gby=[l@", "SELECT l, count(*) FROM (SELECT array_agg(i) AS l FROM t GROUP BY i % 1009) GROUP BY l"),
     ("DeviceAggregateExec: gby=[i@0], aggr=[]", "SELECT i FROM t UNION SELECT k FROM t"),
     ("DeviceExpandExec", "SELECT k, s, count(*) FROM t GROUP BY ROLLUP (k, s)"),
     ("DeviceSortExec: expr=", "SELECT i, s FROM t ORDER BY s DESC, i"),
@@ -132,7 +133,7 @@ const CANCELLED: &[(&str, &str)] = &[
          SELECT i FROM c ORDER BY abs(i - (SELECT i FROM c ORDER BY n DESC, i LIMIT 1)), i LIMIT 1",
     ),
     ("DataSinkExec: sink=DeviceTable", "INSERT INTO device.filled SELECT i, concat(s, '!', s) FROM t WHERE k > 5"),
-    ("DeviceIslandExec", "CREATE TABLE device.made AS SELECT i, concat(s, '!', s) AS x FROM t WHERE k > 5"),
+    ("DeviceProjectionExec", "CREATE TABLE device.made AS SELECT i, concat(s, '!', s) AS x FROM t WHERE k > 5"),
 ];
 
 #[test]

@@ -237,7 +237,12 @@ pub(super) fn plan(
         let ty = ColumnType { data_type: field.data_type().clone(), nullable: value.valid.is_some(), layout, bounds: None };
         return Ok(Column::Written { output: Output::new(ty, CType::List, &name), expr, shares: Some(origin) });
     }
-    Ok(Column::Written { output: Output::of(&value, field.data_type(), &name)?, expr, shares: None })
+    let mut output = Output::of(&value, field.data_type(), &name)?;
+    if matches!(expr, Expr::Call { function: Function::ListKey { .. }, .. }) {
+        // Keys know their lengths in 32 bits.
+        output = output.with_limit(field.name(), u32::MAX as usize);
+    }
+    Ok(Column::Written { output, expr, shares: None })
 }
 
 /// What has the elements of lists, or is these elements, and the layout of the lists.

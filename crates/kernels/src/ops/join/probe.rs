@@ -30,8 +30,9 @@ use crate::ops::{Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// Pairs that are written at once, at most and, where memory is scarce, at least.
+/// Pairs that are written at once, at most.
 const MOST_PAIRS: u64 = 1 << 22;
+/// The same where memory is scarce.
 const FEWEST_PAIRS: u64 = 1 << 16;
 /// Of so many bytes that queries may have in all, one pair more is written at once: its columns, and what others make of them.
 const MEMORY_OF_PAIR: u64 = 1 << 10;

@@ -6,8 +6,8 @@
 //! hold the states of [`FANOUT`] rows, or nodes below: any frame of n rows is some 30 · log₁₆ n states, from left to right, and
 //! no state is ever taken back, so that every aggregate will do that can be merged.
 //!
-//! Distinct values have no such tree: which row counts depends on the frame. Counts and sums of integers give back the values
-//! whose last row leaves the frame.
+//! Distinct values have no such tree: which row counts depends on the frame. Counts, and sums of integers, durations and
+//! intervals, give back the values whose last row leaves the frame.
 
 use arrow::datatypes::Field;
 use columnar::{ColumnType, DeviceColumn};
