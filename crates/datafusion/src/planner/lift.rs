@@ -95,7 +95,9 @@ fn out_of_scan(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution
     let over_kept = over_kept.collect::<Result<Vec<_>>>()?;
     let plain = ProjectionExprs::from_indices(&positions, &schema);
     let Some(scan) = config.try_swapping_with_projection(&plain)?.filter(|_| found) else { return Ok(None) };
-    Ok(Some(Arc::new(ProjectionExec::try_new(over_kept, Arc::new(DataSourceExec::new(scan)))?)))
+    let lifted: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(over_kept, Arc::new(DataSourceExec::new(scan)))?);
+    // Some functions only a scan can answer, such as that of its file's name.
+    Ok(Some(lifted).filter(|lifted| device_form(lifted).is_ok()))
 }
 
 /// Turns shielded projections back into host ones.

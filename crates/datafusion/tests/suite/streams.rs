@@ -173,6 +173,7 @@ fn a_query_that_is_cancelled_within_any_operator_returns_its_memory() {
             let all = launches() - start;
             forget().await;
             assert_returns(&context, before).await;
+            println!("{operator}");
             let mut cancelled = 0;
             for part in 0..4 {
                 let goal = launches() + all * part / 4;

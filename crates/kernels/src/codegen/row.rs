@@ -136,7 +136,7 @@ impl<'a> RowWriter<'a> {
                 unsupported("text of CASE or coalesce within another operation has no device form")
             }
             (Value { ctype: CType::List, data_type, .. }, _) => {
-                unsupported(format!("{data_type} as a key or within another operation has no device form"))
+                unsupported(format!("{data_type} within another operation has no device form"))
             }
             (value, _) => Ok(value),
         }

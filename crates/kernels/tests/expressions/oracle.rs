@@ -67,7 +67,8 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
         }
         (Function::Shift { checked: true }, _) => shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64),
         (Function::Substring, n) => {
-            let (start, count) = (number(1), if n == 3 { number(2) } else { i64::MAX.into() });
+            // Without a count, to the end from wherever.
+            let (start, count) = (number(1), if n == 3 { number(2) } else { i128::from(u64::MAX) });
             if start == i64::MIN.into() || count < 0 {
                 return None;
             }

@@ -28,6 +28,16 @@ impl Generator {
         self.pick(&all)
     }
 
+    /// A value that is no NaN: of two of them, arrow's optimised loops over a constant and a column give either.
+    fn constant(&mut self, data_type: &DataType) -> LiteralValue {
+        loop {
+            match self.value(data_type) {
+                LiteralValue::Float(value) if value.is_nan() => {}
+                value => return value,
+            }
+        }
+    }
+
     fn value(&mut self, data_type: &DataType) -> LiteralValue {
         match self.random.random_range(0..8) {
             0 => LiteralValue::Null,
@@ -97,7 +107,7 @@ impl Generator {
         let columns: Vec<usize> = (0..self.types.len()).filter(|index| self.types[*index] == *data_type).collect();
         if depth == 0 {
             return match columns.is_empty() || self.random.random_bool(0.2) {
-                true => Expr::Literal(data::literal(data_type, self.value(data_type))),
+                true => Expr::Literal(data::literal(data_type, self.constant(data_type))),
                 false => Expr::Column(self.pick(&columns)),
             };
         }
