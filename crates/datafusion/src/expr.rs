@@ -18,12 +18,10 @@ use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_
 use kernels::function::Function;
 use kernels::libm;
 
+use crate::device_function::DeviceFunction;
 use crate::functions;
-use crate::list_key::ListKey;
-use crate::list_of_rows::ListOfRows;
 use crate::own::is_own;
 use crate::runtime::options_of;
-use crate::text_of_rows::TextOfRows;
 
 /// Why something has no device form, in a user's words.
 pub(crate) type Reason = String;
@@ -270,18 +268,9 @@ fn is_plain(expr: &Arc<dyn PhysicalExpr>) -> bool {
 
 fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
     let arguments = function.args();
-    if TextOfRows::is(function.fun()) {
+    if let Some(own) = DeviceFunction::of(function.fun()) {
         let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
-        return Ok(Expr::Call { function: Function::TextOfRows, arguments, data_type: function.return_type().clone() });
-    }
-    if ListOfRows::is(function.fun()) {
-        let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
-        return Ok(Expr::Call { function: Function::ListOfRows, arguments, data_type: function.return_type().clone() });
-    }
-    if let Some(nulls_first) = ListKey::nulls_first(function.fun()) {
-        let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
-        let function_of = Function::ListKey { nulls_first };
-        return Ok(Expr::Call { function: function_of, arguments, data_type: function.return_type().clone() });
+        return Ok(Expr::Call { function: own, arguments, data_type: function.return_type().clone() });
     }
     if !is_own(function.fun()) {
         let reason = crate::futhark::scalar_reason(function.fun());

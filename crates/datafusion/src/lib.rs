@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod aggregate;
+mod device_function;
 mod exchange;
 pub mod exec;
 mod expr;
@@ -23,7 +24,6 @@ mod functions;
 mod futhark;
 mod graph;
 mod list_key;
-mod list_of_rows;
 mod metrics;
 mod options;
 mod own;
@@ -33,7 +33,6 @@ mod run;
 mod runtime;
 mod session;
 mod table;
-mod text_of_rows;
 mod texts;
 
 pub use self::futhark::{FutharkFunctions, register_futhark};

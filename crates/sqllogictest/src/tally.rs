@@ -69,7 +69,14 @@ impl Display for Tally {
             ("kernel launches", usize::try_from(self.launches).unwrap_or(usize::MAX)),
         ];
         for (name, count) in lines {
-            writeln!(f, "{name:<24}{count:>8}")?;
+            write!(f, "{name:<24}{count:>8}")?;
+            let computing = self.whole + self.partly + self.host;
+            match name {
+                "  wholly on the device" if computing > 0 => {
+                    writeln!(f, "   {:.1} % of those that compute", 100.0 * count as f64 / computing as f64)?;
+                }
+                _ => writeln!(f)?,
+            }
         }
         if self.reasons.is_empty() {
             return Ok(());

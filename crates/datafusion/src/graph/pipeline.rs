@@ -13,19 +13,20 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use kernels::function::Function;
 use kernels::ops::{Decode, Input, Join, Options, Select};
 use kernels::support::can_fail_over;
 
 use super::join::{Side, filtered, joined};
 use super::operators::{called, expanded, folded, shared_rows, unioned, unnested, windowed};
 use super::{Stage, StageKind};
+use crate::device_function::DeviceFunction;
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
     DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec,
     DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec,
 };
 use crate::expr::{lower as lower_expr, lower_output, must_be_column};
-use crate::list_of_rows::ListOfRows;
 use crate::planner::reads_files;
 use crate::texts::{Rows, Texts};
 
@@ -69,7 +70,7 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Resu
             below = below.without_joins(Arc::clone(&schema), options)?;
         }
         // The rows of a list lie in a column.
-        if outputs.iter().any(ListOfRows::is_call) && below.computes() {
+        if outputs.iter().any(|output| DeviceFunction::is_call(output, Function::ListOfRows)) && below.computes() {
             below = Pipeline::of(below.materialise(schema, options)?);
         }
         let outputs = outputs.iter().map(|output| below.over_source(output));

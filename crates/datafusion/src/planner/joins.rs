@@ -59,7 +59,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
             // DataFusion sees no NULLs in a column that has no others.
-            null_aware: join.null_aware && !join.on().iter().any(|(key, _)| is_null(key, &join.left().schema())),
+            null_aware: join.null_aware && !join.on().iter().any(|(key, _)| is_untyped(key, &join.left().schema())),
             filter: join.filter().cloned(),
             projection: join.projection.as_ref().map(|projection| projection.to_vec()),
             ..pairs
@@ -117,7 +117,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
 }
 
 /// Whether an expression is always an untyped NULL.
-fn is_null(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+fn is_untyped(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     expr.data_type(schema).is_ok_and(|data_type| data_type == DataType::Null)
 }
 

@@ -18,12 +18,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
+use kernels::function::Function;
 
 use crate::aggregate::{AggregateCall, is_ordered};
+use crate::device_function::DeviceFunction;
 use crate::exec::AggregateSpec;
 use crate::expr::may_fail;
-use crate::list_of_rows::ListOfRows;
-use crate::text_of_rows::TextOfRows;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
@@ -297,7 +297,8 @@ impl Numbered<'_> {
         let at = self.plan.schema().fields().len();
         let parts = self.with_column(part, at)?;
         let rows: Expr = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
-        self.with_column(TextOfRows::call(parts, rows), at)
+        let text = Arc::new(Field::new("text", DataType::LargeUtf8, false));
+        self.with_column(DeviceFunction::call(Function::TextOfRows, vec![parts, rows], &text), at)
     }
 
     /// A column with the list of a group's values, from the first place to the last, in the row of the first one.
@@ -305,7 +306,9 @@ impl Numbered<'_> {
         let first = binary(Arc::clone(place), Operator::Eq, lit(1i64));
         let rows: Expr = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
         let value = if value.is::<Column>() { value } else { self.with_column(value, self.plan.schema().fields().len())? };
-        self.with_column(ListOfRows::call(value, rows, list), self.plan.schema().fields().len())
+        let list = Arc::new(list.as_ref().clone().with_nullable(false));
+        let list = DeviceFunction::call(Function::ListOfRows, vec![value, rows], &list);
+        self.with_column(list, self.plan.schema().fields().len())
     }
 
     /// A column that numbers the rows as they come.

@@ -197,7 +197,7 @@ impl Params {
     }
 
     /// Adds a function, unless it is there.
-    pub(super) fn function(&mut self, text: String) {
+    pub(crate) fn function(&mut self, text: String) {
         if !self.functions.contains(&text) {
             self.functions.push(text);
         }

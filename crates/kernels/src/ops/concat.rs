@@ -441,7 +441,7 @@ fn kernels(options: &Options) -> Vec<Kernel> {
         ("lead", "u32"),
     ];
     let mut join_bits = kernel("join_bits", &bits, "w", "words", BITS);
-    join_bits.functions = BITS_FROM.into();
+    join_bits.params.function(BITS_FROM.into());
     let offsets = |name: &str, from: &str| {
         let named = [("from", from), ("offset", "u64"), ("to", "G i64 *RESTRICT"), ("at", "u64"), ("shift", "u64")];
         kernel(name, &named, "row", "n", "    to[row + at] = (i64)((u64)from[row + offset] + shift);\n")

@@ -259,7 +259,7 @@ fn bits(name: &str, options: &Options, moves: bool) -> Kernel {
     };
     let mut kernel = Kernel::new(name, params, body);
     if moves {
-        kernel.functions = BITS_FROM.into();
+        kernel.params.function(BITS_FROM.into());
     }
     kernel
 }

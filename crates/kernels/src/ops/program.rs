@@ -19,13 +19,11 @@ pub(super) struct Kernel {
     pub params: Params,
     /// Statements between the braces.
     pub body: String,
-    /// Functions before the kernel.
-    pub functions: String,
 }
 
 impl Kernel {
     pub fn new(name: impl Into<String>, params: Params, body: String) -> Kernel {
-        Kernel { name: name.into(), params, body, functions: String::new() }
+        Kernel { name: name.into(), params, body }
     }
 
     pub fn fits(&self, options: &Options) -> bool {
@@ -33,7 +31,7 @@ impl Kernel {
     }
 
     fn text(&self) -> String {
-        format!("{}KERNEL void {}({}) {{\n{}}}\n", self.functions, self.name, self.params.declaration(), self.body)
+        format!("KERNEL void {}({}) {{\n{}}}\n", self.name, self.params.declaration(), self.body)
     }
 }
 

@@ -34,8 +34,8 @@ use crate::{Error, Result};
 const MOST_PAIRS: u64 = 1 << 22;
 /// The same where memory is scarce.
 const FEWEST_PAIRS: u64 = 1 << 16;
-/// Of so many bytes that queries may have in all, one pair more is written at once: its columns, and what others make of them.
-const MEMORY_OF_PAIR: u64 = 1 << 10;
+/// Bytes of the memory limit for each pair that is written at once: for its columns, and for what the operators above make of them.
+const LIMIT_BYTES_PER_PAIR: u64 = 1 << 10;
 /// Rows that could be compared in the time that a pair takes to be written.
 const MEETINGS_OF_PAIR: usize = 16;
 
@@ -177,7 +177,7 @@ impl Probe {
 
     /// The next of a batch's pairs; `None` once there are no more.
     pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut Pairs) -> Result<Option<DeviceBatch>> {
-        let room = queue.context().pool().limit() as u64 / MEMORY_OF_PAIR;
+        let room = queue.context().pool().limit() as u64 / LIMIT_BYTES_PER_PAIR;
         let (from, to) = (pairs.next, pairs.total.min(pairs.next + room.clamp(FEWEST_PAIRS, MOST_PAIRS)));
         if from == to {
             return Ok(None);

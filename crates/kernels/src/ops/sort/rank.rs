@@ -228,7 +228,7 @@ fn chunks(ty: &ColumnType, options: &Options) -> Result<Kernel> {
     ));
     let statements = writer.statements();
     let mut kernel = Kernel::new("sort_chunks", params, for_rows(options.profile, "row", &n, &statements));
-    kernel.functions = str_chunk();
+    kernel.params.function(str_chunk());
     Ok(kernel)
 }
 
@@ -258,7 +258,7 @@ fn common(ty: &ColumnType, options: &Options) -> Result<Kernel> {
 "
     );
     let mut kernel = Kernel::new("sort_common", params, for_rows(options.profile, "row", &n, &statements));
-    kernel.functions = STR_COMMON.replace("MOST", &MOST_COMMON.to_string());
+    kernel.params.function(STR_COMMON.replace("MOST", &MOST_COMMON.to_string()));
     Ok(kernel)
 }
 

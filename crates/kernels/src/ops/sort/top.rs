@@ -155,7 +155,7 @@ fn within(types: &[ColumnType], keys: &[Key], fields: &[Field], exact: bool, opt
     let mut kernel = Kernel::new("sort_within", params, body);
     if prefix(keys, fields).is_some() {
         // For both kernels that call it.
-        kernel.functions = str_chunk();
+        kernel.params.function(str_chunk());
     }
     Ok(kernel)
 }

@@ -197,6 +197,6 @@ fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &O
     let statements = writer.statements();
     let mut kernel = Kernel::new("window_keys", params, for_rows(options.profile, "row", &n, &statements));
     // For the kernels of the functions, which come behind.
-    kernel.functions = search;
+    kernel.params.function(search);
     Ok(kernel)
 }

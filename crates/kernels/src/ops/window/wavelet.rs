@@ -69,7 +69,7 @@ impl Wavelet {
             kernels.push(kernel("wavelet_below", "s", "count", &below, BELOW_TEXT));
         }
         // For all that follow.
-        kernels[NARROW].functions = ZEROS_BEFORE.into();
+        kernels[NARROW].params.function(ZEROS_BEFORE.into());
         Ok(Wavelet { program: Program::try_new("Window", options, kernels)?, options: options.clone() })
     }
 
