@@ -207,9 +207,9 @@ fn walk(plan: &Arc<dyn ExecutionPlan>, steps: &mut Vec<(bool, String)>) {
     }
 }
 
-/// `DeviceAggregateExec` in words: `aggregate`. An island's own work is the download at its top.
+/// `DeviceAggregateExec` in words: `aggregate`. An offloaded subplan's own work is the download at its top.
 fn words(operator: &str) -> String {
-    if operator == "DeviceIslandExec" {
+    if operator == "DeviceToHostExec" {
         return "download".to_string();
     }
     // `SortExec(TopK)`

@@ -169,7 +169,7 @@ int devicefusion_context_config_set_debugging(struct devicefusion_context_config
                                               int flag);
 
 // With a nonzero flag a query fails rather than compute anything on the host, and a context without a device cannot be
-// made. Off by default: operators without a device form run on the host, and devicefusion_query_explain says why.
+// made. Off by default: operators that the device does not support run on the host, and devicefusion_query_explain says why.
 int devicefusion_context_config_set_strict(struct devicefusion_context_config *config, int flag);
 
 // Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory or half of the host's.

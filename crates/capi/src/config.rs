@@ -219,7 +219,7 @@ pub extern "C" fn devicefusion_context_config_set_debugging(config: *mut devicef
 }
 
 /// With a nonzero flag a query fails rather than compute anything on the host, and a context without a device cannot be
-/// made. Off by default: operators without a device form run on the host, and devicefusion_query_explain says why.
+/// made. Off by default: operators that the device does not support run on the host, and devicefusion_query_explain says why.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_strict(config: *mut devicefusion_context_config, flag: c_int) -> c_int {
     set(config, "device.fallback", if flag == 0 { "host" } else { "error" })
@@ -269,7 +269,7 @@ pub extern "C" fn devicefusion_context_config_set_default_group_size(
     config: *mut devicefusion_context_config,
     items: c_int,
 ) -> c_int {
-    set(config, "device.group_size", items)
+    set(config, "device.work_group_size", items)
 }
 
 /// Sets how many groups a grid has at most where its items share a batch's rows among themselves: up to 65536, or 0, the default,
@@ -279,7 +279,7 @@ pub extern "C" fn devicefusion_context_config_set_default_grid_size(
     config: *mut devicefusion_context_config,
     groups: c_int,
 ) -> c_int {
-    set(config, "device.grid_groups", groups)
+    set(config, "device.max_work_groups", groups)
 }
 
 /// Sets of how many rows a group brings those together that pass a filter: a multiple of 32 up to 1048576, or 0, the default, for
@@ -290,7 +290,7 @@ pub extern "C" fn devicefusion_context_config_set_default_tile_size(
     config: *mut devicefusion_context_config,
     rows: c_int,
 ) -> c_int {
-    set(config, "device.tile_rows", rows)
+    set(config, "device.compaction_tile_rows", rows)
 }
 
 /// Leaves each program that the context compiles or loads in this folder: its text as HASH.cl, and its image as HASH.program.

@@ -13,8 +13,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The type has no device form.
-    #[error("column \"{column}\": {data_type} has no device form")]
+    /// The type is not supported on the device.
+    #[error("column \"{column}\": {data_type} is not supported on the device")]
     Unsupported {
         /// Name of the column.
         column: String,

@@ -107,7 +107,7 @@ pub struct ColumnType {
 
 impl ColumnType {
     /// The layout in which batches of `data_type` are uploaded from the host without conversion.
-    /// `None` where the type has no device form.
+    /// `None` where the type is not supported on the device.
     pub fn of(data_type: &DataType, nullable: bool) -> Option<ColumnType> {
         let nullable = nullable || data_type.is_null();
         Some(ColumnType { data_type: data_type.clone(), nullable, layout: natural(data_type)?, bounds: None })
@@ -117,7 +117,7 @@ impl ColumnType {
 /// The types in which batches of `schema` are uploaded without conversion.
 ///
 /// # Errors
-/// `Unsupported`, naming the first column whose type has no device form.
+/// `Unsupported`, naming the first column whose type is not supported on the device.
 pub fn natural_types(schema: &Schema) -> Result<Vec<ColumnType>> {
     schema
         .fields()
@@ -133,7 +133,7 @@ pub fn natural_types(schema: &Schema) -> Result<Vec<ColumnType>> {
 /// no more digits than their type, as those of files. An upload refuses a value that does not fit.
 ///
 /// # Errors
-/// `Unsupported`, naming the first column whose type has no device form.
+/// `Unsupported`, naming the first column whose type is not supported on the device.
 pub fn file_types(schema: &Schema) -> Result<Vec<ColumnType>> {
     let mut types = natural_types(schema)?;
     for ty in &mut types {

@@ -109,7 +109,7 @@ impl ResidentBuilder {
     /// A builder of an empty table.
     ///
     /// # Errors
-    /// `Unsupported`, naming the first column whose type has no device form.
+    /// `Unsupported`, naming the first column whose type is not supported on the device.
     pub fn try_new(queue: &Queue, schema: &SchemaRef) -> Result<Self> {
         let types = natural_types(schema)?;
         let columns = schema.fields().iter().zip(types).map(|(field, ty)| Column::new(field.name(), ty)).collect();

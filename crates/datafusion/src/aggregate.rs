@@ -95,7 +95,7 @@ impl AggregateCall {
         }
     }
 
-    /// Lowers the call over the schema that its expressions refer to, and checks that it has a device form.
+    /// Lowers the call over the schema that its expressions refer to, and checks that it is supported on the device.
     pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
         let name = self.function.fun().name();
         let Some(function) = own_function(&self.function) else {
@@ -104,11 +104,11 @@ impl AggregateCall {
                 "approx_median" | "approx_percentile_cont" | "approx_percentile_cont_with_weight" => {
                     format!("the digest of {name} depends on how the host cuts rows into batches")
                 }
-                _ => format!("the aggregate {name} has no device form"),
+                _ => format!("the aggregate {name} is not supported on the device"),
             }));
         };
         if needs_places(function) != self.chosen {
-            return Err(format!("the aggregate {name} has no device form here"));
+            return Err(format!("the aggregate {name} is not supported on the device here"));
         }
         let mut data_type = self.function.field().data_type().clone();
         let (function, distinct) = match (function, self.arguments.as_slice()) {
@@ -121,7 +121,9 @@ impl AggregateCall {
                     | DataType::UInt8
                     | DataType::UInt16
                     | DataType::Null => (AggregateFunction::Count, true),
-                    other @ DataType::Dictionary(_, _) => return Err(format!("{name} of {other} has no device form")),
+                    other @ DataType::Dictionary(_, _) => {
+                        return Err(format!("{name} of {other} is not supported on the device"));
+                    }
                     _ => (function, false),
                 }
             }
@@ -144,7 +146,7 @@ impl AggregateCall {
             arguments => arguments.iter().map(|argument| lower(argument, schema)).collect::<Result<_, _>>()?,
         };
         if arguments.len() > 1 && matches!(function, AggregateFunction::Count) {
-            return Err(format!("the aggregate {name} of several columns has no device form"));
+            return Err(format!("the aggregate {name} of several columns is not supported on the device"));
         }
         let filter = self.filter.as_ref().map(|filter| lower(filter, schema)).transpose()?;
         let lowered = Aggregate { function, arguments, filter, distinct, data_type };

@@ -23,10 +23,10 @@ use crate::functions;
 use crate::own::is_own;
 use crate::runtime::options_of;
 
-/// Why something has no device form, in a user's words.
+/// Why something is not supported on the device, in a user's words.
 pub(crate) type Reason = String;
 
-/// Lowers an expression over a schema and checks that it has a device form.
+/// Lowers an expression over a schema and checks that it is supported on the device.
 pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let lowered = translate(expr, schema)?;
     kernels::support::supports(&lowered, schema)?;
@@ -45,7 +45,7 @@ pub(crate) fn must_be_column(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> b
     translate(expr, schema).is_ok_and(|expr| kernels::support::must_be_column(&expr, schema))
 }
 
-/// Whether an expression that has a device form may fail.
+/// Whether an expression that is supported on the device may fail.
 pub(crate) fn may_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     translate(expr, schema).is_ok_and(|expr| kernels::support::can_fail(&expr, schema))
 }
@@ -99,7 +99,7 @@ fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
     if let Some(subquery) = expr.downcast_ref::<ScalarSubqueryExpr>() {
         return translate_subquery(subquery, schema);
     }
-    Err(format!("{expr} has no device form"))
+    Err(format!("{expr} is not supported on the device"))
 }
 
 /// The value of a scalar subquery; until it has run, a value of its type stands for it.
@@ -186,7 +186,7 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
         Operator::ILikeMatch => Ok(like(true)),
         Operator::NotLikeMatch => Ok(Expr::Not(Box::new(like(false)))),
         Operator::NotILikeMatch => Ok(Expr::Not(Box::new(like(true)))),
-        op => Err(format!("the operator {op} has no device form")),
+        op => Err(format!("the operator {op} is not supported on the device")),
     }
 }
 
@@ -274,7 +274,7 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
     }
     if !is_own(function.fun()) {
         let reason = crate::futhark::scalar_reason(function.fun());
-        return Err(reason.unwrap_or_else(|| format!("the function {} has no device form", function.fun().name())));
+        return Err(reason.unwrap_or_else(|| format!("the function {} is not supported on the device", function.fun().name())));
     }
     match (function.fun().name(), arguments) {
         ("nullif", [left, right]) => {
@@ -333,7 +333,7 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             }
             if let Some((reads, made)) = functions::by_format(name, &types) {
                 if matches!(data_type, DataType::Timestamp(_, Some(_))) {
-                    return Err(format!("{name} by a format in a time zone has no device form"));
+                    return Err(format!("{name} by a format in a time zone is not supported on the device"));
                 }
                 let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
                 let call = Expr::Call { function: reads, arguments, data_type: made.clone() };
@@ -419,7 +419,7 @@ pub(crate) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
         List(lists) => list(lists.as_ref(), || lists.value(0)),
         LargeList(lists) => list(lists.as_ref(), || lists.value(0)),
         FixedSizeList(lists) => list(lists.as_ref(), || lists.value(0)),
-        other => return Err(format!("a constant of type {} has no device form", other.data_type())),
+        other => return Err(format!("a constant of type {} is not supported on the device", other.data_type())),
     };
     Ok(Literal { data_type: value.data_type(), value: literal })
 }

@@ -27,7 +27,7 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
     let function = match name {
         "array_length" | "cardinality" if let [DataType::List(element) | DataType::LargeList(element)] = types => {
             if name == "cardinality" && element.data_type().is_nested() {
-                return Err("cardinality of lists of lists has no device form".to_string());
+                return Err("cardinality of lists of lists is not supported on the device".to_string());
             }
             Function::ListLength
         }
@@ -94,7 +94,7 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
         }
         "date_bin" => return date_bin(arguments, types),
         _ if let Some(function) = InexactFunction::parse(name) => Function::Inexact(function),
-        _ => return Err(format!("the function {name} has no device form")),
+        _ => return Err(format!("the function {name} is not supported on the device")),
     };
     found(function, arguments)
 }
@@ -174,7 +174,7 @@ pub(crate) fn shift(moment: Expr, interval: &ScalarValue, subtract: bool, data_t
     let (months, days) = (i64::from(months), i64::from(days));
     let parts = if subtract {
         let negated = months.checked_neg().zip(days.checked_neg()).zip(nanos.checked_neg());
-        let ((months, days), nanos) = negated.ok_or("an interval without a negative has no device form")?;
+        let ((months, days), nanos) = negated.ok_or("an interval without a negative is not supported on the device")?;
         [months, days, nanos]
     } else {
         [months, days, nanos]
@@ -212,12 +212,12 @@ fn constant_text<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>]) -> Resu
         let text = first.downcast_ref::<Constant>()?.value().try_as_str().flatten()?;
         Some((text, others))
     });
-    constant.ok_or_else(|| format!("{name} whose first argument is no constant has no device form"))
+    constant.ok_or_else(|| format!("{name} whose first argument is no constant is not supported on the device"))
 }
 
 /// `date_bin(stride, moment[, origin])`; stride and origin must be constants.
 fn date_bin<'a>(arguments: &'a [Arc<dyn PhysicalExpr>], types: &[DataType]) -> Result<Found<'a>, Reason> {
-    let refused = || "date_bin has no device form for this stride and origin".to_string();
+    let refused = || "date_bin is not supported on the device for this stride and origin".to_string();
     let [stride, _, origin @ ..] = arguments else { return Err(refused()) };
     let is_time = matches!(types.get(1), Some(DataType::Time32(_) | DataType::Time64(_)));
     let (months, stride) = match interval(stride) {

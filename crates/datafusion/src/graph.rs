@@ -28,7 +28,7 @@ pub(crate) use aggregate::{AggregateOp, OverJoins};
 pub(crate) use join::{BuildSide, Joins, Marks, ScalarSide, ScanFilter, Side};
 use pipeline::pipeline;
 
-/// A step of an island that produces device batches.
+/// A step of an offloaded subplan that produces device batches.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub kind: StageKind,

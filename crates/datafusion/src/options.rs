@@ -13,13 +13,13 @@ use kernels::ops::Sizes;
 /// Whether an operator may stay on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// Operators without a device form run on the host; EXPLAIN says why.
+    /// Operators that the device does not support run on the host; EXPLAIN says why.
     Host,
     /// A query with such an operator fails when it is planned.
     Error,
 }
 
-/// When an operator that has a device form runs there.
+/// When an operator that is supported on the device runs there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
     /// Unless statistics say that the input is tiny.
@@ -99,7 +99,7 @@ const SETTINGS: &[SettingDoc] = &[
         key: "device.fallback",
         default: "host",
         frozen: false,
-        description: "'host' runs operators without a device form on the host and says why in EXPLAIN; 'error' makes such a query fail, and implies device.cost = always",
+        description: "'host' runs operators that the device does not support on the host and says why in EXPLAIN; 'error' makes such a query fail, and implies device.cost = always",
     },
     SettingDoc {
         key: "device.futhark",
@@ -114,13 +114,13 @@ const SETTINGS: &[SettingDoc] = &[
         description: "Whether libraries that CREATE FUNCTION opens from now on measure themselves, for the report of the device; OpenCL's keep what they measure until it is asked for",
     },
     SettingDoc {
-        key: "device.grid_groups",
+        key: "device.max_work_groups",
         default: "0",
         frozen: false,
         description: "Most groups of a grid whose items share a batch's rows among themselves, up to 65536; 0 takes a few for each unit of the device: 16 in the profile 'gpu', 4 in 'cpu'",
     },
     SettingDoc {
-        key: "device.group_size",
+        key: "device.work_group_size",
         default: "0",
         frozen: false,
         description: "Items of a group in kernels of the profile 'gpu', a power of two from 32 to 512 that the device can take; 0 takes 256. Those of the profile 'cpu' have no groups of items, and refuse any other value",
@@ -174,10 +174,10 @@ const SETTINGS: &[SettingDoc] = &[
         description: "The device: 'auto', 'none', 'opencl', 'cuda', '#k' (as `devicefusion devices` numbers them) or a part of its name",
     },
     SettingDoc {
-        key: "device.tile_rows",
+        key: "device.compaction_tile_rows",
         default: "0",
         frozen: false,
-        description: "Rows of which a group brings those together that pass a filter: a multiple of 32 up to 1048576, in the profile 'gpu' a multiple of device.group_size and at most 32 times as many; 0 takes 4096 in the profile 'gpu', or fewer where groups are small, and 16384 in 'cpu'",
+        description: "Rows of which a group brings those together that pass a filter: a multiple of 32 up to 1048576, in the profile 'gpu' a multiple of device.work_group_size and at most 32 times as many; 0 takes 4096 in the profile 'gpu', or fewer where groups are small, and 16384 in 'cpu'",
     },
     SettingDoc {
         key: "device.unified_memory",
@@ -215,12 +215,12 @@ pub struct DeviceOptions {
     pub min_rows: usize,
     /// `device.profile`.
     pub profile: ProfileSetting,
-    /// `device.grid_groups`.
-    pub grid_groups: u32,
-    /// `device.group_size`.
-    pub group_size: u32,
-    /// `device.tile_rows`.
-    pub tile_rows: u32,
+    /// `device.max_work_groups`.
+    pub max_work_groups: u32,
+    /// `device.work_group_size`.
+    pub work_group_size: u32,
+    /// `device.compaction_tile_rows`.
+    pub compaction_tile_rows: u32,
     /// `device.futhark`.
     pub futhark: bool,
     /// `device.futhark_profiling`.
@@ -258,9 +258,9 @@ impl Default for DeviceOptions {
             cost: Cost::Auto,
             min_rows: 10_000,
             profile: ProfileSetting::Auto,
-            grid_groups: 0,
-            group_size: 0,
-            tile_rows: 0,
+            max_work_groups: 0,
+            work_group_size: 0,
+            compaction_tile_rows: 0,
             futhark: false,
             futhark_profiling: false,
             memory_bytes: 0,
@@ -350,8 +350,8 @@ impl DeviceOptions {
             .to_string(),
             "device.futhark" => self.futhark.to_string(),
             "device.futhark_profiling" => self.futhark_profiling.to_string(),
-            "device.grid_groups" => self.grid_groups.to_string(),
-            "device.group_size" => self.group_size.to_string(),
+            "device.max_work_groups" => self.max_work_groups.to_string(),
+            "device.work_group_size" => self.work_group_size.to_string(),
             "device.load_programs" => self.load_programs.clone(),
             "device.memory_bytes" => self.memory_bytes.to_string(),
             "device.min_rows" => self.min_rows.to_string(),
@@ -365,7 +365,7 @@ impl DeviceOptions {
             .to_string(),
             "device.profiling" => self.profiling.to_string(),
             "device.selector" => self.selector_text.clone(),
-            "device.tile_rows" => self.tile_rows.to_string(),
+            "device.compaction_tile_rows" => self.compaction_tile_rows.to_string(),
             "device.unified_memory" => match self.unified_memory {
                 UnifiedMemory::Auto => "auto",
                 UnifiedMemory::Never => "never",
@@ -428,15 +428,15 @@ impl ExtensionOptions for DeviceOptions {
             }
             "futhark" => self.futhark = boolean(setting.key, value)?,
             "futhark_profiling" => self.futhark_profiling = boolean(setting.key, value)?,
-            "grid_groups" => {
+            "max_work_groups" => {
                 let most = Sizes::MOST_GROUPS;
-                self.grid_groups =
+                self.max_work_groups =
                     size(setting.key, value, |groups| groups <= most, || format!("must lie between 0 and {most}"))?;
             }
-            "group_size" => {
+            "work_group_size" => {
                 let (least, most) = Sizes::GROUP_SIZES.into_inner();
                 let wanted = || format!("must be 0 or a power of two from {least} to {most}");
-                self.group_size = size(setting.key, value, Sizes::takes_group, wanted)?;
+                self.work_group_size = size(setting.key, value, Sizes::takes_group, wanted)?;
             }
             "load_programs" => self.load_programs = value.to_string(),
             "memory_bytes" => self.memory_bytes = number(setting.key, value)?,
@@ -448,10 +448,10 @@ impl ExtensionOptions for DeviceOptions {
                 self.profile = choice(setting.key, value, &choices)?;
             }
             "profiling" => self.profiling = boolean(setting.key, value)?,
-            "tile_rows" => {
+            "compaction_tile_rows" => {
                 let (least, most) = Sizes::TILE_ROWS.into_inner();
                 let wanted = || format!("must be 0 or a multiple of 32 from {least} to {most}");
-                self.tile_rows = size(setting.key, value, Sizes::takes_tile, wanted)?;
+                self.compaction_tile_rows = size(setting.key, value, Sizes::takes_tile, wanted)?;
             }
             "unified_memory" => {
                 let choices = [("auto", UnifiedMemory::Auto), ("never", UnifiedMemory::Never), ("always", UnifiedMemory::Always)];
@@ -583,10 +583,14 @@ mod tests {
             ),
             ("min_rows", "-1", "device.min_rows = '-1': must be a whole number, 0 or more"),
             ("batch_rows", "4294967296", "device.batch_rows = 4294967296: must lie between 0 and 2147483647"),
-            ("group_size", "48", "device.group_size = 48: must be 0 or a power of two from 32 to 512"),
-            ("group_size", "1024", "device.group_size = 1024: must be 0 or a power of two from 32 to 512"),
-            ("tile_rows", "100", "device.tile_rows = 100: must be 0 or a multiple of 32 from 32 to 1048576"),
-            ("grid_groups", "4294967297", "device.grid_groups = 4294967297: must lie between 0 and 65536"),
+            ("work_group_size", "48", "device.work_group_size = 48: must be 0 or a power of two from 32 to 512"),
+            ("work_group_size", "1024", "device.work_group_size = 1024: must be 0 or a power of two from 32 to 512"),
+            (
+                "compaction_tile_rows",
+                "100",
+                "device.compaction_tile_rows = 100: must be 0 or a multiple of 32 from 32 to 1048576",
+            ),
+            ("max_work_groups", "4294967297", "device.max_work_groups = 4294967297: must lie between 0 and 65536"),
             ("profiling", "perhaps", "device.profiling = 'perhaps': must be one of true, false"),
             ("profile", "tpu", "device.profile = 'tpu': must be one of auto, cpu, gpu"),
             ("unified_memory", "perhaps", "device.unified_memory = 'perhaps': must be one of auto, never, always"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the stages of an island: one in-order queue per execution, batches pulled through it, and a second one
+//! Runs the stages of an offloaded subplan: one in-order queue per execution, batches pulled through it, and a second one
 //! for uploads on devices with memory of their own.
 
 mod failed;
@@ -44,7 +44,7 @@ pub(crate) use kept::KeptRows;
 use lists::Elements;
 
 /// Who downloads and waits, for messages.
-const ISLAND: &str = "DeviceIslandExec";
+const ISLAND: &str = "DeviceToHostExec";
 
 /// Batches that stay on the device.
 pub type DeviceBatchStream = Pin<Box<dyn Stream<Item = Result<DeviceBatch>> + Send>>;

@@ -263,8 +263,9 @@ pub(crate) fn kernel_options(options: &DeviceOptions, context: &Context) -> Resu
         (ProfileSetting::Cpu, _) | (ProfileSetting::Auto, DeviceKind::Cpu) => Profile::Cpu,
         _ => Profile::Gpu,
     };
-    let DeviceOptions { group_size, tile_rows, grid_groups, .. } = *options;
-    let sized = Options::new(profile).with_sizes(Sizes { group_size, tile_rows, grid_groups }, context.info());
+    let DeviceOptions { work_group_size, compaction_tile_rows, max_work_groups, .. } = *options;
+    let sized =
+        Options::new(profile).with_sizes(Sizes { work_group_size, compaction_tile_rows, max_work_groups }, context.info());
     sized.map_err(|error| DataFusionError::Configuration(error.to_string()))
 }
 

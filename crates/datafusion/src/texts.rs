@@ -151,7 +151,7 @@ impl Texts {
         steps
     }
 
-    /// Checks that the texts have a device form.
+    /// Checks that the texts are supported on the device.
     pub fn check(&self) -> Result<(), Reason> {
         self.texts.iter().try_for_each(|text| lower_output(text, &self.schema).map(|_| ()))
     }
@@ -175,7 +175,7 @@ impl JoinTexts {
         Ok((JoinSpec { on, filter, ..spec.clone() }, texts))
     }
 
-    /// Checks that the texts have a device form.
+    /// Checks that the texts are supported on the device.
     pub fn check(&self) -> Result<(), Reason> {
         self.left.check()?;
         self.right.check()
@@ -256,7 +256,7 @@ fn chooses(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.is::<CaseExpr>() || expr.downcast_ref::<ScalarFunctionExpr>().is_some_and(coalesces)
 }
 
-/// Whether an expression has a device form, with the texts within it as columns.
+/// Whether an expression is supported on the device, with the texts within it as columns.
 pub(crate) fn has_device_form(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Result<(), Reason> {
     let mut texts = Texts::behind(schema);
     texts.lower(expr)?;

@@ -135,7 +135,7 @@ enum Outcome {
     Host(Vec<(String, String)>),
     /// No operator computes.
     NothingToDo,
-    /// The result's type has no device form.
+    /// The result's type is not supported on the device.
     Foreign(DataType),
     /// DataFusion itself refuses.
     NotSql,
@@ -344,7 +344,7 @@ fn types() -> String {
     let names: Vec<&str> = others
         .into_iter()
         .map(|(name, data_type)| {
-            assert!(supports_type(&data_type).is_err(), "{data_type} has a device form: list it above");
+            assert!(supports_type(&data_type).is_err(), "{data_type} is supported on the device: list it above");
             name
         })
         .collect();

@@ -280,7 +280,7 @@ impl Context {
     /// let text = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
     /// let program = futures::executor::block_on(queue.compile(ProgramSource::new(text, "example")))?;
     /// let values = queue.upload_values(vec![1u32, 2])?;
-    /// queue.launch(&program.kernel("twice")?, Grid { groups: 1, group_size: 2 }, &[(&values).into()])?;
+    /// queue.launch(&program.kernel("twice")?, Grid { groups: 1, work_group_size: 2 }, &[(&values).into()])?;
     /// context.synchronize()?;
     ///
     /// let [record] = &context.timeline()[..] else { panic!("one launch, one record") };

@@ -77,7 +77,7 @@ pub struct Grid {
     /// Number of groups, at least 1.
     pub groups: u32,
     /// Items in each group, at least 1.
-    pub group_size: u32,
+    pub work_group_size: u32,
 }
 
 /// What a device is called in its driver's own interface, for code that calls that too. Good as long as the driver object.

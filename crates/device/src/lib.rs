@@ -18,7 +18,7 @@
 //!
 //! let values = queue.alloc_values(4)?;
 //! queue.write_values(&values, 0, &[1u32, 2, 3, 4])?;
-//! queue.launch(&program.kernel("twice")?, Grid { groups: 2, group_size: 2 }, &[(&values).into()])?;
+//! queue.launch(&program.kernel("twice")?, Grid { groups: 2, work_group_size: 2 }, &[(&values).into()])?;
 //! assert_eq!(queue.read_values(&values, 0..4).await?, [2, 4, 6, 8]);
 //! # Ok::<(), device::Error>(())
 //! # };

@@ -505,11 +505,11 @@ impl Queue {
         if !kernel.is_of(self.driver()) {
             return Err(self.foreign("launch", "kernel"));
         }
-        if grid.groups == 0 || grid.group_size == 0 {
-            return refuse(format!("a grid of {} groups of {} items is empty", grid.groups, grid.group_size));
+        if grid.groups == 0 || grid.work_group_size == 0 {
+            return refuse(format!("a grid of {} groups of {} items is empty", grid.groups, grid.work_group_size));
         }
-        if grid.group_size > info.max_group_size {
-            return refuse(format!("groups of {} items exceed the limit of {}", grid.group_size, info.max_group_size));
+        if grid.work_group_size > info.max_group_size {
+            return refuse(format!("groups of {} items exceed the limit of {}", grid.work_group_size, info.max_group_size));
         }
         if arg_bytes > info.max_arg_bytes as usize {
             return refuse(format!("arguments of {arg_bytes} bytes exceed the limit of {}", info.max_arg_bytes));

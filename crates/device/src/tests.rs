@@ -98,7 +98,7 @@ fn to_numbers(bytes: &[u8]) -> Vec<u64> {
 fn add(queue: &Queue, x: &Buffer, by: u64) -> Result<()> {
     let program = block_on(queue.compile(source()))?;
     let n = x.len() as u64 / 8;
-    let grid = Grid { groups: 4, group_size: 8 };
+    let grid = Grid { groups: 4, work_group_size: 8 };
     queue.launch(&program.kernel("add")?, grid, &[x.into(), by.into(), n.into()])
 }
 

@@ -54,7 +54,7 @@ fn leave_work_behind(salt: &str) -> Result<Queue> {
     let name = format!("f{salt}");
     let program = block_on(queue.compile(source(&name)))?;
     let x = queue.zeroed(8)?;
-    queue.launch(&program.kernel(&name)?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+    queue.launch(&program.kernel(&name)?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
     drop(queue.compile(source(&format!("g{salt}"))));
     // As one does who keeps it in a static.
     std::mem::forget(context.clone());

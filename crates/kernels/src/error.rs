@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An expression, cast, type or aggregate has no device form. The text is for users.
+    /// An expression, cast, type or aggregate is not supported on the device. The text is for users.
     #[error("{0}")]
     Unsupported(String),
     /// A checked operation failed. The caller evaluates this row of the batch again on the host for

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What has a device form.
+//! What is supported on the device.
 //!
 //! The generator itself decides: an expression is supported if its text can be written. So planner,
 //! documentation and kernels cannot drift apart.
@@ -25,7 +25,7 @@ pub fn supports_output(expr: &Expr, schema: &Schema) -> Result<(), String> {
     reason(write(expr, schema, true).map(|_| ()))
 }
 
-/// Whether an expression that has a device form computes new text or new lists, which must be a column before anything takes them.
+/// Whether an expression that is supported on the device computes new text or new lists, which must be a column before anything takes them.
 pub fn must_be_column(expr: &Expr, schema: &Schema) -> bool {
     write(expr, schema, true).is_ok_and(|(ctype, _)| match ctype {
         CType::List => !matches!(expr, Expr::Column(_)),
@@ -33,7 +33,7 @@ pub fn must_be_column(expr: &Expr, schema: &Schema) -> bool {
     })
 }
 
-/// Whether an expression that has a device form may fail: then it must not be computed for rows that do not need it.
+/// Whether an expression that is supported on the device may fail: then it must not be computed for rows that do not need it.
 pub fn can_fail(expr: &Expr, schema: &Schema) -> bool {
     write(expr, schema, true).is_ok_and(|(_, fails)| fails)
 }
@@ -62,7 +62,7 @@ fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
             Some(ty) => types.push(ty),
             None if used.contains(&index) => {
                 return Err(Error::Unsupported(format!(
-                    "column {} of type {} has no device form",
+                    "column {} of type {} is not supported on the device",
                     field.name(),
                     field.data_type()
                 )));
@@ -89,11 +89,11 @@ fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
 pub fn supports_type(data_type: &DataType) -> Result<(), String> {
     match ColumnType::of(data_type, true) {
         Some(_) => Ok(()),
-        None => Err(format!("type {data_type} has no device form")),
+        None => Err(format!("type {data_type} is not supported on the device")),
     }
 }
 
-/// Whether `CAST` (and `TRY_CAST`) from one type to another has a device form.
+/// Whether `CAST` (and `TRY_CAST`) from one type to another is supported on the device.
 pub fn supports_cast(from: &DataType, to: &DataType) -> Result<(), String> {
     supports_type(to)?;
     let schema = Schema::new(vec![Field::new("x", from.clone(), true)]);
@@ -101,7 +101,7 @@ pub fn supports_cast(from: &DataType, to: &DataType) -> Result<(), String> {
     supports(&cast, &schema)
 }
 
-/// Whether an aggregate has a device form over a source of this schema, and why not.
+/// Whether an aggregate is supported on the device over a source of this schema, and why not.
 pub fn supports_aggregate(aggregate: &Aggregate, schema: &Schema) -> Result<(), String> {
     let types = columnar::natural_types(schema).map_err(|error| error.to_string())?;
     let input = Input { schema: Arc::new(schema.clone()), types, filter: None };
@@ -141,7 +141,7 @@ pub fn supports_join<'a>(exprs: impl IntoIterator<Item = (&'a Expr, &'a Schema)>
     Ok(())
 }
 
-/// Whether a window function has a device form over a source of this schema, and why not.
+/// Whether a window function is supported on the device over a source of this schema, and why not.
 pub fn supports_window(
     partition: Vec<Expr>,
     order: Vec<Expr>,

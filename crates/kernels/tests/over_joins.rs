@@ -320,8 +320,12 @@ fn blocks_give_what_rows_give_one_by_one() {
         };
         let expected = found(gpu);
         assert!(rows < 255 || !expected.is_empty(), "{rows} rows give none");
-        for tile_rows in [32, 288, cpu.tile_rows] {
-            assert_eq!(found(&Options { tile_rows, ..cpu.clone() }), expected, "{rows} rows in tiles of {tile_rows}");
+        for compaction_tile_rows in [32, 288, cpu.compaction_tile_rows] {
+            assert_eq!(
+                found(&Options { compaction_tile_rows, ..cpu.clone() }),
+                expected,
+                "{rows} rows in tiles of {compaction_tile_rows}"
+            );
         }
     }
 }

@@ -78,8 +78,8 @@ fn bad_settings_are_refused_when_they_are_set_and_change_nothing() {
         assert_eq!(devicefusion_context_config_add_build_option(config, c"-D A".as_ptr()), 2);
         assert!(homeless_error().contains("must be one word"));
         assert_eq!(devicefusion_context_config_set_tuning_param(config, c"device.fallback".as_ptr(), 1), 2);
-        let known = "device.fallback is no tuning parameter; there are device.batch_rows, device.grid_groups, device.group_size, \
-                     device.memory_bytes, device.min_rows, device.tile_rows";
+        let known = "device.fallback is no tuning parameter; there are device.batch_rows, device.max_work_groups, device.work_group_size, \
+                     device.memory_bytes, device.min_rows, device.compaction_tile_rows";
         assert_eq!(homeless_error(), known);
     }
     for flag in [-1, 3] {
@@ -130,11 +130,11 @@ fn tuning_params_are_listed_with_their_class() {
     let params: Vec<_> = (0..devicefusion_get_tuning_param_count()).map(param).collect();
     let expected = [
         ("device.batch_rows", "threshold"),
-        ("device.grid_groups", "threshold"),
-        ("device.group_size", "threshold"),
+        ("device.max_work_groups", "threshold"),
+        ("device.work_group_size", "threshold"),
         ("device.memory_bytes", "size"),
         ("device.min_rows", "threshold"),
-        ("device.tile_rows", "threshold"),
+        ("device.compaction_tile_rows", "threshold"),
     ];
     assert_eq!(params, expected.map(|(name, class)| (Some(name), Some(class))));
     assert_eq!((param(-1), param(6)), ((None, None), (None, None)));
@@ -174,19 +174,24 @@ fn sizes_of_groups_tiles_and_grids_are_those_of_the_kernels() {
         assert_eq!(context.rows(sql), ["43691 2863420758 131073"]);
         let text = context.query(sql).explain(DEVICEFUSION_EXPLAIN_VERBOSE);
         assert!(text.contains(&format!("SHARED(u64, tree, {})", 3 * group / 2)), "{text}");
-        assert!(text.contains("grid_groups=3"), "{text}");
+        assert!(text.contains("max_work_groups=3"), "{text}");
     }
     let context = Context::of(sized("gpu", 0, 0, 0));
-    context.execute("SET device.group_size = 64");
+    context.execute("SET device.work_group_size = 64");
     assert_eq!(context.rows(sql), ["43691 2863420758 131073"]);
-    context.execute("SET device.tile_rows = 96");
+    context.execute("SET device.compaction_tile_rows = 96");
     let error = context.failed(2, context.try_execute(sql));
-    let problem = "device.tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 items of a group";
+    let problem = "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 items of a group";
     assert!(error.contains(problem), "{error}");
 
     for (profile, group, tile, problem) in [
-        ("cpu", 64, 0, "device.group_size = 64: kernels of the profile 'cpu' have no groups of items"),
-        ("gpu", 32, 2048, "device.tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 items of a group"),
+        ("cpu", 64, 0, "device.work_group_size = 64: kernels of the profile 'cpu' have no groups of items"),
+        (
+            "gpu",
+            32,
+            2048,
+            "device.compaction_tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 items of a group",
+        ),
     ] {
         let config = sized(profile, group, tile, 0);
         let context = devicefusion_context_new(config);
@@ -196,10 +201,22 @@ fn sizes_of_groups_tiles_and_grids_are_those_of_the_kernels() {
     }
     let config = config();
     for (call, value, problem) in [
-        (devicefusion_context_config_set_default_group_size as extern "C" fn(_, _) -> _, 48, "device.group_size = 48: must be 0"),
-        (devicefusion_context_config_set_default_group_size, -1, "device.group_size = '-1': must be a whole number"),
-        (devicefusion_context_config_set_default_tile_size, 33, "device.tile_rows = 33: must be 0 or a multiple of 32"),
-        (devicefusion_context_config_set_default_grid_size, 65537, "device.grid_groups = 65537: must lie between 0 and 65536"),
+        (
+            devicefusion_context_config_set_default_group_size as extern "C" fn(_, _) -> _,
+            48,
+            "device.work_group_size = 48: must be 0",
+        ),
+        (devicefusion_context_config_set_default_group_size, -1, "device.work_group_size = '-1': must be a whole number"),
+        (
+            devicefusion_context_config_set_default_tile_size,
+            33,
+            "device.compaction_tile_rows = 33: must be 0 or a multiple of 32",
+        ),
+        (
+            devicefusion_context_config_set_default_grid_size,
+            65537,
+            "device.max_work_groups = 65537: must lie between 0 and 65536",
+        ),
     ] {
         assert_eq!(call(config, value), 2);
         let error = homeless_error();

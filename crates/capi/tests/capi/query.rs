@@ -134,7 +134,7 @@ fn explain_tells_what_runs_where() {
     let context = with_prices();
     let query = context.query("SELECT sum(items) FROM t WHERE price > 1");
     let plan = query.explain(DEVICEFUSION_EXPLAIN_PLAN);
-    assert!(plan.contains("physical_plan\nDeviceIslandExec"), "{plan}");
+    assert!(plan.contains("physical_plan\nDeviceToHostExec"), "{plan}");
     assert!(query.explain(DEVICEFUSION_EXPLAIN_VERBOSE).contains("kernel"));
     let plan = query.explain(DEVICEFUSION_EXPLAIN_ANALYZE);
     assert!(plan.contains("launches="), "{plan}");
@@ -256,7 +256,7 @@ fn a_run_tells_how_far_it_is_and_only_while_it_is_under_way() {
     let mut reader = ArrowArrayStreamReader::try_new(query.stream()).unwrap();
     reader.next().unwrap().unwrap();
     let plan = progress(&query).unwrap();
-    assert!(plan.starts_with("DeviceIslandExec") && plan.contains("output_rows=4"), "{plan}");
+    assert!(plan.starts_with("DeviceToHostExec") && plan.contains("output_rows=4"), "{plan}");
     drop(reader);
     assert_eq!(progress(&query).unwrap_err(), NONE);
 

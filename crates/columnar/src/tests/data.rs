@@ -33,7 +33,7 @@ pub(super) fn generator() -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// Every plain type that has a device form.
+/// Every plain type that is supported on the device.
 pub(super) fn plain_types() -> Vec<DataType> {
     use DataType::*;
     let mut types = vec![

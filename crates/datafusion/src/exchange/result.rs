@@ -25,7 +25,7 @@ use kernels::ops::ArrowForm;
 use tokio::runtime::Handle;
 
 use super::{of_device, of_query};
-use crate::exec::{DeviceIslandExec, DeviceUploadExec};
+use crate::exec::{DeviceToHostExec, HostToDeviceExec};
 use crate::run::{columnar_error, op_error};
 use crate::runtime::{device_error, kernel_options, task_context};
 
@@ -95,17 +95,17 @@ impl DeviceResult {
         let mut batches = Vec::new();
         for part in parts(&plan) {
             let uploaded;
-            let island = match part.downcast_ref::<DeviceIslandExec>() {
-                Some(island) => island,
+            let top = match part.downcast_ref::<DeviceToHostExec>() {
+                Some(top) => top,
                 None => {
-                    let upload = Arc::new(DeviceUploadExec::new(Arc::clone(part), part.name()));
-                    uploaded = DeviceIslandExec::try_new(upload, "nowhere", options.clone())?;
+                    let upload = Arc::new(HostToDeviceExec::new(Arc::clone(part), part.name()));
+                    uploaded = DeviceToHostExec::try_new(upload, "nowhere", options.clone())?;
                     &uploaded
                 }
             };
-            let form = ArrowForm::try_new(Arc::clone(&schema), island.types().to_vec(), island.options().clone());
+            let form = ArrowForm::try_new(Arc::clone(&schema), top.types().to_vec(), top.options().clone());
             let form = Arc::new(form.map_err(|error| op_error(RESULT, error))?);
-            for partition in 0..island.properties().partitioning.partition_count() {
+            for partition in 0..top.properties().partitioning.partition_count() {
                 let (schema, form) = (Arc::clone(&schema), Arc::clone(&form));
                 let of_result = move |batch: Result<DeviceBatch>| {
                     let batch = batch?;
@@ -113,7 +113,7 @@ impl DeviceResult {
                     let batch = DeviceBatch::try_new(Arc::clone(&schema), batch.columns().to_vec(), batch.num_rows());
                     Ok((Arc::clone(&form), batch.map_err(|error| columnar_error(RESULT, error))?))
                 };
-                batches.push(island.execute_device(partition, Arc::clone(&task))?.map(of_result));
+                batches.push(top.execute_device(partition, Arc::clone(&task))?.map(of_result));
             }
         }
         Ok(Self { schema, context, batches: stream::select_all(batches).boxed(), runtime })

@@ -60,7 +60,7 @@ impl DeviceDynamicFilterExec {
         &self.keys
     }
 
-    /// The number of the join, within the island.
+    /// The number of the join, within the offloaded subplan.
     pub fn number(&self) -> usize {
         self.number
     }

@@ -41,7 +41,7 @@ pub(crate) struct JoinSpec {
     pub equivalences: EquivalenceProperties,
 }
 
-/// A scalar subquery of an island, which runs once, before the island's rows.
+/// A scalar subquery of an offloaded subplan, which runs once, before the offloaded subplan's rows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ScalarSubquery {
     /// Where DataFusion's expressions look for its value.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
-use crate::exec::row_wise_operator;
+use crate::exec::{coalesced_equivalences, row_wise_operator};
 
 /// Skips rows of a partition, then hands on at most so many; batches are sliced, nothing is copied,
 /// and the input is dropped as soon as the last row has passed.
@@ -32,13 +32,10 @@ impl DeviceLimitExec {
             return internal_err!("DeviceLimitExec stands for a limit, not {}", host.name());
         };
         let mut properties = Arc::clone(host.properties());
-        let of_several = host.children().into_iter().any(|input| input.output_partitioning().partition_count() > 1);
-        if of_several && properties.output_partitioning().partition_count() == 1 {
-            // Rows of several partitions come as they come.
-            let mut equivalences = properties.equivalence_properties().clone();
-            equivalences.clear_orderings();
-            equivalences.clear_per_partition_constants();
-            properties = Arc::new(properties.as_ref().clone().with_eq_properties(equivalences));
+        if properties.output_partitioning().partition_count() == 1
+            && let [input] = host.children().as_slice()
+        {
+            properties = Arc::new(properties.as_ref().clone().with_eq_properties(coalesced_equivalences(input)));
         }
         Ok(DeviceLimitExec { host, metrics: ExecutionPlanMetricsSet::new(), skip, fetch, properties })
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Methods of `ExecutionPlan` that several operators share, as macros: the trait has one object for each operator.
 
-/// The methods of `ExecutionPlan` that all device operators below an island share; `execute` is what comes instead of rows.
+/// The methods of `ExecutionPlan` that all device operators below an offloaded subplan share; `execute` is what comes instead of rows.
 macro_rules! device_methods {
     ($name:literal, execute: $execute:expr) => {
         fn name(&self) -> &str {

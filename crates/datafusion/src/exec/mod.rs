@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The physical operators, one per file.
 //!
-//! [`DeviceIslandExec`] is the only one that executes: it owns the subtree below it, down to the
-//! [`DeviceUploadExec`]s, [`DeviceScanExec`]s and [`DeviceStreamExec`]s, and runs it as fused pipelines. The operators in
+//! [`DeviceToHostExec`] is the only one that executes: it owns the subtree below it, down to the
+//! [`HostToDeviceExec`]s, [`DeviceScanExec`]s and [`DeviceStreamExec`]s, and runs it as fused pipelines. The operators in
 //! between exist for EXPLAIN, metrics and rewriting; executing one of them is an internal error,
 //! never a quiet download.
 
 mod aggregate;
+mod device_to_host;
 mod dynamic_filter;
 mod expand;
 mod filter;
 mod futhark;
 mod host;
-mod island;
+mod host_to_device;
 mod join;
 mod limit;
 mod methods;
@@ -23,18 +24,18 @@ mod sort;
 mod stream;
 mod union;
 mod unnest;
-mod upload;
 mod window;
 
 pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
+pub use device_to_host::DeviceToHostExec;
 pub use dynamic_filter::DeviceDynamicFilterExec;
 pub use expand::DeviceExpandExec;
 pub(crate) use expand::GroupingSet;
 pub use filter::DeviceFilterExec;
 pub use futhark::DeviceFutharkExec;
 pub use host::HostExec;
-pub use island::DeviceIslandExec;
+pub use host_to_device::HostToDeviceExec;
 pub use join::DeviceJoinExec;
 pub(crate) use join::{JoinSpec, ScalarSubquery};
 pub use limit::DeviceLimitExec;
@@ -47,7 +48,6 @@ pub use sort::DeviceSortExec;
 pub use stream::DeviceStreamExec;
 pub use union::DeviceUnionExec;
 pub use unnest::DeviceUnnestExec;
-pub use upload::DeviceUploadExec;
 pub use window::DeviceWindowExec;
 
 use std::sync::Arc;
@@ -57,9 +57,9 @@ use datafusion::common::{Result, internal_err};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
-use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
 
-/// Whether a plan node computes on the device (below an island's top).
+/// Whether a plan node computes on the device (below an offloaded subplan's top).
 pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<DeviceFilterExec>()
         || plan.is::<DeviceProjectionExec>()
@@ -76,7 +76,7 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<DeviceStreamExec>()
         || plan.is::<DeviceUnionExec>()
         || plan.is::<DeviceUnnestExec>()
-        || plan.is::<DeviceUploadExec>()
+        || plan.is::<HostToDeviceExec>()
         || plan.is::<DeviceWindowExec>()
 }
 
@@ -110,13 +110,25 @@ pub(crate) fn leaf_properties(schema: SchemaRef) -> Arc<PlanProperties> {
     Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
 }
 
+/// What holds for the rows of all partitions of `input` together, in any order.
+///
+/// An order or a constant of one partition, such as a literal of one input of a `UNION`, does not.
+pub(crate) fn coalesced_equivalences(input: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
+    let mut equivalences = input.equivalence_properties().clone();
+    if input.output_partitioning().partition_count() > 1 {
+        equivalences.clear_orderings();
+        equivalences.clear_per_partition_constants();
+    }
+    equivalences
+}
+
 /// The names of a scan's columns, as EXPLAIN lists them.
 pub(crate) fn column_names(schema: &Schema) -> String {
     schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn refuse<T>(name: &str) -> Result<T> {
-    internal_err!("{name} runs inside a DeviceIslandExec and has no rows of its own for the host")
+    internal_err!("{name} runs inside a DeviceToHostExec and has no rows of its own for the host")
 }
 
 pub(crate) fn refuse_stream(name: &str) -> Result<SendableRecordBatchStream> {

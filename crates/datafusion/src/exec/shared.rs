@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows that several operators read, and that are computed once: operators of one island, or of the islands of scalar subqueries
+//! Rows that several operators read, and that are computed once: operators of one offloaded subplan, or of the offloaded subplans of scalar subqueries
 //! and of the main query, which runs after them.
 
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::run::KeptRows;
 /// Who reads shared rows, and where they are.
 #[derive(Debug, Clone)]
 pub(crate) struct Sharing {
-    /// Which of the shared rows of an island, or of those that islands of a plan keep for each other, these are.
+    /// Which of the shared rows of an offloaded subplan, or of those that offloaded subplans of a plan keep for each other, these are.
     pub number: usize,
     /// How many read them.
     pub readers: usize,
-    /// `None` where all readers are of one island: its run has the rows.
+    /// `None` where all readers are of one offloaded subplan: its run has the rows.
     pub kept: Option<Arc<KeptRows>>,
     /// Whether nobody comes after this reader: it is of the main query.
     pub last: bool,
@@ -58,7 +58,7 @@ impl DeviceSharedExec {
         &self.input
     }
 
-    /// Which of an island's shared rows these are, or of those that islands share.
+    /// Which of an offloaded subplan's shared rows these are, or of those that offloaded subplans share.
     pub fn number(&self) -> usize {
         self.sharing.number
     }

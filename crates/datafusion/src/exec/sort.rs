@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::PhysicalSortExpr;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
-use crate::exec::row_wise_operator;
+use crate::exec::{coalesced_equivalences, row_wise_operator};
 
 /// Sorts all partitions of its input to one, or finds the first rows without sorting the others.
 ///
@@ -20,6 +20,7 @@ pub struct DeviceSortExec {
     pub(crate) metrics: ExecutionPlanMetricsSet,
     keys: Vec<PhysicalSortExpr>,
     fetch: Option<usize>,
+    properties: Arc<PlanProperties>,
 }
 
 impl DeviceSortExec {
@@ -29,7 +30,10 @@ impl DeviceSortExec {
             return internal_err!("DeviceSortExec stands for a SortExec, not {}", host.name());
         };
         let (keys, fetch) = (sort.expr().to_vec(), sort.fetch());
-        Ok(DeviceSortExec { host, metrics: ExecutionPlanMetricsSet::new(), keys, fetch })
+        let mut equivalences = coalesced_equivalences(sort.input());
+        equivalences.reorder(sort.expr().clone())?;
+        let properties = Arc::new(host.properties().as_ref().clone().with_eq_properties(equivalences));
+        Ok(DeviceSortExec { host, metrics: ExecutionPlanMetricsSet::new(), keys, fetch, properties })
     }
 
     /// The keys, most significant first.
@@ -43,4 +47,4 @@ impl DeviceSortExec {
     }
 }
 
-row_wise_operator!(DeviceSortExec, "DeviceSortExec");
+row_wise_operator!(DeviceSortExec, "DeviceSortExec", |node| &node.properties);

@@ -37,15 +37,15 @@ impl DeviceUnnestExec {
         Ok(DeviceUnnestExec { host, metrics: ExecutionPlanMetricsSet::new(), lists, keeps })
     }
 
-    /// What of an `UnnestExec` has no device form, beside the types of its columns.
+    /// What of an `UnnestExec` is not supported on the device, beside the types of its columns.
     pub(crate) fn supports(unnest: &UnnestExec) -> std::result::Result<(), Reason> {
         let lists = unnest.list_column_indices();
         if !unnest.struct_column_indices().is_empty() || lists.is_empty() {
-            return Err("UNNEST of structs has no device form".to_string());
+            return Err("UNNEST of structs is not supported on the device".to_string());
         }
         let again = |at: usize| lists[..at].iter().any(|list| list.index_in_input_schema == lists[at].index_in_input_schema);
         if lists.iter().any(|list| list.depth != 1) || (0..lists.len()).any(again) {
-            return Err("UNNEST of several levels of lists has no device form".to_string());
+            return Err("UNNEST of several levels of lists is not supported on the device".to_string());
         }
         Ok(())
     }

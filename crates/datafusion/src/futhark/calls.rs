@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls of scalar functions within an island: of libraries that share the device.
+//! Calls of scalar functions within an offloaded subplan: of libraries that share the device.
 //!
 //! A call within an expression becomes a column behind those of the input, and the expression one over all of them. The
 //! library is called for all rows of a batch; where a CASE or the like asks for the values of some rows, calls stay
@@ -265,7 +265,7 @@ pub(super) fn has_device_form(function: &Function, gives: &DataType) -> std::res
     let types = arrays.iter().map(|(_, data_type)| *data_type).chain([gives]);
     if let Some(data_type) = types.into_iter().find(|data_type| ColumnType::of(data_type, true).is_none()) {
         let name = if *data_type == DataType::Float16 { "f16".to_owned() } else { data_type.to_string() };
-        return why(&format!("{name} has no device form"));
+        return why(&format!("{name} is not supported on the device"));
     }
     match arrays.iter().find(|(primitive, _)| !function.context().library().shares(*primitive, 1)) {
         Some((primitive, _)) => Err(no_new_raw(function, *primitive)),

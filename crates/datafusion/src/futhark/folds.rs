@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregates within an island: of libraries that share the device, called once for all rows.
+//! Aggregates within an offloaded subplan: of libraries that share the device, called once for all rows.
 //!
 //! Rows that a FILTER leaves out have NULL arguments, and the library sees no row with one.
 

@@ -115,7 +115,11 @@ pub(super) fn called(
         let arguments = call.arguments(&before).map_err(|reason| internal_datafusion_err!("{reason}"))?;
         let way = Strict::try_new(Arc::clone(&before), types.clone(), arguments, options.clone()).map_err(kernel_error)?;
         let Some(ty) = ColumnType::of(result.data_type(), way.is_nullable() || call.gives_nulls()) else {
-            return internal_err!("{} gives {}, which has no device form", call.function().name(), result.data_type());
+            return internal_err!(
+                "{} gives {}, which is not supported on the device",
+                call.function().name(),
+                result.data_type()
+            );
         };
         types.push(ty.clone());
         checks.push(Arc::clone(call.expr()));
@@ -143,7 +147,7 @@ pub(super) fn folded(aggregate: &DeviceAggregateExec, input: Stage, options: &Op
         checks.extend(fold.columns().iter().cloned());
         folds.push(LibraryFold { fold: Arc::new(fold), way: way.map_err(kernel_error)? });
     }
-    let Some(types) = types_of(&schema) else { return internal_err!("{schema} has no device form") };
+    let Some(types) = types_of(&schema) else { return internal_err!("{schema} is not supported on the device") };
     Ok(Stage {
         kind: StageKind::Fold { input: Arc::new(input), folds, checks },
         schema,

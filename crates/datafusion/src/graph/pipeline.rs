@@ -24,7 +24,7 @@ use crate::device_function::DeviceFunction;
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
     DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec,
-    DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec,
+    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec,
 };
 use crate::expr::{lower as lower_expr, lower_output, must_be_column};
 use crate::planner::reads_files;
@@ -85,12 +85,12 @@ pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Resu
     if let Some(join) = plan.downcast_ref::<DeviceJoinExec>() {
         return joined(join, options);
     }
-    let source = if let Some(upload) = plan.downcast_ref::<DeviceUploadExec>() {
+    let source = if let Some(upload) = plan.downcast_ref::<HostToDeviceExec>() {
         // The rows of a PlaceholderRowExec have no columns that anything could refer to.
         let placeholder = upload.input().is::<PlaceholderRowExec>();
         let schema = if placeholder { Arc::new(Schema::empty()) } else { upload.input().schema() };
         let types = if reads_files(upload.input()) { columnar::file_types(&schema) } else { columnar::natural_types(&schema) };
-        let types = types.map_err(|error| plan_datafusion_err!("DeviceUploadExec: {error}"))?;
+        let types = types.map_err(|error| plan_datafusion_err!("HostToDeviceExec: {error}"))?;
         Stage {
             kind: StageKind::Upload { input: Arc::clone(upload.input()) },
             types,

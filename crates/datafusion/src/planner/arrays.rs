@@ -22,7 +22,7 @@ use crate::exec::DeviceUnnestExec;
 use crate::own::is_own;
 use crate::planner::support::device_form;
 
-/// The plan with such lists taken apart, where that has a device form.
+/// The plan with such lists taken apart, where that is supported on the device.
 pub(super) fn apart(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| match node.downcast_ref::<UnnestExec>().map(taken_apart).transpose()? {
         Some(Some(apart)) => Ok(Transformed::yes(apart)),

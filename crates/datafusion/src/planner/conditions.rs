@@ -18,7 +18,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::support::device_form;
 
-/// The plan with such conditions above their joins, where these have a device form then.
+/// The plan with such conditions above their joins, where these are supported on the device then.
 pub(super) fn above_joins(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| match lifted(&node)? {
         Some(lifted) => Ok(Transformed::yes(lifted)),

@@ -22,10 +22,10 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceReuseExec, DeviceSortExec, DeviceUnionExec, DeviceUploadExec, is_device,
+    DeviceReuseExec, DeviceSortExec, DeviceUnionExec, HostToDeviceExec, is_device,
 };
 
-/// An island's operators with the dynamic filters of its joins; those that were there before are planned anew.
+/// An offloaded subplan's operators with the dynamic filters of its joins; those that were there before are planned anew.
 /// `tells`: whether host scans may learn of keys.
 pub(crate) fn with_dynamic_filters(
     plan: &Arc<dyn ExecutionPlan>,
@@ -83,7 +83,7 @@ pub(crate) fn of_children(
     plan: &Arc<dyn ExecutionPlan>,
     mut f: impl FnMut(&Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
+    if !is_device(plan) || plan.is::<HostToDeviceExec>() {
         return Ok(Arc::clone(plan));
     }
     let children = plan.children().into_iter().map(&mut f).collect::<Result<Vec<_>>>()?;
@@ -116,7 +116,7 @@ pub(crate) fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<DeviceDynamicFilterExec>()
         || plan.is::<DeviceLimitExec>()
         || plan.downcast_ref::<DeviceSortExec>().is_some_and(|sort| sort.fetch_rows().is_some());
-    drops || is_device(plan) && !plan.is::<DeviceUploadExec>() && plan.children().into_iter().any(lacks_rows)
+    drops || is_device(plan) && !plan.is::<HostToDeviceExec>() && plan.children().into_iter().any(lacks_rows)
 }
 
 fn all_keys(plan: &Arc<dyn ExecutionPlan>, keys: &[usize], of_type: impl Fn(&DataType) -> bool) -> bool {
@@ -186,7 +186,7 @@ impl Filter<'_> {
 
     /// An upload of a host scan that learns of the keys, where it can use that.
     fn tell(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let (Some(upload), Some(config)) = (plan.downcast_ref::<DeviceUploadExec>(), self.config) else { return Ok(None) };
+        let (Some(upload), Some(config)) = (plan.downcast_ref::<HostToDeviceExec>(), self.config) else { return Ok(None) };
         let Some(scan) = upload.input().downcast_ref::<DataSourceExec>() else { return Ok(None) };
         // Of a scan that stops after some rows, these would be others.
         if scan.fetch().is_some() || self.told.borrow().is_some() {
@@ -196,7 +196,7 @@ impl Filter<'_> {
         let pushed = scan.data_source().try_pushdown_filters(vec![Arc::clone(&filter)], config)?;
         let Some(source) = pushed.updated_node else { return Ok(None) };
         self.told.replace(Some(filter));
-        Ok(Some(Arc::new(DeviceUploadExec::new(Arc::new(DataSourceExec::new(source)), upload.reason()))))
+        Ok(Some(Arc::new(HostToDeviceExec::new(Arc::new(DataSourceExec::new(source)), upload.reason()))))
     }
 
     fn above(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Arc<dyn ExecutionPlan> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Joins of the host: what they compute, or why they have no device form.
+//! Joins of the host: what they compute, or why they are not supported on the device.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
     };
     let spec = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         if join.null_aware && (join.join_type(), join.on().len()) != (&JoinType::LeftAnti, 1) {
-            return Err("NOT IN of several columns has no device form yet".to_string());
+            return Err("NOT IN of several columns is not supported on the device yet".to_string());
         }
         JoinSpec {
             join_type: *join.join_type(),
@@ -85,7 +85,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
         JoinSpec { join_type: join.join_type(), filter: Some(range_filter(join)?), ..pairs }
     } else if let Some(join) = plan.downcast_ref::<SymmetricHashJoinExec>() {
         if plan.boundedness().is_unbounded() {
-            return Err("joins of streams without end have no device form".to_string());
+            return Err("joins of streams without end are not supported on the device".to_string());
         }
         JoinSpec {
             join_type: *join.join_type(),
@@ -95,7 +95,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
             ..pairs
         }
     } else {
-        return Err(format!("{} has no device form", plan.name()));
+        return Err(format!("{} is not supported on the device", plan.name()));
     };
     let [left, right] = <[_; 2]>::try_from(plan.children()).map_err(|_| "a join has two sides".to_string())?;
     for child in [left, right] {

@@ -2,7 +2,7 @@
 //! Keeps computed columns out of file scans.
 //!
 //! DataFusion merges projections into the file scan below them, where their expressions would run
-//! on the host, unseen. Such a projection that has a device form is turned into a
+//! on the host, unseen. Such a projection that is supported on the device is turned into a
 //! [`DeviceProjectionExec`] before that rule runs, which leaves it alone, and back again right before
 //! the planner places it.
 

@@ -29,7 +29,7 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, Execution
 use crate::aggregate::AggregateCall;
 use crate::exec::{
     AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec,
-    DeviceSortExec, DeviceUnionExec, DeviceUploadExec, JoinSpec, is_device,
+    DeviceSortExec, DeviceUnionExec, HostToDeviceExec, JoinSpec, is_device,
 };
 use crate::expr::{awaits_subquery, may_fail};
 use crate::planner::dynamic_filters::of_children;
@@ -61,7 +61,7 @@ fn operators(plans: &[Plan]) -> usize {
 /// Collects different subplans, the upper ones first.
 fn collect(plan: &Plan, wanted: &dyn Fn(&Plan) -> bool, found: &mut Vec<Plan>) {
     // Kept rows are of a run of their own.
-    if !is_device(plan) || plan.is::<DeviceUploadExec>() || is_kept(plan) || found.iter().any(|known| same_rows(known, plan)) {
+    if !is_device(plan) || plan.is::<HostToDeviceExec>() || is_kept(plan) || found.iter().any(|known| same_rows(known, plan)) {
         return;
     }
     if wanted(plan) {
@@ -267,7 +267,7 @@ fn scans(a: &Plan, b: &Plan) -> Option<Merged> {
 }
 
 fn uploads(a: &Plan, b: &Plan) -> Option<Merged> {
-    let (a, b) = both::<DeviceUploadExec>(a, b)?;
+    let (a, b) = both::<HostToDeviceExec>(a, b)?;
     let (a_scan, b_scan) = (a.input().downcast_ref::<DataSourceExec>()?, b.input().downcast_ref::<DataSourceExec>()?);
     let (a_columns, b_columns) = (columns_of_scan(a_scan)?, columns_of_scan(b_scan)?);
     let columns = union(&a_columns, &b_columns);
@@ -275,7 +275,7 @@ fn uploads(a: &Plan, b: &Plan) -> Option<Merged> {
     if scan.schema() != same.schema() || !same_source(&scan, &same) {
         return None;
     }
-    Merged::of(DeviceUploadExec::new(scan, a.reason()), &columns, &a_columns, &b_columns)
+    Merged::of(HostToDeviceExec::new(scan, a.reason()), &columns, &a_columns, &b_columns)
 }
 
 /// Which columns of its table a scan of the host gives; `None` where it computes some.

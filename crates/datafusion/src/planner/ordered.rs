@@ -195,7 +195,7 @@ impl Numbered<'_> {
         let by_itself = |key: &PhysicalSortExpr| key.expr.eq(&value);
         let (of_values, joins, collects) = (is_of_values(name), name == "string_agg", collects(function));
         if (joins || collects) && function.is_distinct() && !(order.len() < 2 && order.iter().all(by_itself)) {
-            return plan_err!("{name} of distinct values in the order of something else has no device form");
+            return plan_err!("{name} of distinct values in the order of something else is not supported on the device");
         }
         let mut condition = filter;
         if of_values || joins || function.ignore_nulls() || name == "any_value" {
@@ -265,7 +265,7 @@ impl Numbered<'_> {
                 };
                 // What DataFusion refuses it shall refuse itself.
                 if !(0.0..=1.0).contains(&share) {
-                    return plan_err!("percentile_cont of {share} has no device form");
+                    return plan_err!("percentile_cont of {share} is not supported on the device");
                 }
                 let float = |expr: Expr| -> Expr { Arc::new(CastExpr::new(expr, DataType::Float64, None)) };
                 // The rows less than one away from the place, which is counted from 0.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Moves operators to the device, bottom up, and puts islands, uploads and what the host needs
+//! Moves operators to the device, bottom up, and puts offloaded subplans, uploads and what the host needs
 //! restored around them.
 
 use std::cell::{Cell, RefCell};
@@ -10,7 +10,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::window::WindowExpr;
-use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_expr::{AcrossPartitions, LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateOutputMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -33,8 +33,9 @@ use kernels::ops::Options;
 
 use crate::aggregate::AggregateCall;
 use crate::exec::{
-    AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceFutharkExec, DeviceIslandExec, DeviceJoinExec, DeviceLimitExec,
-    DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec, is_device,
+    AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec, DeviceLimitExec,
+    DeviceProjectionExec, DeviceSortExec, DeviceToHostExec, DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec,
+    HostToDeviceExec, is_device,
 };
 use crate::options::DeviceOptions;
 use crate::planner::dynamic_filters::with_dynamic_filters;
@@ -46,7 +47,7 @@ use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, wit
 use crate::planner::subqueries::with_values;
 use crate::planner::support::{
     aggregate_form, columns_have_device_form, computes, device_form, host_form, is_constant, is_limit, is_tiny, is_trivial,
-    island_input, joins_other_lists,
+    joins_other_lists, subplan_input,
 };
 use crate::planner::top_k::partitioned_top_k;
 use crate::planner::windows::window_exprs;
@@ -60,7 +61,7 @@ pub(crate) struct Placer<'a> {
     placed: RefCell<HashMap<*const (), Placed>>,
     /// Whether parts of the plan run several times, with other rows each time.
     recursive: Cell<bool>,
-    /// How many rows are kept by one island for another.
+    /// How many rows are kept by one offloaded subplan for another.
     kept: Cell<usize>,
     /// How many operators of scalar subqueries stand above.
     subqueries_above: Cell<usize>,
@@ -82,7 +83,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Places a whole plan: what comes back runs on the host, with islands in it.
+    /// Places a whole plan: what comes back runs on the host, with offloaded subplans in it.
     pub fn place(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         self.recursive.set(plan.exists(|node| Ok(node.is::<RecursiveQueryExec>()))?);
         let placed = self.place_subtree(&plan)?;
@@ -90,16 +91,16 @@ impl<'a> Placer<'a> {
             return Ok(placed);
         }
         // An ORDER BY may have gone since the operators below gave that order anyway.
-        let island = |placed| self.island(placed, "the result");
+        let offload = |placed| self.offload(placed, "the result");
         let ordered = plan.output_partitioning().partition_count() == 1;
         match if ordered { in_order_of(&plan, Arc::clone(&placed))? } else { None } {
-            Some(sorted) => island(sorted),
-            None if ordered => restore(&plan, island(placed)?, "the result", None),
-            None => island(unsorted(placed)),
+            Some(sorted) => offload(sorted),
+            None if ordered => restore(&plan, offload(placed)?, "the result", None),
+            None => offload(unsorted(placed)),
         }
     }
 
-    /// Places a subtree; its top may be a device operator without an island yet.
+    /// Places a subtree; its top may be a device operator without an offloaded subplan yet.
     fn place_subtree(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let address = Arc::as_ptr(plan).cast::<()>();
         if let Some((_, placed)) = self.placed.borrow().get(&address) {
@@ -111,7 +112,7 @@ impl<'a> Placer<'a> {
     }
 
     fn place_anew(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(input) = island_input(plan) {
+        if let Some(input) = subplan_input(plan) {
             return Ok(Arc::clone(input));
         }
         if plan.children().is_empty() {
@@ -147,9 +148,9 @@ impl<'a> Placer<'a> {
         }
         if self.options.enabled
             && let [child] = children.as_slice()
-            && plan.is::<SortPreservingMergeExec>()
+            && let Some(merge) = plan.downcast_ref::<SortPreservingMergeExec>()
             && is_device(child)
-            && let Some(sorted) = merged(plan, child)?
+            && let Some(sorted) = merged(merge, child)?
         {
             return Ok(sorted);
         }
@@ -212,7 +213,12 @@ impl<'a> Placer<'a> {
             return Ok(None);
         }
         let Some(input) = self.device_input(self.place_subtree(&input)?)? else { return Ok(None) };
-        let host = SortExec::new(sort.expr().clone(), input).with_fetch(sort.fetch());
+        // The first rows of each partition are not the first of all by keys that leave out what is constant in
+        // each partition only. The merge above, which has all keys, limits them.
+        let constants = input.equivalence_properties().constants();
+        let per_partition = constants.iter().any(|constant| constant.across_partitions == AcrossPartitions::Heterogeneous);
+        let fetch = sort.fetch().filter(|_| !(sort.preserve_partitioning() && per_partition));
+        let host = SortExec::new(sort.expr().clone(), input).with_fetch(fetch);
         Ok(Some(Arc::new(DeviceSortExec::try_new(Arc::new(host))?)))
     }
 
@@ -251,10 +257,10 @@ impl<'a> Placer<'a> {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut placed = children.into_iter();
         let Some(main) = placed.next() else { return internal_err!("scalar subqueries of no query") };
-        let placed = placed.map(|plan| exchange_over_island(&plan).unwrap_or(plan)).map(unsorted).collect();
+        let placed = placed.map(|plan| exchange_over_subplan(&plan).unwrap_or(plan)).map(unsorted).collect();
         let (main, left) = match self.recursive.get() {
             true => (main, subqueries.subqueries().iter().cloned().zip(placed).collect()),
-            false => with_values(subqueries, main, placed, &|input, reason| self.island(input, reason))?,
+            false => with_values(subqueries, main, placed, &|input, reason| self.offload(input, reason))?,
         };
         if left.is_empty() {
             return Ok(main);
@@ -279,7 +285,7 @@ impl<'a> Placer<'a> {
 
     /// The device form of a row-wise operator or limit over a placed child, if it pays.
     fn row_wise(&self, plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let inside = is_device(child) || exchange_over_island(child).is_some();
+        let inside = is_device(child) || exchange_over_subplan(child).is_some();
         let unnests_constants = plan.is::<UnnestExec>() && is_constant(plan);
         if (is_trivial(plan) || unnests_constants) && !inside {
             return Ok(None);
@@ -317,7 +323,7 @@ impl<'a> Placer<'a> {
         if is_device(&child) {
             return Ok(Some(child));
         }
-        if let Some(inner) = exchange_over_island(&child) {
+        if let Some(inner) = exchange_over_subplan(&child) {
             return Ok(Some(inner));
         }
         let input = without_round_robin(&child);
@@ -329,16 +335,16 @@ impl<'a> Placer<'a> {
 
     fn upload(&self, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let reason = origin(&input, self.options);
-        Arc::new(DeviceUploadExec::new(input, reason))
+        Arc::new(HostToDeviceExec::new(input, reason))
     }
 
-    /// A host operator over placed children: device children become islands, and get back what the
+    /// A host operator over placed children: device children become offloaded subplans, and get back what the
     /// operator requires of them.
     fn host(&self, plan: &Arc<dyn ExecutionPlan>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         // The uppermost of several such operators shares for all of them.
         let shares = plan.is::<ScalarSubqueryExec>() && self.subqueries_above.get() == 0 && !self.recursive.get();
         let children = if shares {
-            shared_with_subqueries(children, &self.kept, &|input, reason| self.island(input, reason))?
+            shared_with_subqueries(children, &self.kept, &|input, reason| self.offload(input, reason))?
         } else {
             children
         };
@@ -358,8 +364,8 @@ impl<'a> Placer<'a> {
                 Err(reason) if computes(plan) => format!("{}: {reason}", plan.name()),
                 _ => plan.name().to_string(),
             };
-            let island = self.island(child, reason)?;
-            restored.push(restore(original, island, plan.name(), required)?);
+            let top = self.offload(child, reason)?;
+            restored.push(restore(original, top, plan.name(), required)?);
         }
         if !changed {
             return Ok(Arc::clone(plan));
@@ -367,12 +373,12 @@ impl<'a> Placer<'a> {
         Arc::clone(plan).replace_children(restored, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
-    fn island(&self, input: Arc<dyn ExecutionPlan>, reason: impl Into<String>) -> Result<Arc<dyn ExecutionPlan>> {
+    fn offload(&self, input: Arc<dyn ExecutionPlan>, reason: impl Into<String>) -> Result<Arc<dyn ExecutionPlan>> {
         let input = with_shared_subplans(&input)?;
         // What a scan learnt of the rows of one time is wrong the next.
         let input = with_dynamic_filters(&input, self.config, !self.recursive.get())?;
         let input = with_current_subplans(&input)?;
-        Ok(Arc::new(DeviceIslandExec::try_new(input, reason, self.kernels.clone())?))
+        Ok(Arc::new(DeviceToHostExec::try_new(input, reason, self.kernels.clone())?))
     }
 }
 
@@ -407,7 +413,7 @@ fn device_operator(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan
         (Some([first, ..]), Some(input)) => windowed(&plan, order_of_window(first.as_ref()), input),
         _ if plan.is::<FilterExec>() => Ok(Arc::new(DeviceFilterExec::try_new(plan)?)),
         _ if plan.is::<ProjectionExec>() => Ok(Arc::new(DeviceProjectionExec::try_new(plan)?)),
-        _ => internal_err!("{} has no device form of its own", plan.name()),
+        _ => internal_err!("{} is not supported on the device of its own", plan.name()),
     }
 }
 
@@ -462,7 +468,10 @@ fn restore(
                 Arc::new(if original.output_ordering().is_some() { repartition.with_preserve_order() } else { repartition });
         }
         _ if partitions == 1 && restored.output_partitioning().partition_count() > 1 => {
-            restored = Arc::new(CoalescePartitionsExec::new(restored));
+            restored = match original.output_ordering() {
+                Some(ordering) => Arc::new(SortPreservingMergeExec::new(ordering.clone(), restored)),
+                None => Arc::new(CoalescePartitionsExec::new(restored)),
+            };
         }
         _ => {}
     }
@@ -470,15 +479,11 @@ fn restore(
 }
 
 /// An operator's device form, sorted where the operator itself gives all of its rows in an order that is not that of its device
-/// form. `None` where that sort has no device form.
+/// form. `None` where that sort is not supported on the device.
 fn in_order_of(plan: &Arc<dyn ExecutionPlan>, placed: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     match plan.output_ordering() {
         Some(ordering) if !placed.equivalence_properties().ordering_satisfy(ordering.clone())? => {
-            let sort: Arc<dyn ExecutionPlan> = Arc::new(SortExec::new(ordering.clone(), placed));
-            if device_form(&sort).is_err() {
-                return Ok(None);
-            }
-            Ok(Some(Arc::new(DeviceSortExec::try_new(sort)?)))
+            device_sort(SortExec::new(ordering.clone(), placed))
         }
         _ => Ok(Some(placed)),
     }
@@ -492,26 +497,32 @@ fn unsorted(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     }
 }
 
-/// What a merge of sorted partitions becomes above a device operator that has one partition in that order.
-fn merged(plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    let sorted = match plan.output_ordering() {
-        Some(ordering) => child.equivalence_properties().ordering_satisfy(ordering.clone())?,
-        None => true,
-    };
-    let mut child = Arc::clone(child);
-    if !sorted {
-        let Some(sorted) = in_order_of(plan, child)? else { return Ok(None) };
-        child = sorted;
+/// What a merge of sorted partitions becomes above a device operator: that operator where it gives one partition in the
+/// merge's order, else a sort by the merge's keys. `None` where the host merges: partitions that are sorted already, and keys
+/// that are not supported on the device.
+fn merged(merge: &SortPreservingMergeExec, child: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let keys = merge.expr().clone();
+    if !child.equivalence_properties().ordering_satisfy(keys.clone())? {
+        return device_sort(SortExec::new(keys, unsorted(Arc::clone(child))).with_fetch(merge.fetch()));
     }
     if child.output_partitioning().partition_count() != 1 {
         return Ok(None);
     }
-    match plan.fetch() {
-        Some(fetch) if fetches(&child) != Some(fetch) => {
-            let limit = GlobalLimitExec::new(child, 0, Some(fetch));
+    match merge.fetch() {
+        Some(fetch) if fetches(child) != Some(fetch) => {
+            let limit = GlobalLimitExec::new(Arc::clone(child), 0, Some(fetch));
             Ok(Some(Arc::new(DeviceLimitExec::try_new(Arc::new(limit))?)))
         }
-        _ => Ok(Some(child)),
+        _ => Ok(Some(Arc::clone(child))),
+    }
+}
+
+/// A sort of a device operator's rows on the device; `None` where its keys are not supported there.
+fn device_sort(sort: SortExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let sort: Arc<dyn ExecutionPlan> = Arc::new(sort);
+    match device_form(&sort) {
+        Ok(()) => Ok(Some(Arc::new(DeviceSortExec::try_new(sort)?))),
+        Err(_) => Ok(None),
     }
 }
 
@@ -550,21 +561,21 @@ fn above(plan: &Arc<dyn ExecutionPlan>, input: Arc<dyn ExecutionPlan>) -> Result
     with_child(plan, input)
 }
 
-/// The device operators of an island below exchanges that mean nothing between device operators; an
+/// The device operators of an offloaded subplan below exchanges that mean nothing between device operators; an
 /// exchange that stops after some rows leaves a limit.
-fn exchange_over_island(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
-    if let Some(input) = island_input(plan) {
+fn exchange_over_subplan(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+    if let Some(input) = subplan_input(plan) {
         return Some(Arc::clone(input));
     }
     let children = plan.children();
     let [child] = children.as_slice() else { return None };
     if is_round_robin(plan) || is_plain_coalesce(plan) {
-        // An order that the island does not have is made again by those above who count on it.
+        // An order that the offloaded subplan does not have is made again by those above who count on it.
         let sorted = child.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_none());
-        return exchange_over_island(sorted.map_or(*child, SortExec::input));
+        return exchange_over_subplan(sorted.map_or(*child, SortExec::input));
     }
     let fetch = plan.downcast_ref::<CoalescePartitionsExec>()?.fetch();
-    let limit = GlobalLimitExec::new(exchange_over_island(child)?, 0, fetch);
+    let limit = GlobalLimitExec::new(exchange_over_subplan(child)?, 0, fetch);
     DeviceLimitExec::try_new(Arc::new(limit)).ok().map(|limit| Arc::new(limit) as _)
 }
 

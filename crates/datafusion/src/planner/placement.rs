@@ -10,7 +10,7 @@ use datafusion::physical_plan::memory::LazyMemoryExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::{DeviceUploadExec, HostExec, is_device};
+use crate::exec::{HostExec, HostToDeviceExec, is_device};
 use crate::expr::Reason;
 use crate::options::DeviceOptions;
 use crate::planner::support::{computes, device_form, host_form, is_tiny, raw_input};
@@ -85,7 +85,7 @@ pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
         } else if computes(node) {
             let reason = device_form(node).err().unwrap_or_else(|| "it was planned without a device".to_string());
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason });
-        } else if is_device(node) && !node.is::<DeviceUploadExec>() && !node.children().is_empty() {
+        } else if is_device(node) && !node.is::<HostToDeviceExec>() && !node.children().is_empty() {
             placement.device_operators += 1;
         }
     });

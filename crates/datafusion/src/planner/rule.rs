@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The planning rule: moves what has a device form to the session's device.
+//! The planning rule: moves what is supported on the device to the session's device.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::planner::placement::host_operators;
 use crate::planner::support::{computes, device_form, is_trivial};
 use crate::runtime::{DeviceRuntime, kernel_options, options_of};
 
-/// Replaces host operators by device operators, under islands.
+/// Replaces host operators by device operators, under offloaded subplans.
 ///
 /// It stands before `EnsureCooperative` and the last filter pushdown. With
 /// `device.fallback = error` a plan that keeps a computing operator on the host fails here.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Subplans that stand several times in an island, such as a CTE that is used twice, and run once; also those of scalar
-//! subqueries, which run first and in islands of their own, that stand in each other or in the main query again.
+//! Subplans that stand several times in an offloaded subplan, such as a CTE that is used twice, and run once; also those of scalar
+//! subqueries, which run first and in offloaded subplans of their own, that stand in each other or in the main query again.
 //!
 //! DataFusion puts a CTE's plan wherever its name stands. What its optimizer then does to each copy may make them differ; those
 //! that are still the same, or have become the same but for their columns (`merging.rs`), give the same rows.
@@ -25,9 +25,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::aggregate::AggregateCall;
 use crate::exec::{
-    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceIslandExec, DeviceJoinExec,
-    DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceUnionExec,
-    DeviceUnnestExec, DeviceUploadExec, DeviceWindowExec, Sharing, is_device,
+    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec, DeviceLimitExec,
+    DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceToHostExec, DeviceUnionExec,
+    DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec, Sharing, is_device,
 };
 use crate::expr::awaits_subquery;
 use crate::planner::dynamic_filters::{of_children, with_children, without_dynamic_filters};
@@ -35,7 +35,7 @@ use crate::planner::merging::{passed_columns, with_merged_subplans};
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// An island's operators, with those that stand there several times sharing their rows.
+/// An offloaded subplan's operators, with those that stand there several times sharing their rows.
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
     let plan = without_sharing(plan)?;
     let several = plan.output_partitioning().partition_count() > 1;
@@ -46,7 +46,8 @@ pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
         return Ok(plan);
     }
     let merged = with_merged_subplans(vec![plan], &is_worth_sharing)?;
-    let [plan] = <[_; 1]>::try_from(merged).map_err(|plans| internal_datafusion_err!("{} islands of one", plans.len()))?;
+    let [plan] =
+        <[_; 1]>::try_from(merged).map_err(|plans| internal_datafusion_err!("{} offloaded subplans of one", plans.len()))?;
     let mut subplans = Vec::new();
     collect(&plan, &mut subplans);
     subplans.retain(|subplan| subplan.readers > 1);
@@ -60,9 +61,9 @@ pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
     Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(shared, 0, None)))?))
 }
 
-/// The part of a plan that one island runs.
+/// The part of a plan that one offloaded subplan runs.
 struct Run {
-    /// The island, or its operators where it has none yet.
+    /// The offloaded subplan, or its operators where it has none yet.
     of: Plan,
     /// The operators, without what they had shared.
     plan: Plan,
@@ -71,19 +72,19 @@ struct Run {
 }
 
 /// Inputs of a scalar subquery's operator, the main query's and then the subqueries', with those that have operators in common
-/// reading what the first of them keeps; `count` numbers such rows, `island` puts an island anew over other operators. Rows are
+/// reading what the first of them keeps; `count` numbers such rows, `offloaded subplan` puts an offloaded subplan anew over other operators. Rows are
 /// held whole, so that only those are kept that an aggregation or a top-k has held anyway: rows of a join would take memory that
 /// two runs of it do not.
 pub(crate) fn shared_with_subqueries(
     inputs: Vec<Plan>,
     count: &Cell<usize>,
-    island: &dyn Fn(Plan, &str) -> Result<Plan>,
+    offload: &dyn Fn(Plan, &str) -> Result<Plan>,
 ) -> Result<Vec<Plan>> {
     let mut runs = Vec::new();
     // The main query is the first of them, and runs last.
     for index in (1..inputs.len()).chain([0]) {
         of_runs(&inputs[index], &mut |of| {
-            let own = of.downcast_ref::<DeviceIslandExec>().map_or(of, DeviceIslandExec::input);
+            let own = of.downcast_ref::<DeviceToHostExec>().map_or(of, DeviceToHostExec::input);
             let plan = without_sharing(&without_dynamic_filters(own)?)?;
             if may_share(&plan) {
                 runs.push(Run { of: Arc::clone(of), plan, is_main: index == 0 });
@@ -121,25 +122,25 @@ pub(crate) fn shared_with_subqueries(
     let mut current = |of: &Plan| {
         let run = runs.iter().zip(&plans).find(|(run, _)| Arc::ptr_eq(&run.of, of));
         let Some((_, plan)) = run.filter(|(run, plan)| !Arc::ptr_eq(&run.plan, plan)) else { return Ok(Arc::clone(of)) };
-        let Some(before) = of.downcast_ref::<DeviceIslandExec>() else { return Ok(Arc::clone(plan)) };
-        let island = island(Arc::clone(plan), before.reason())?;
+        let Some(before) = of.downcast_ref::<DeviceToHostExec>() else { return Ok(Arc::clone(plan)) };
+        let top = offload(Arc::clone(plan), before.reason())?;
         // Operators of the host above count on both.
         let in_order = match of.output_ordering() {
-            Some(ordering) => island.equivalence_properties().ordering_satisfy(ordering.clone())?,
+            Some(ordering) => top.equivalence_properties().ordering_satisfy(ordering.clone())?,
             None => true,
         };
         let partitions = |plan: &Plan| plan.output_partitioning().partition_count();
-        as_before &= in_order && partitions(&island) == partitions(of);
-        Ok(island)
+        as_before &= in_order && partitions(&top) == partitions(of);
+        Ok(top)
     };
     let sharing = inputs.iter().map(|input| of_runs(input, &mut current)).collect::<Result<Vec<_>>>()?;
     // Each of them counts on all readers that were counted.
     Ok(if as_before { sharing } else { inputs })
 }
 
-/// A plan over what `f` makes of its islands, or of the operators that will be one. Islands below others stay.
+/// A plan over what `f` makes of its offloaded subplans, or of the operators that will be one. Offloaded subplans below others stay.
 fn of_runs(plan: &Plan, f: &mut dyn FnMut(&Plan) -> Result<Plan>) -> Result<Plan> {
-    if is_device(plan) || plan.is::<DeviceIslandExec>() {
+    if is_device(plan) || plan.is::<DeviceToHostExec>() {
         return f(plan);
     }
     let children = plan.children().into_iter().map(|child| of_runs(child, f)).collect::<Result<Vec<_>>>()?;
@@ -198,7 +199,7 @@ fn stands_in(plan: &Plan, subplan: &Plan) -> bool {
 
 /// Whether `inner` stands below the top of `outer`.
 pub(super) fn lies_in(outer: &Plan, inner: &Plan) -> bool {
-    let of_its_run = !outer.is::<DeviceUploadExec>() && !is_kept(outer);
+    let of_its_run = !outer.is::<HostToDeviceExec>() && !is_kept(outer);
     of_its_run && outer.children().into_iter().any(|child| stands_in(child, inner))
 }
 
@@ -212,7 +213,7 @@ fn awaits_subqueries(plan: &Plan) -> bool {
         awaits |= awaits_subquery(expr);
         Ok(TreeNodeRecursion::Continue)
     });
-    found.is_err() || awaits || !plan.is::<DeviceUploadExec>() && plan.children().into_iter().any(awaits_subqueries)
+    found.is_err() || awaits || !plan.is::<HostToDeviceExec>() && plan.children().into_iter().any(awaits_subqueries)
 }
 
 fn sharing_of(plan: &Plan) -> Option<&Sharing> {
@@ -224,7 +225,7 @@ pub(super) fn is_kept(plan: &Plan) -> bool {
     sharing_of(plan).is_some_and(|sharing| sharing.kept.is_some())
 }
 
-/// Operators without sharing among them, as they were in the islands that have become one.
+/// Operators without sharing among them, as they were in the offloaded subplans that have become one.
 pub(super) fn without_sharing(plan: &Plan) -> Result<Plan> {
     if !is_kept(plan) {
         if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
@@ -253,7 +254,7 @@ struct Subplan {
 
 /// Collects subplans that are worth sharing, each with the number of places where it stands.
 fn collect(plan: &Plan, subplans: &mut Vec<Subplan>) {
-    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
+    if !is_device(plan) || plan.is::<HostToDeviceExec>() {
         return;
     }
     if is_worth_sharing(plan) {
@@ -269,7 +270,7 @@ fn collect(plan: &Plan, subplans: &mut Vec<Subplan>) {
 /// Whether more is done for the rows than to read them.
 fn is_worth_sharing(plan: &Plan) -> bool {
     fn any_works(plan: &Plan) -> bool {
-        is_device(plan) && !plan.is::<DeviceUploadExec>() && (works(plan) || plan.children().into_iter().any(any_works))
+        is_device(plan) && !plan.is::<HostToDeviceExec>() && (works(plan) || plan.children().into_iter().any(any_works))
     }
     let brings_value = plan.downcast_ref::<DeviceJoinExec>().is_some_and(|join| join.spec.scalar.is_some());
     // Each reader takes the columns that it wants, and has the value of a subquery brought to him.
@@ -286,7 +287,7 @@ pub(super) fn works(plan: &Plan) -> bool {
 }
 
 fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
-    if !is_device(plan) || plan.is::<DeviceUploadExec>() {
+    if !is_device(plan) || plan.is::<HostToDeviceExec>() {
         return Ok(Arc::clone(plan));
     }
     let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
@@ -300,14 +301,14 @@ fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
     Ok(Arc::new(DeviceSharedExec::new(input, sharing)))
 }
 
-/// Whose rows are shared, by number: those that are `kept` for other islands, or those of the island.
+/// Whose rows are shared, by number: those that are `kept` for other offloaded subplans, or those of the offloaded subplan.
 fn find_shared(plan: &Plan, kept: bool, shared: &mut Vec<(usize, Plan)>) {
     if let Some(node) = plan.downcast_ref::<DeviceSharedExec>()
         && node.sharing().kept.is_some() == kept
     {
         shared.push((node.number(), Arc::clone(node.input())));
     }
-    if is_device(plan) && !plan.is::<DeviceUploadExec>() {
+    if is_device(plan) && !plan.is::<HostToDeviceExec>() {
         plan.children().into_iter().for_each(|child| find_shared(child, kept, shared));
     }
 }
@@ -331,8 +332,8 @@ pub(super) fn same_rows(a: &Plan, b: &Plan) -> bool {
         || a.name() == b.name()
             && a.schema() == b.schema()
             && same_operator(a, b)
-            && (a.is::<DeviceUploadExec>() || a.children().len() == b.children().len())
-            && (a.is::<DeviceUploadExec>() || a.children().into_iter().zip(b.children()).all(|(a, b)| same_rows(a, b)))
+            && (a.is::<HostToDeviceExec>() || a.children().len() == b.children().len())
+            && (a.is::<HostToDeviceExec>() || a.children().into_iter().zip(b.children()).all(|(a, b)| same_rows(a, b)))
 }
 
 /// Whether two operators do the same to their inputs.
@@ -346,7 +347,7 @@ fn same_operator(a: &Plan, b: &Plan) -> bool {
     }
     compare! {
         DeviceScanExec => |a, b| Arc::ptr_eq(a.snapshot(), b.snapshot()) && a.columns() == b.columns(),
-        DeviceUploadExec => |a, b| same_source(a.input(), b.input()),
+        HostToDeviceExec => |a, b| same_source(a.input(), b.input()),
         DeviceFilterExec => |a, b| a.predicate() == b.predicate() && a.projection() == b.projection(),
         DeviceProjectionExec => |a, b| a.expressions() == b.expressions(),
         DeviceAggregateExec => |a, b| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a host operator has a device form, and if not, why, in a user's words.
+//! Whether a host operator is supported on the device, and if not, why, in a user's words.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use kernels::support::supports_group_keys;
 
 use crate::aggregate::AggregateCall;
-use crate::exec::{DeviceIslandExec, DeviceUnionExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
+use crate::exec::{DeviceToHostExec, DeviceUnionExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
 use crate::expr::{Reason, lower};
 use crate::futhark::{Calls, Fold};
 use crate::list_key::{as_key, as_sort_key};
@@ -45,7 +45,7 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
         "CoalescePartitionsExec",
         "CooperativeExec",
         "DataSinkExec",
-        "DeviceIslandExec",
+        "DeviceToHostExec",
         "ExplainExec",
         "OutputRequirementExec",
         "RepartitionExec",
@@ -125,7 +125,7 @@ pub(crate) fn is_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<GlobalLimitExec>() || plan.is::<LocalLimitExec>()
 }
 
-/// Why an operator has no device form, if so.
+/// Why an operator is not supported on the device, if so.
 pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         columns_have_device_form(filter.input())?;
@@ -178,11 +178,11 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     }
     Err(match plan.name() {
         "UnionExec" | "InterleaveExec" if joins_other_lists(plan) => {
-            "UNION of lists whose elements differ in name or nullability has no device form".to_string()
+            "UNION of lists whose elements differ in name or nullability is not supported on the device".to_string()
         }
-        "RecursiveQueryExec" => "recursive queries have no device form yet".to_string(),
-        "InterleaveExec" => "UNION of partitioned inputs has no device form yet".to_string(),
-        name => format!("{name} has no device form"),
+        "RecursiveQueryExec" => "recursive queries are not supported on the device yet".to_string(),
+        "InterleaveExec" => "UNION of partitioned inputs is not supported on the device yet".to_string(),
+        name => format!("{name} is not supported on the device"),
     })
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
     raw_form(raw)?;
     for field in aggregate.schema().fields() {
         if columnar::ColumnType::of(field.data_type(), true).is_none() {
-            return Err(format!("column {} has type {}, which has no device form", field.name(), field.data_type()));
+            return Err(format!("column {} has type {}, which is not supported on the device", field.name(), field.data_type()));
         }
     }
     Ok(raw)
@@ -207,10 +207,10 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
 /// Keys that always fit a kernel's arguments.
 const FEW_KEYS: usize = 8;
 
-/// What the aggregation of raw rows has no device form for.
+/// What the aggregation of raw rows is not supported on the device for.
 fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     if raw.group_expr().has_grouping_set() && GroupingSet::numbered(raw.group_expr().groups()).is_none() {
-        return Err("GROUPING SETS of more than eight keys have no device form".to_string());
+        return Err("GROUPING SETS of more than eight keys are not supported on the device".to_string());
     }
     columns_have_device_form(raw.input())?;
     let schema = raw.input().schema();
@@ -255,7 +255,7 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     })
 }
 
-/// An operator that stands for the device form that it has.
+/// An operator that stands for the device operator that it has.
 fn trial(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
     device_form(&plan).map_err(|reason| plan_datafusion_err!("{reason}"))?;
     Ok(plan)
@@ -339,7 +339,7 @@ pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -
     }
 }
 
-/// An island's device operators, or `None` where `plan` is not an island.
-pub(crate) fn island_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
-    plan.downcast_ref::<DeviceIslandExec>().map(|island| island.input())
+/// An offloaded subplan's device operators, or `None` where `plan` is not an offloaded subplan.
+pub(crate) fn subplan_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    plan.downcast_ref::<DeviceToHostExec>().map(|top| top.input())
 }

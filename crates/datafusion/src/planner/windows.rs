@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Window functions of the host: what they compute, or why they have no device form.
+//! Window functions of the host: what they compute, or why they are not supported on the device.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn check_growing_texts(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> Res
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok();
     match statistics.and_then(|statistics| statistics.num_rows.get_value().copied()) {
         Some(rows) if rows > MOST_GROWING_TEXTS => Err(format!(
-            "string_agg over frames that grow with each of {rows} rows has no device form: all texts would lie in memory at once"
+            "string_agg over frames that grow with each of {rows} rows is not supported on the device: all texts would lie in memory at once"
         )),
         _ => Ok(()),
     }
@@ -53,16 +53,16 @@ pub(crate) fn is_bounded(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// The most texts that each hold those before them: together they are as long as half the square of their number.
 const MOST_GROWING_TEXTS: usize = 1 << 15;
 
-/// Whether a window operator has a device form.
+/// Whether a window operator is supported on the device.
 pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let children = plan.children();
     let (Some(exprs), [input]) = (window_exprs(plan), children.as_slice()) else {
-        return Err(format!("{} has no device form", plan.name()));
+        return Err(format!("{} is not supported on the device", plan.name()));
     };
     if let Some(bounded) = plan.downcast_ref::<BoundedWindowAggExec>()
         && bounded.input_order_mode != InputOrderMode::Sorted
     {
-        return Err("windows over an input that is sorted in part only have no device form".to_string());
+        return Err("windows over an input that is sorted in part only are not supported on the device".to_string());
     }
     columns_have_device_form(input)?;
     let schema = input.schema();
@@ -94,11 +94,11 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
         let name = aggregate.fun().name();
         let tells_nulls = !passes_over_nulls(name) && name != "array_agg";
         if aggregate.ignore_nulls() && tells_nulls || !aggregate.order_bys().is_empty() {
-            return Err(format!("{} has no device form", expr.name()));
+            return Err(format!("{} is not supported on the device", expr.name()));
         }
         // A filter is told to nobody, but for those who print.
         if !format!("{expr:?}").ends_with("filter: None }") {
-            return Err(format!("{name} with FILTER has no device form as a window"));
+            return Err(format!("{name} with FILTER is not supported on the device as a window"));
         }
         let distinct = aggregate.is_distinct();
         match aggregate.expressions().as_slice() {
@@ -120,7 +120,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
     } else {
         let standard = of.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
         let Some(udf) = standard.and_then(|standard| standard.as_any().downcast_ref::<WindowUDFExpr>()) else {
-            return Err(format!("the window function {} has no device form", expr.name()));
+            return Err(format!("the window function {} is not supported on the device", expr.name()));
         };
         ranking(udf, bounded, texts)?
     };
@@ -134,7 +134,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
 fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<WindowFunction, Reason> {
     let name = udf.fun().name().to_string();
     if !is_own_window(udf.fun()) {
-        return Err(format!("the window function {name} has no device form"));
+        return Err(format!("the window function {name} is not supported on the device"));
     }
     // It tells nobody else. A reversed FIRST_VALUE is called LAST_VALUE, others keep their names; ranks are never reversed.
     let described = format!("{udf:?}");
@@ -152,7 +152,7 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
                 ScalarValue::Int64(value) => value,
                 _ => None,
             })
-            .ok_or_else(|| format!("{name} of a number that is not constant has no device form")),
+            .ok_or_else(|| format!("{name} of a number that is not constant is not supported on the device")),
     };
     let lag = |sign: i64, texts: &mut Texts| -> Result<WindowFunction, Reason> {
         let default = match udf.args().get(2) {
@@ -161,7 +161,8 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
             Some(argument) => {
                 let data_type = udf.args()[0].data_type(&texts.schema).map_err(|error| error.to_string())?;
                 let value = constant(argument).and_then(|value| value.cast_to(&data_type).ok());
-                let value = value.ok_or_else(|| format!("{name} with a default that is not constant has no device form"))?;
+                let value =
+                    value.ok_or_else(|| format!("{name} with a default that is not constant is not supported on the device"))?;
                 Some(scalar(&value)?)
             }
         };
@@ -170,7 +171,7 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
             Some(rows) if is_null(rows) => 0,
             _ => number(1, 1)?,
         };
-        let offset = sign.checked_mul(rows).ok_or_else(|| format!("{name} of so many rows has no device form"))?;
+        let offset = sign.checked_mul(rows).ok_or_else(|| format!("{name} of so many rows is not supported on the device"))?;
         let counted = match (ignores_nulls, bounded) {
             (false, _) => Counted::All,
             (true, true) => Counted::InSight,
@@ -189,7 +190,7 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
         "cume_dist" => WindowFunction::CumeDist,
         "ntile" => match u64::try_from(number(0, 0)?) {
             Ok(buckets) if buckets > 0 => WindowFunction::Ntile(buckets),
-            _ => return Err("ntile of no buckets has no device form".to_string()),
+            _ => return Err("ntile of no buckets is not supported on the device".to_string()),
         },
         "lag" => lag(1, texts)?,
         "lead" => lag(-1, texts)?,
@@ -197,10 +198,12 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
         "last_value" => nth(value(0, texts)?, -1),
         "nth_value" => match number(1, 0)? {
             // From the other end of the frame.
-            n if is_reversed => nth(value(0, texts)?, n.checked_neg().ok_or("nth_value of no such row has no device form")?),
+            n if is_reversed => {
+                nth(value(0, texts)?, n.checked_neg().ok_or("nth_value of no such row is not supported on the device")?)
+            }
             n => nth(value(0, texts)?, n),
         },
-        _ => return Err(format!("the window function {name} has no device form")),
+        _ => return Err(format!("the window function {name} is not supported on the device")),
     })
 }
 
@@ -213,7 +216,7 @@ fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reaso
         "median" => Ok(Some(Quantile::Median)),
         "percentile_cont" => match aggregate.expressions().get(1).and_then(constant) {
             Some(ScalarValue::Float64(Some(share))) => Ok(Some(Quantile::Share(share))),
-            _ => Err("percentile_cont of a share that is not constant has no device form".to_string()),
+            _ => Err("percentile_cont of a share that is not constant is not supported on the device".to_string()),
         },
         _ => Ok(None),
     }
@@ -227,10 +230,10 @@ fn joined(
     texts: &mut Texts,
 ) -> Result<WindowFunction, Reason> {
     let Some(delimiter) = delimiter.downcast_ref::<Literal>() else {
-        return Err("string_agg with a delimiter that is not constant has no device form".to_string());
+        return Err("string_agg with a delimiter that is not constant is not supported on the device".to_string());
     };
     let delimiter = delimiter.value().try_as_str().flatten().unwrap_or_default().to_string();
-    let skipped = u32::try_from(delimiter.len()).map_err(|_| "a delimiter of 4 GiB has no device form")?;
+    let skipped = u32::try_from(delimiter.len()).map_err(|_| "a delimiter of 4 GiB is not supported on the device")?;
     let cast: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(Arc::clone(value), DataType::LargeUtf8, None));
     let part = BinaryExpr::new(lit(ScalarValue::LargeUtf8(Some(delimiter))), Operator::StringConcat, cast);
     let part: Arc<dyn PhysicalExpr> = Arc::new(part);
@@ -268,9 +271,9 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
                 FrameUnits::Boundless => Some(1),
                 _ => range_offset(value, key),
             })
-            .ok_or_else(|| format!("RANGE with an offset of {value} {} has no device form", value.data_type())),
+            .ok_or_else(|| format!("RANGE with an offset of {value} {} is not supported on the device", value.data_type())),
         ScalarValue::UInt64(Some(offset)) => Ok(u128::from(*offset)),
-        other => Err(format!("a frame of {other} rows has no device form")),
+        other => Err(format!("a frame of {other} rows is not supported on the device")),
     };
     let bound = |bound: &WindowFrameBound, start: bool| {
         Ok::<_, Reason>(match bound {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scalar subqueries of an island: each runs once, before the island's rows.
+//! Scalar subqueries of an offloaded subplan: each runs once, before the offloaded subplan's rows.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -57,7 +57,7 @@ impl DeviceTable {
     /// A table of host batches in a device's memory.
     ///
     /// # Errors
-    /// If a column's type has no device form, or device memory runs out.
+    /// If a column's type is not supported on the device, or device memory runs out.
     pub async fn try_new(context: &Context, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Self> {
         let mut builder = SnapshotBuilder::new(context, &schema)?;
         for batch in batches {
@@ -223,7 +223,7 @@ impl TableProvider for DeviceTable {
         _limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
-        // The planner puts an island over it.
+        // The planner puts an offloaded subplan over it.
         Ok(Arc::new(DeviceScanExec::try_new(self.state.current()?, columns)?))
     }
 

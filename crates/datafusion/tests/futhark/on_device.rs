@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions of libraries that share the device, inside its islands.
+//! Functions of libraries that share the device, inside its offloaded subplans.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ async fn check_on_device(ctx: &SessionContext, sql: &str, instead: &str) {
 }
 
 #[tokio::test]
-async fn a_library_that_shares_the_device_is_called_inside_an_island() {
+async fn a_library_that_shares_the_device_is_called_inside_an_offloaded_subplan() {
     for profile in ["cpu", "gpu"] {
         let Some((ctx, fixture)) = device_session(profile).await else { return };
         for (sql, instead) in [
@@ -196,7 +196,7 @@ async fn aggregates_of_all_rows_stay_on_the_device() {
 }
 
 #[tokio::test]
-async fn a_call_inside_an_island_costs_no_trip_to_the_host() {
+async fn a_call_inside_an_offloaded_subplan_stays_on_the_device() {
     let Some((ctx, fixture)) = device_session("auto").await else { return };
     let device = runtime(&ctx);
     let sql = "SELECT scale(x, 2) FROM device.t";
@@ -288,7 +288,7 @@ async fn explain_names_the_function_and_the_library() {
 }
 
 #[tokio::test]
-async fn failures_inside_an_island_are_the_querys() {
+async fn failures_inside_an_offloaded_subplan_are_the_querys() {
     let Some((ctx, fixture)) = device_session("auto").await else { return };
     // Once the library waits for its own work, at once, and where a row gets no value.
     check_fails(&ctx, "SELECT late(i - 10) FROM device.t", "late: futhark_entry_late: Error: the kernel failed").await;

@@ -53,9 +53,9 @@ fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
             let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
             let work = ["output_rows", "launches", "kernel_time", "compile_time", "peak_device_bytes"];
             check(&plan, "DeviceAggregateExec", &work);
-            check(&plan, "DeviceUploadExec", &["output_rows", "bytes_up"]);
-            check(&plan, "DeviceIslandExec", &["output_rows", "bytes_down"]);
-            for (operator, rows) in [("DeviceAggregateExec", "7"), ("DeviceUploadExec", "20.00 K"), ("DeviceIslandExec", "7")] {
+            check(&plan, "HostToDeviceExec", &["output_rows", "bytes_up"]);
+            check(&plan, "DeviceToHostExec", &["output_rows", "bytes_down"]);
+            for (operator, rows) in [("DeviceAggregateExec", "7"), ("HostToDeviceExec", "20.00 K"), ("DeviceToHostExec", "7")] {
                 assert!(line(&plan, operator).contains(&format!("output_rows={rows},")), "{operator} of {rows} rows: {plan}");
             }
             let plan = explained(&ctx, "EXPLAIN ANALYZE SELECT i + 1 FROM t WHERE k = 3").await;
@@ -138,8 +138,10 @@ fn a_host_operator_within_device_operators_costs_one_download_and_one_upload() {
         let plan = explained(&ctx, &format!("EXPLAIN ANALYZE SELECT count(*), sum(m) FROM ({medians}) WHERE m > 3")).await;
         let lines =
             |operator: &str| -> Vec<&str> { plan.lines().filter(|line| line.contains(&format!(" {operator}: "))).collect() };
-        let (islands, uploads) = (lines("DeviceIslandExec"), lines("DeviceUploadExec"));
-        let ([above, below], [upload]) = (&islands[..], &uploads[..]) else { panic!("not two islands and one upload: {plan}") };
+        let (tops, uploads) = (lines("DeviceToHostExec"), lines("HostToDeviceExec"));
+        let ([above, below], [upload]) = (&tops[..], &uploads[..]) else {
+            panic!("not two offloaded subplans and one upload: {plan}")
+        };
         assert!(below.contains("download=[AggregateExec: ") && upload.contains("from=[AggregateExec: "), "{plan}");
         assert!(above.contains("download=[the result]"), "{plan}");
         for (line, rows, bytes) in [(below, "19.99 K", "bytes_down="), (upload, "7", "bytes_up="), (above, "1", "bytes_down=")] {
@@ -162,11 +164,11 @@ fn verbose_prints_the_kernels_and_their_profile() {
             assert!(!explained(&ctx, &format!("EXPLAIN {GROUPED}")).await.contains("-- kernel"));
         }
         let ctx = session().await;
-        for (setting, value) in [("device.profile", "gpu"), ("device.group_size", "64"), ("device.grid_groups", "3")] {
+        for (setting, value) in [("device.profile", "gpu"), ("device.work_group_size", "64"), ("device.max_work_groups", "3")] {
             set(&ctx, setting, value);
         }
         let plan = explained(&ctx, &format!("EXPLAIN VERBOSE {GROUPED}")).await;
-        assert!(plan.contains("profile=gpu, group_size=64, tile_rows=2048, grid_groups=3"), "{plan}");
+        assert!(plan.contains("profile=gpu, work_group_size=64, compaction_tile_rows=2048, max_work_groups=3"), "{plan}");
     });
 }
 
@@ -291,7 +293,7 @@ fn host_scans_learn_of_a_build_sides_keys() {
         assert!(plan.contains("DynamicFilter [ i@0 >= 4500 AND i@0 <= 4502 ]"), "{plan}");
         assert!(plan.contains("row_groups_pruned_statistics=20 total → 1 matched"), "{plan}");
         let uploaded =
-            plan.lines().filter(|line| line.contains("DeviceUploadExec: ")).any(|line| line.contains("output_rows=1.00 K,"));
+            plan.lines().filter(|line| line.contains("HostToDeviceExec: ")).any(|line| line.contains("output_rows=1.00 K,"));
         assert!(uploaded, "{plan}");
         // Of a scan that stops after some rows, others would come.
         let limited = "SELECT sum(s.k) FROM few JOIN (SELECT * FROM stored LIMIT 15000) s ON few.k = s.i";

@@ -46,12 +46,12 @@ const QUERIES: &[&str] = &[
 const OPERATORS: &[&str] = &[
     "DeviceAggregateExec",
     "DeviceFilterExec",
-    "DeviceIslandExec",
+    "DeviceToHostExec",
     "DeviceJoinExec",
     "DeviceProjectionExec",
     "DeviceSortExec",
     "DeviceTable",
-    "DeviceUploadExec",
+    "HostToDeviceExec",
     "DeviceWindowExec",
 ];
 

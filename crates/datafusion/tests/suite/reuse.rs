@@ -10,7 +10,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionContext;
 use devicefusion::DeviceRuntime;
-use devicefusion::exec::DeviceUploadExec;
+use devicefusion::exec::HostToDeviceExec;
 use futures::{FutureExt, StreamExt};
 
 use crate::harness::{
@@ -168,7 +168,7 @@ fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
             let frame = ctx.sql(&sql).await.unwrap();
             (Arc::new(frame.task_ctx()), frame.create_physical_plan().await.unwrap())
         };
-        // It may be NULL where its column knows no NULLs: no projection brings it to a sort, and it is an island of its own.
+        // It may be NULL where its column knows no NULLs: no projection brings it to a sort, and it is an offloaded subplan of its own.
         let sql = format!("{with} SELECT k FROM c ORDER BY abs(k - (SELECT k FROM c ORDER BY n DESC LIMIT 1)) LIMIT 1");
         // A first query leaves what the device keeps for all that follow.
         answer(&ctx, &sql).await.unwrap();
@@ -207,7 +207,7 @@ fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
 fn rows_up(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let mut rows = 0;
     plan.apply(|node| {
-        let metrics = node.metrics().filter(|_| node.is::<DeviceUploadExec>());
+        let metrics = node.metrics().filter(|_| node.is::<HostToDeviceExec>());
         rows += metrics.and_then(|metrics| metrics.output_rows()).unwrap_or(0);
         Ok(TreeNodeRecursion::Continue)
     })

@@ -428,7 +428,7 @@ impl Driver for CudaDriver {
                 grid.groups,
                 1,
                 1,
-                grid.group_size,
+                grid.work_group_size,
                 1,
                 1,
                 0,

@@ -423,8 +423,8 @@ impl Driver for OpenClDriver {
             // SAFETY: the caller promises arguments that match the kernel's; the call copies the value.
             self.check("clSetKernelArg", unsafe { kernel::set_kernel_arg(kernel.raw, index as u32, bytes, value) })?;
         }
-        let items = grid.groups as usize * grid.group_size as usize;
-        let group = grid.group_size as usize;
+        let items = grid.groups as usize * grid.work_group_size as usize;
+        let group = grid.work_group_size as usize;
         let queue = queue.0 as cl_command_queue;
         let before = launches.before(queue, group, items);
         let list = if before.is_empty() { ptr::null() } else { before.as_ptr() };

@@ -26,7 +26,7 @@ fn failing(plan: &FaultPlan, context: &Context) -> Result<(Queue, Buffer)> {
     let x = queue.zeroed(1 << 19)?;
     let program = block_on(queue.compile(source()))?;
     plan.fail(Fault::Wait, 1, 1);
-    let grid = Grid { groups: 1, group_size: 1 };
+    let grid = Grid { groups: 1, work_group_size: 1 };
     queue.launch(&program.kernel("spin")?, grid, &[(&x).into(), 100_000_000u64.into()])?;
     Ok((queue, x))
 }
@@ -68,7 +68,7 @@ fn lost_device_is_noted_whatever_call_tells_of_it_first() -> Result<()> {
         ("create_queue", |queue, _| queue.context().queue().err()),
         ("launch", |queue, program| {
             let args = [0u64.into()];
-            queue.launch(&program.kernel("add").ok()?, Grid { groups: 1, group_size: 1 }, &args).err()
+            queue.launch(&program.kernel("add").ok()?, Grid { groups: 1, work_group_size: 1 }, &args).err()
         }),
     ];
     for unified in [true, false] {
@@ -111,7 +111,7 @@ fn work_dropped_midway_gives_everything_back() -> Result<()> {
         let host = numbers(0..10_000);
         let x = queue.upload(host.clone())?;
         let y = queue.alloc(80_000)?;
-        let grid = Grid { groups: 1, group_size: 1 };
+        let grid = Grid { groups: 1, work_group_size: 1 };
         queue.copy(&x, 0, &y, 0, 80_000)?;
         queue.launch(&program.kernel("spin")?, grid, &[(&y).into(), 300_000_000u64.into()])?;
         add(&queue, &y, 1)?;

@@ -20,7 +20,7 @@ impl Drop for Lender {
 /// A launch that takes its time, after which `x` is as [`spun`] says.
 fn spin(queue: &Queue, x: &Buffer, turns: u64) -> Result<Event> {
     let program = block_on(queue.compile(source()))?;
-    queue.launch(&program.kernel("spin")?, Grid { groups: 1, group_size: 1 }, &[x.into(), turns.into()])?;
+    queue.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &[x.into(), turns.into()])?;
     queue.record()
 }
 

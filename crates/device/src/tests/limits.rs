@@ -48,7 +48,7 @@ fn memory_in_use_elsewhere_is_waited_for_on_the_device() -> Result<()> {
     let context = Context::new(config().with_memory_bytes(1 << 20))?;
     let (first, second) = (context.queue()?, context.queue()?);
     let program = block_on(first.compile(source()))?;
-    let grid = Grid { groups: 1, group_size: 1 };
+    let grid = Grid { groups: 1, work_group_size: 1 };
     for bytes in [1 << 20, 1 << 19] {
         let x = first.zeroed(1 << 20)?;
         first.launch(&program.kernel("spin")?, grid, &[(&x).into(), 50_000_000u64.into()])?;

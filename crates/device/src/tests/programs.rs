@@ -30,7 +30,7 @@ fn compile_options_reach_the_compiler() -> Result<()> {
     let queue = Context::new(config().with_compile_option("-DANSWER=42"))?.queue()?;
     let x = queue.alloc_values::<i32>(2)?;
     let program = block_on(queue.compile(source.clone()))?;
-    queue.launch(&program.kernel("f")?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+    queue.launch(&program.kernel("f")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
     assert_eq!(block_on(queue.read_values(&x, 0..2))?, [42, 7]);
     assert!(matches!(block_on(context().queue()?.compile(source)), Err(Error::CompileFailed { .. })));
     Ok(())
@@ -53,7 +53,7 @@ fn texts_declare_the_functions_they_call() -> Result<()> {
         let text = text(&format!("{declares}KERNEL void f(G int *x) {{ x[{calls}] = LEFT_AWAY; }}"));
         let program = block_on(queue.compile(ProgramSource::new(text, "tests")))?;
         let x = queue.alloc_values::<i32>(1)?;
-        queue.launch(&program.kernel("f")?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+        queue.launch(&program.kernel("f")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
         assert_eq!(block_on(queue.read_values(&x, 0..1))?, [i32::from(leaves_away)], "{function}");
     }
     Ok(())
@@ -161,7 +161,7 @@ fn programs_are_left_in_a_folder_and_taken_from_there() -> Result<()> {
         let queue = context.queue()?;
         let x = queue.alloc_values::<i32>(1)?;
         let program = block_on(queue.compile(ProgramSource::new(text("KERNEL void f(G int *x) { x[0] = 1; }"), "tests")))?;
-        queue.launch(&program.kernel("f")?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+        queue.launch(&program.kernel("f")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
         let counters = context.counters();
         Ok((block_on(queue.read_values(&x, 0..1))?[0], counters.programs_compiled, counters.cache_hits_disk))
     };

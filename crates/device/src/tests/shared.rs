@@ -24,7 +24,7 @@ fn enqueue(context: &Context, queue: RawQueue, x: &Buffer) -> Result<()> {
     let driver = context.driver();
     let spun = context.queue()?.zeroed(8)?;
     let program = block_on(context.queue()?.compile(source()))?;
-    let grid = Grid { groups: 1, group_size: 1 };
+    let grid = Grid { groups: 1, work_group_size: 1 };
     let (turns, by, n) = (20_000_000u64.to_ne_bytes(), 7u64.to_ne_bytes(), (x.len() as u64 / 8).to_ne_bytes());
     context.synchronize()?;
     // SAFETY: program and buffers live until the work is done, which the end of this function waits for by an event.
@@ -99,7 +99,7 @@ fn the_shared_queue_waits_for_events() -> Result<()> {
     let x = queue.upload(numbers(0..10))?;
     let slow = queue.zeroed(8)?;
     let program = block_on(queue.compile(source()))?;
-    queue.launch(&program.kernel("spin")?, Grid { groups: 1, group_size: 1 }, &[(&slow).into(), 20_000_000u64.into()])?;
+    queue.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &[(&slow).into(), 20_000_000u64.into()])?;
     let written = queue.record()?;
     if let Some(event) = written.raw() {
         // SAFETY: `written` lives on.

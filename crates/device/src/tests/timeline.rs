@@ -15,7 +15,7 @@ fn timed(limit: usize) -> Result<Context> {
 
 fn spin(queue: &Queue, x: &Buffer, loops: u64) -> Result<()> {
     let program = block_on(queue.compile(source()))?;
-    queue.launch(&program.kernel("spin")?, Grid { groups: 1, group_size: 1 }, &[x.into(), loops.into()])
+    queue.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &[x.into(), loops.into()])
 }
 
 fn of<'a>(queue: &Queue, timeline: &'a [LaunchRecord]) -> Vec<&'a LaunchRecord> {

@@ -43,7 +43,7 @@ fn read(queue: &Queue, x: &Buffer) -> Result<Vec<f64>> {
 /// Multiplies and adds; the length is a multiple of 64 numbers.
 fn scale(queue: &Queue, x: &Buffer, by: f64, plus: i32) -> Result<()> {
     let program = block_on(queue.compile(source()))?;
-    let grid = Grid { groups: u32::try_from(x.len() / 8 / 64).unwrap(), group_size: 64 };
+    let grid = Grid { groups: u32::try_from(x.len() / 8 / 64).unwrap(), work_group_size: 64 };
     queue.launch(&program.kernel("scale")?, grid, &[x.into(), by.into(), plus.into()])
 }
 
@@ -193,7 +193,7 @@ fn fault_loses_the_context_and_a_new_one_works() -> Result<()> {
     scale(&queue, &x, 1.0, 1)?;
     assert!(!context.is_lost());
     let program = block_on(queue.compile(source()))?;
-    queue.launch(&program.kernel("fault")?, Grid { groups: 1, group_size: 1 }, &[(&x).into()])?;
+    queue.launch(&program.kernel("fault")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
     let (read, finish) = (queue.read(&x, 0..8), queue.finish());
     for error in [block_on(read).unwrap_err(), block_on(finish).unwrap_err(), queue.alloc(1 << 20).unwrap_err()] {
         assert!(error.is_device_lost() && error.to_string().contains("the context is lost"), "{error}");

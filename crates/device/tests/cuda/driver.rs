@@ -62,7 +62,7 @@ impl<'a> Loaded<'a> {
         let (by, plus) = (2f64.to_ne_bytes(), 1i32.to_ne_bytes());
         let args = [RawArg::Memory(self.values), RawArg::Value(&by), RawArg::Value(&plus)];
         // SAFETY: the arguments are those of the kernel, and eight doubles are 64 bytes.
-        unsafe { self.driver.launch(self.queue, self.kernel, Grid { groups: 2, group_size: 4 }, &args, timed) }
+        unsafe { self.driver.launch(self.queue, self.kernel, Grid { groups: 2, work_group_size: 4 }, &args, timed) }
     }
 
     fn timed(&self) -> Timer {
@@ -265,7 +265,7 @@ fn arguments_that_do_not_fit_are_refused() {
     let Some(session) = Session::open() else { return };
     let loaded = Loaded::new(session.driver());
     let args = [RawArg::Memory(loaded.values), RawArg::Value(&[0; 8]), RawArg::Value(&[0; 8])];
-    let grid = Grid { groups: 1, group_size: 1 };
+    let grid = Grid { groups: 1, work_group_size: 1 };
     // SAFETY: the memory is live; that the arguments do not fit is what is tested.
     let error = unsafe { loaded.driver.launch(loaded.queue, loaded.kernel, grid, &args, false) }.unwrap_err();
     assert!(error.to_string().contains("argument 2 takes 4 bytes, got 8"), "{error}");

@@ -19,7 +19,7 @@ impl RowWriter<'_> {
     pub(super) fn arithmetic(&mut self, op: ArithmeticOp, left: &Expr, right: &Expr, data_type: &DataType) -> Result<Value> {
         let (left, right) = (self.eval(left)?, self.eval(right)?);
         let Some(ctype) = CType::native(data_type) else {
-            return unsupported(format!("type {data_type} has no device form"));
+            return unsupported(format!("type {data_type} is not supported on the device"));
         };
         if left.is_null() || right.is_null() {
             return Ok(Value::null(data_type.clone(), ctype));
@@ -29,7 +29,7 @@ impl RowWriter<'_> {
             (l, r) if l.is_temporal() || r.is_temporal() => self.temporal_arithmetic(op, &left, &right, data_type),
             (l, r) if l == r && l == data_type && l.is_integer() => self.integer_arithmetic(op, &left, &right),
             (l, r) if l == r && l == data_type && ctype.is_float() => self.float_arithmetic(op, &left, &right),
-            (l, r) => unsupported(format!("{l} {} {r} has no device form", symbol(op))),
+            (l, r) => unsupported(format!("{l} {} {r} is not supported on the device", symbol(op))),
         }
     }
 
@@ -91,7 +91,7 @@ impl RowWriter<'_> {
                 self.costly();
                 "rem"
             }
-            _ => return unsupported(format!("{} of {} has no device form", symbol(op), left.data_type)),
+            _ => return unsupported(format!("{} of {} is not supported on the device", symbol(op), left.data_type)),
         };
         let valid = self.both_valid(left, right);
         let code = self.local(left.ctype, &format!("{}_{function}({}, {})", left.ctype.name(), left.code, right.code));
@@ -115,7 +115,7 @@ impl RowWriter<'_> {
                 format!("({})(0u - (u32){code})", ctype.local())
             }
             (data_type, CType::I64) if data_type.is_integer() => format!("(i64)((u64)0 - (u64){code})"),
-            (data_type, _) => return unsupported(format!("unary minus of {data_type} has no device form")),
+            (data_type, _) => return unsupported(format!("unary minus of {data_type} is not supported on the device")),
         };
         let code = self.local(ctype, &code);
         Ok(Value { code, bounds: bounds.filter(|bounds| within(*bounds, ctype)), ..value })

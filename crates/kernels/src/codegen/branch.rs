@@ -141,7 +141,7 @@ fn wider(left: CType, right: CType) -> CType {
 fn null(data_type: &DataType) -> Result<Value> {
     match CType::native(data_type) {
         Some(ctype) => Ok(Value::null(data_type.clone(), ctype)),
-        None => unsupported(format!("type {data_type} has no device form")),
+        None => unsupported(format!("type {data_type} is not supported on the device")),
     }
 }
 
@@ -154,5 +154,5 @@ fn retype(value: Value, data_type: &DataType) -> Result<Value> {
     if value.data_type == *data_type || text {
         return Ok(Value { data_type: data_type.clone(), ..value });
     }
-    unsupported(format!("a branch of type {} in a CASE of type {data_type} has no device form", value.data_type))
+    unsupported(format!("a branch of type {} in a CASE of type {data_type} is not supported on the device", value.data_type))
 }

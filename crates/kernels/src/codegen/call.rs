@@ -14,7 +14,7 @@ impl RowWriter<'_> {
     pub(super) fn call(&mut self, function: Function, arguments: &[Expr], data_type: &DataType) -> Result<Value> {
         let data_type = value_type(data_type);
         let Some(ctype) = CType::native(data_type) else {
-            return unsupported(format!("type {data_type} has no device form"));
+            return unsupported(format!("type {data_type} is not supported on the device"));
         };
         // Places are part of the kernel, or of a factor that is its argument.
         if let (Function::Round | Function::Trunc, [value, places @ ..]) = (function, arguments) {
@@ -121,8 +121,8 @@ impl RowWriter<'_> {
     }
 }
 
-/// A refusal of arguments that a function has no device form for.
+/// A refusal of arguments that a function is not supported on the device for.
 pub(super) fn refuse_call<T>(function: Function, arguments: &[Value]) -> Result<T> {
     let types: Vec<String> = arguments.iter().map(|argument| argument.data_type.to_string()).collect();
-    unsupported(format!("{}({}) has no device form", function.name(), types.join(", ")))
+    unsupported(format!("{}({}) is not supported on the device", function.name(), types.join(", ")))
 }

@@ -628,5 +628,5 @@ fn intersect((least, most): (i128, i128), ctype: CType) -> (i128, i128) {
 }
 
 pub(super) fn refuse<T>(from: &DataType, to: &DataType) -> Result<T> {
-    unsupported(format!("CAST from {} to {to} has no device form", from))
+    unsupported(format!("CAST from {} to {to} is not supported on the device", from))
 }

@@ -18,7 +18,7 @@ impl RowWriter<'_> {
         let ty = types.get(column).ok_or_else(|| Error::Internal(format!("column {column} of {} columns", types.len())))?;
         let data_type = value_type(&ty.data_type).clone();
         let Some(native) = CType::native(&data_type) else {
-            return unsupported(format!("type {data_type} has no device form"));
+            return unsupported(format!("type {data_type} is not supported on the device"));
         };
         if let Some(found) = self.mark(column) {
             return Ok(Value { data_type, ctype: native, code: found, valid: None, bounds: None });
@@ -113,7 +113,7 @@ impl RowWriter<'_> {
     pub(crate) fn text_of_rows(&mut self, column: usize, rows: &Value) -> Result<Value> {
         let plain = self.types.get(column).filter(|ty| ty.layout == Layout::Offsets64 && self.place(column).is_none());
         let Some(data_type) = plain.map(|ty| ty.data_type.clone()).filter(|_| rows.ctype.is_integer()) else {
-            return unsupported("text of several rows of such a column has no device form".to_string());
+            return unsupported("text of several rows of such a column is not supported on the device".to_string());
         };
         self.params.need_type(CType::Str);
         let first = self.params.add(Param::Offset { column }, "u64");
@@ -134,7 +134,7 @@ impl RowWriter<'_> {
     /// The list of so many rows of a column, from the current one on.
     pub(super) fn list_of_rows(&mut self, column: usize, rows: &Value, data_type: &DataType) -> Result<Value> {
         if column >= self.types.len() || !self.is_at_its_row(column) || !rows.ctype.is_integer() {
-            return unsupported("a list of several rows of such a column has no device form".to_string());
+            return unsupported("a list of several rows of such a column is not supported on the device".to_string());
         }
         let word = format!("(u64)({}) | (u64){} << 32", self.row_of(column), rows.code);
         let code = self.local(CType::List, &word);

@@ -312,7 +312,7 @@ impl RowWriter<'_> {
         match value.data_type {
             DataType::Boolean => Ok(value),
             DataType::Null => Ok(Value::null(DataType::Boolean, CType::Bool)),
-            other => unsupported(format!("a condition of type {other} has no device form")),
+            other => unsupported(format!("a condition of type {other} is not supported on the device")),
         }
     }
 }
@@ -333,5 +333,5 @@ pub(super) fn same_type(left: &DataType, right: &DataType) -> Result<()> {
         (Timestamp(l, _), Timestamp(r, _)) => l == r,
         (left, right) => left == right || (CType::native(left) == Some(CType::Str) && CType::native(right) == Some(CType::Str)),
     };
-    if same { Ok(()) } else { unsupported(format!("comparison of {left} with {right} has no device form")) }
+    if same { Ok(()) } else { unsupported(format!("comparison of {left} with {right} is not supported on the device")) }
 }

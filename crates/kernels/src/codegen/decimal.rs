@@ -23,7 +23,8 @@ impl RowWriter<'_> {
         right: &Value,
         data_type: &DataType,
     ) -> Result<Value> {
-        let refuse = || unsupported(format!("{} {} {} has no device form", left.data_type, symbol(op), right.data_type));
+        let refuse =
+            || unsupported(format!("{} {} {} is not supported on the device", left.data_type, symbol(op), right.data_type));
         let (Some(native), Some((_, s1)), Some((_, s2)), Some((_, scale))) = (
             CType::native(data_type),
             precision_scale(&left.data_type),

@@ -134,7 +134,7 @@ impl RowWriter<'_> {
     /// Nanoseconds alone; no months, no days.
     pub(super) fn duration_to_interval(&mut self, value: Value, to: &DataType, unit: &TimeUnit, checked: bool) -> Result<Value> {
         if CType::native(to) != Some(CType::I128) {
-            return unsupported(format!("CAST from {} to {to} has no device form", value.data_type));
+            return unsupported(format!("CAST from {} to {to} is not supported on the device", value.data_type));
         }
         self.params.need(Section::IntervalValue);
         let nanos = self.local(CType::I128, &format!("i128_mul64({}, {})", value.code, NANOS / per_second(unit)));

@@ -33,7 +33,7 @@ impl RowWriter<'_> {
         }
         for value in [&text, &pattern] {
             if !matches!(value.data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
-                return unsupported(format!("LIKE of {} has no device form", value.data_type));
+                return unsupported(format!("LIKE of {} is not supported on the device", value.data_type));
             }
         }
         self.costly();

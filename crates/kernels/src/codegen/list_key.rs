@@ -22,7 +22,7 @@ impl RowWriter<'_> {
         let word = self.list_word(column)?;
         let types = match self.types.get(column).map(|ty| &ty.layout) {
             Some(Layout::List(elements)) if self.is_at_its_row(column) => [elements.as_ref().clone()],
-            _ => return unsupported("a key of such a column of lists has no device form"),
+            _ => return unsupported("a key of such a column of lists is not supported on the device"),
         };
         let mut params = Params::new();
         let mut writer = RowWriter::new(&types, self.profile(), &mut params).with_names("at", "e");

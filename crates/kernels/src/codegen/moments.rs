@@ -47,10 +47,15 @@ impl RowWriter<'_> {
             let format = match format {
                 Expr::Literal(Literal { value: LiteralValue::Null, .. }) => continue,
                 Expr::Literal(Literal { value: LiteralValue::Bytes(format), .. }) => String::from_utf8_lossy(format),
-                _ => return unsupported(format!("{} by a format that is no constant has no device form", function.name())),
+                _ => {
+                    return unsupported(format!(
+                        "{} by a format that is no constant is not supported on the device",
+                        function.name()
+                    ));
+                }
             };
             let Some(steps) = self.steps(&format, &parts)? else {
-                return unsupported(format!("{} by the format '{format}' has no device form", function.name()));
+                return unsupported(format!("{} by the format '{format}' is not supported on the device", function.name()));
             };
             count += steps.len();
             let begin = format!("take_from(&{parts}, {})", text.code);
@@ -58,7 +63,10 @@ impl RowWriter<'_> {
             ways.push(format!("({})", [vec![begin], steps, vec![end]].concat().join(" && ")));
         }
         if count > MOST_STEPS {
-            return unsupported(format!("{} by formats of more than {MOST_STEPS} parts has no device form", function.name()));
+            return unsupported(format!(
+                "{} by formats of more than {MOST_STEPS} parts is not supported on the device",
+                function.name()
+            ));
         }
         if ways.is_empty() {
             return Ok(Value::null(data_type.clone(), ctype));
@@ -75,7 +83,7 @@ impl RowWriter<'_> {
         Ok(Value { data_type: data_type.clone(), ctype, code, valid: text.valid.clone(), bounds: None })
     }
 
-    /// C of a format's steps; `None` where one of its parts has no device form.
+    /// C of a format's steps; `None` where one of its parts is not supported on the device.
     fn steps(&mut self, format: &str, parts: &str) -> Result<Option<Vec<String>>> {
         let items: Vec<Item> = StrftimeItems::new(format).collect();
         // DataFusion looks for a zone's name itself, wherever these letters stand; and seconds since 1970 beside a date would
@@ -119,7 +127,7 @@ fn goes_with_instant(item: &Item) -> bool {
     fraction || offset || matches!(item, Item::Literal(_) | Item::Space(_) | Item::Numeric(Numeric::Timestamp, _))
 }
 
-/// C of an item's step, with `@` for the parts; `None` where it has no device form.
+/// C of an item's step, with `@` for the parts; `None` where it is not supported on the device.
 fn step(item: &Item) -> Option<String> {
     let number = |part: &str, digits: u32, least: u32, greatest: u32| {
         format!("take_number(@, PART_{part}, {digits}u, {least}, {greatest})")

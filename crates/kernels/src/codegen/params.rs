@@ -287,8 +287,8 @@ impl Params {
     /// the next, and its text must not.
     pub(super) fn literal(&mut self, literal: &Literal) -> Result<Value> {
         let data_type = literal.data_type.clone();
-        let ctype =
-            CType::native(&data_type).ok_or_else(|| Error::Unsupported(format!("type {data_type} has no device form")))?;
+        let ctype = CType::native(&data_type)
+            .ok_or_else(|| Error::Unsupported(format!("type {data_type} is not supported on the device")))?;
         let mut ctype = ctype;
         self.need_type(ctype);
         let mut bounds = None;
@@ -345,7 +345,8 @@ impl Params {
     pub(super) fn text(&mut self, bytes: &[u8]) -> Result<String> {
         let at = self.heap_place(1)?;
         self.heap.extend_from_slice(bytes);
-        let len = u32::try_from(bytes.len()).map_err(|_| Error::Unsupported("a literal of 4 GiB has no device form".into()))?;
+        let len = u32::try_from(bytes.len())
+            .map_err(|_| Error::Unsupported("a literal of 4 GiB is not supported on the device".into()))?;
         let (heap, at, len) = self.heap_constant(at, len);
         Ok(format!("str_make({heap} + {at}, {len})"))
     }
@@ -354,7 +355,8 @@ impl Params {
     /// they are fewer than 12. All of its bytes follow.
     pub(super) fn view_text(&mut self, bytes: &[u8]) -> Result<String> {
         let at = self.heap_place(4)?;
-        let len = u32::try_from(bytes.len()).map_err(|_| Error::Unsupported("a literal of 4 GiB has no device form".into()))?;
+        let len = u32::try_from(bytes.len())
+            .map_err(|_| Error::Unsupported("a literal of 4 GiB is not supported on the device".into()))?;
         let mut view = [0; 16];
         view[..4].copy_from_slice(&len.to_le_bytes());
         let shown = bytes.len().min(VIEW_BYTES);
@@ -458,7 +460,8 @@ impl Params {
 
     fn heap_place(&mut self, align: usize) -> Result<u32> {
         self.heap.resize(self.heap.len().next_multiple_of(align), 0);
-        u32::try_from(self.heap.len()).map_err(|_| Error::Unsupported("literals of more than 4 GiB have no device form".into()))
+        u32::try_from(self.heap.len())
+            .map_err(|_| Error::Unsupported("literals of more than 4 GiB are not supported on the device".into()))
     }
 
     fn heap_constant(&mut self, at: u32, len: u32) -> (String, String, String) {

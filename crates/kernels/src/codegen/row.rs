@@ -126,17 +126,17 @@ impl<'a> RowWriter<'a> {
     /// Appends the statements that compute `expr`; its value.
     ///
     /// # Errors
-    /// `Unsupported`, with a reason for users, where the expression has no device form.
+    /// `Unsupported`, with a reason for users, where the expression is not supported on the device.
     pub fn eval(&mut self, expr: &Expr) -> Result<Value> {
         match (self.result(expr)?, expr) {
             (Value { ctype: CType::Text, .. }, Expr::Call { function, .. }) => {
-                unsupported(format!("text of {} within another operation has no device form", function.name()))
+                unsupported(format!("text of {} within another operation is not supported on the device", function.name()))
             }
             (Value { ctype: CType::Text, .. }, _) => {
-                unsupported("text of CASE or coalesce within another operation has no device form")
+                unsupported("text of CASE or coalesce within another operation is not supported on the device")
             }
             (Value { ctype: CType::List, data_type, .. }, _) => {
-                unsupported(format!("{data_type} within another operation has no device form"))
+                unsupported(format!("{data_type} within another operation is not supported on the device"))
             }
             (value, _) => Ok(value),
         }
@@ -271,7 +271,7 @@ impl<'a> RowWriter<'a> {
     /// The same with a block that says what becomes of its locals.
     pub(super) fn detached_from<T>(&mut self, scope: Scope, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<(Scope, T)> {
         if self.scopes.len() >= DEEPEST {
-            return unsupported(format!("an expression of more than {DEEPEST} nested branches has no device form"));
+            return unsupported(format!("an expression of more than {DEEPEST} nested branches is not supported on the device"));
         }
         self.scopes.push(scope);
         let result = body(self);

@@ -45,7 +45,7 @@ impl RowWriter<'_> {
             DataType::Utf8 | DataType::LargeUtf8 => format!("sketch_text({code})"),
             DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => format!("sketch_binary({code})"),
             DataType::Utf8View | DataType::BinaryView => format!("sketch_view({code})"),
-            other => return unsupported(format!("approx_distinct of {other} has no device form")),
+            other => return unsupported(format!("approx_distinct of {other} is not supported on the device")),
         };
         self.params.need(Section::Sketch);
         let hash = self.called(CType::U64, &value.valid, &hash);

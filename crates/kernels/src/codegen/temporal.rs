@@ -42,7 +42,7 @@ impl RowWriter<'_> {
                 Ok(self.checked_ticks(op, left, right, data_type))
             }
             (Add | Subtract, Interval(_), Interval(_), Interval(_)) => Ok(self.interval_sum(op, left, right)),
-            (_, l, r, _) => unsupported(format!("{l} {} {r} has no device form", symbol(op))),
+            (_, l, r, _) => unsupported(format!("{l} {} {r} is not supported on the device", symbol(op))),
         }
     }
 

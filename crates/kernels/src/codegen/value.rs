@@ -31,7 +31,7 @@ pub enum CType {
 }
 
 impl CType {
-    /// The C type that holds all values of a logical type; `None` where it has no device form.
+    /// The C type that holds all values of a logical type; `None` where it is not supported on the device.
     pub fn native(data_type: &DataType) -> Option<CType> {
         Some(match data_type {
             DataType::Null | DataType::Boolean => CType::Bool,

@@ -35,7 +35,7 @@ pub struct Verdict {
 const MOST_BYTES: usize = 1024 - 16;
 
 impl Verdict {
-    /// `None` where the predicate has no device form, which is refused where it is computed for each row, or too many
+    /// `None` where the predicate is not supported on the device, which is refused where it is computed for each row, or too many
     /// constants; where it can fail, since the value may be one that no row has; and where it is always NULL.
     fn try_new(column: usize, predicate: Expr, values: ColumnType, profile: Profile) -> Option<Verdict> {
         let (mut params, types) = (Params::new(), [values]);

@@ -349,7 +349,7 @@ impl Accumulators {
     /// Adds the states of an aggregate whose argument and filter are over `source`, the input `feed`.
     ///
     /// # Errors
-    /// `Unsupported` where function or argument has no device form.
+    /// `Unsupported` where function or argument is not supported on the device.
     pub fn plan(&mut self, aggregate: &Aggregate, source: &Source, feed: usize, usage: Use) -> Result<()> {
         use AggregateFunction::*;
         let mut params = Params::new();
@@ -375,7 +375,10 @@ impl Accumulators {
                     return Err(Error::Internal("PercentileCont takes a value, their number, and a share".into()));
                 };
                 if !matches!(value.ctype, CType::F32 | CType::F64) {
-                    return Err(Error::Unsupported(format!("percentile_cont of {} has no device form", value.data_type)));
+                    return Err(Error::Unsupported(format!(
+                        "percentile_cont of {} is not supported on the device",
+                        value.data_type
+                    )));
                 }
                 for (kind, argument) in [(Kind::Max, value_of), (Kind::Max, number), (Kind::Max, share)] {
                     let state = self.state(kind, feed, &aggregate.filter, vec![argument.clone()]);
@@ -515,7 +518,7 @@ impl Accumulators {
         let other = |index: usize| self.list[ending.others[index]].places(word).remove(0);
         let mut valid = ending.count.map(|_| format!("({count} != 0)"));
         let native = CType::native(&ending.data_type)
-            .ok_or_else(|| Error::Unsupported(format!("type {} has no device form", ending.data_type)))?;
+            .ok_or_else(|| Error::Unsupported(format!("type {} is not supported on the device", ending.data_type)))?;
         let mut ctype = native;
         let mut bounds = None;
         let code = match (ending.function, state.kind) {
@@ -684,7 +687,7 @@ fn decimal(data_type: &DataType) -> Result<(u8, i8)> {
 /// The state of a function over an argument.
 fn kind_of(function: AggregateFunction, aggregate: &Aggregate, value: &Value, usage: Use) -> Result<Kind> {
     use AggregateFunction::*;
-    let refuse = || Err(Error::Unsupported(format!("{function:?}({}) has no device form", value.data_type)));
+    let refuse = || Err(Error::Unsupported(format!("{function:?}({}) is not supported on the device", value.data_type)));
     let kind = match (function, value.ctype) {
         (Count, _) => Kind::Count,
         // Of a register's rank: the groups of values have them.

@@ -91,7 +91,7 @@ impl ArrowForm {
     /// For batches of `schema` in the layouts of `types`.
     ///
     /// # Errors
-    /// `Unsupported` where a column's type has no device form; `Internal` for a layout that does not carry its type.
+    /// `Unsupported` where a column's type is not supported on the device; `Internal` for a layout that does not carry its type.
     ///
     /// # Examples
     /// ```

@@ -4,13 +4,13 @@
 //!
 //! The gpu form deals a tile's survivors evenly to the items of its group: item k finds the k-th set
 //! bit by binary search, so that neighbours write neighbours and expensive expressions run in full
-//! warps. Shared memory: `tile_rows / 8` bytes for the words and as many for their ranks.
+//! warps. Shared memory: `compaction_tile_rows / 8` bytes for the words and as many for their ranks.
 
 use device::{Arg, Buffer, Grid, Queue};
 
 use super::Options;
 use super::primitives::LoadedPrimitives;
-use super::program::{check_row, group_size, word};
+use super::program::{check_row, word, work_group_size};
 use crate::codegen::{Params, Profile};
 use crate::{Error, Result};
 
@@ -28,7 +28,7 @@ fn mask_words(params: &mut Params, options: &Options, statements: &str, conditio
     let n = params.named("n", "u64");
     let mask = params.named("mask", "G u32 *RESTRICT");
     let counts = params.named("counts", "G u64 *RESTRICT");
-    let tile = options.tile_rows;
+    let tile = options.compaction_tile_rows;
     format!(
         "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
   for (u64 first = begin; first < end; first += 32) {{
@@ -51,8 +51,8 @@ pub(super) fn mask_tile(params: &mut Params, options: &Options, statements: &str
     let n = params.named("n", "u64");
     let mask = params.named("mask", "G u32 *RESTRICT");
     let counts = params.named("counts", "G u64 *RESTRICT");
-    let (words, group) = (options.tile_rows / 32, options.group_size);
-    let tile = options.tile_rows;
+    let (words, group) = (options.compaction_tile_rows / 32, options.work_group_size);
+    let tile = options.compaction_tile_rows;
     let Shared { declared: shared, cleared, gathered, added } = Shared::new(params, tallies);
     format!(
         "  SHARED(u32, words, {words});
@@ -140,7 +140,7 @@ pub(super) fn write_body(params: &mut Params, options: &Options, statements: &st
     let n = params.named("n", "u64");
     let mask = params.named("mask", "const G u32 *RESTRICT");
     let starts = params.named("starts", "const G u64 *RESTRICT");
-    let tile = options.tile_rows;
+    let tile = options.compaction_tile_rows;
     match options.profile {
         Profile::Cpu => format!(
             "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, o = {starts}[GRP()];
@@ -153,7 +153,7 @@ pub(super) fn write_body(params: &mut Params, options: &Options, statements: &st
 "
         ),
         Profile::Gpu => {
-            let (words, group) = (tile / 32, options.group_size);
+            let (words, group) = (tile / 32, options.work_group_size);
             format!(
                 "  SHARED(u32, words, {words});
   SHARED(u32, ranks, {words} + 1);
@@ -211,9 +211,9 @@ impl Survivors {
         extra: &[(&str, Arg<'_>)],
         launch: impl for<'a> FnOnce(Grid, Vec<(&'a str, Arg<'a>)>, &'a Buffer) -> Result<()>,
     ) -> Result<Survivors> {
-        let tiles = rows.div_ceil(options.tile_rows as usize).max(1);
+        let tiles = rows.div_ceil(options.compaction_tile_rows as usize).max(1);
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
-        let grid = Grid { groups, group_size: group_size(options) };
+        let grid = Grid { groups, work_group_size: work_group_size(options) };
         let mask = queue.alloc(rows.div_ceil(32) * 4)?;
         let starts = queue.alloc(tiles * 8)?;
         // The error word, which the condition may lower, and the count.

@@ -63,7 +63,7 @@ impl Conform {
     /// `result`.
     ///
     /// # Errors
-    /// `Unsupported` where a column has no device form.
+    /// `Unsupported` where a column is not supported on the device.
     pub fn try_new(
         schema: SchemaRef,
         from: Vec<ColumnType>,

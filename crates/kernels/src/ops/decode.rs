@@ -43,7 +43,7 @@ impl Decode {
     /// For batches of `schema`.
     ///
     /// # Errors
-    /// `Columnar` where a column's type has no device form.
+    /// `Columnar` where a column's type is not supported on the device.
     ///
     /// # Examples
     /// ```

@@ -66,7 +66,7 @@ pub(super) async fn agree(
     }
     if old_binary.len() + missing.len() > most {
         return Err(Error::Unsupported(format!(
-            "batches with different dictionaries of together {} values, {most} being the most that their codes allow, have no device form",
+            "batches with different dictionaries of together {} values, {most} being the most that their codes allow, are not supported on the device",
             old_binary.len() + missing.len()
         )));
     }
@@ -113,7 +113,9 @@ fn bytes(values: &ArrayRef) -> Result<ArrayRef> {
         other => {
             let (data, width) = (values.to_data(), other.primitive_width().unwrap_or(0));
             let ([buffer], true) = (data.buffers(), width > 0) else {
-                return Err(Error::Unsupported(format!("batches with different dictionaries of {other} have no device form")));
+                return Err(Error::Unsupported(format!(
+                    "batches with different dictionaries of {other} are not supported on the device"
+                )));
             };
             let memory = buffer.slice_with_length(data.offset() * width, values.len() * width);
             FixedSizeBinaryArray::try_new(width as i32, memory, None).and_then(|fixed| cast(&fixed, &DataType::LargeBinary))

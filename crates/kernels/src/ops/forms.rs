@@ -254,7 +254,7 @@ fn bits(name: &str, options: &Options, moves: bool) -> Kernel {
   }}
   if (l == 0 && part[0]) A_ADD64(&counts[at], part[0]);
 ",
-            group = options.group_size,
+            group = options.work_group_size,
         ),
     };
     let mut kernel = Kernel::new(name, params, body);

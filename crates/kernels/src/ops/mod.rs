@@ -87,12 +87,12 @@ pub struct Options {
     /// The shape of loops.
     pub profile: Profile,
     /// Items of a group in the gpu profile, a power of two: see [`Sizes`].
-    pub group_size: u32,
-    /// Rows of a tile of the compaction: a multiple of 32; in the gpu profile of `group_size`, and at
+    pub work_group_size: u32,
+    /// Rows of a tile of the compaction: a multiple of 32; in the gpu profile of `work_group_size`, and at
     /// most 32 times that.
-    pub tile_rows: u32,
+    pub compaction_tile_rows: u32,
     /// Most groups of a grid whose items share rows among themselves; 0 for a few for each unit of the device.
-    pub grid_groups: u32,
+    pub max_work_groups: u32,
     /// Bytes of arguments that one kernel may have. What needs more is split over several kernels.
     pub max_arg_bytes: usize,
     /// Shared memory that one group may use, in bytes.
@@ -110,12 +110,12 @@ impl Options {
     pub fn new(profile: Profile) -> Options {
         Options {
             profile,
-            group_size: 256,
-            tile_rows: match profile {
+            work_group_size: 256,
+            compaction_tile_rows: match profile {
                 Profile::Cpu => 16384,
                 Profile::Gpu => 4096,
             },
-            grid_groups: 0,
+            max_work_groups: 0,
             max_arg_bytes: 1024,
             shared_bytes: 32 << 10,
             initial_groups: 1 << 14,

@@ -61,8 +61,8 @@ impl Program {
         // The first line tells tools that look at texts which ones a GPU would see.
         let mut text = format!("// {operator}, profile {}\n", options.profile.name());
         // An item of so large a group has fewer registers than a kernel may take: it could not be launched.
-        if options.profile == Profile::Gpu && options.group_size > 256 {
-            text.push_str(&format!("#define GROUP_ITEMS {}\n", options.group_size));
+        if options.profile == Profile::Gpu && options.work_group_size > 256 {
+            text.push_str(&format!("#define GROUP_ITEMS {}\n", options.work_group_size));
         }
         text.push_str(&sections.text());
         text.push_str(include_str!("ops.h"));
@@ -136,7 +136,7 @@ impl Loaded<'_> {
         named: Vec<(&'b str, Arg<'b>)>,
     ) -> Result<()> {
         let text = &self.program.kernels[kernel];
-        let items = grid.groups as usize * grid.group_size as usize;
+        let items = grid.groups as usize * grid.work_group_size as usize;
         let scratch = match text.params.scratch_bytes(items) {
             0 => None,
             bytes => Some(queue.alloc(bytes)?),
@@ -155,27 +155,27 @@ pub(super) fn spread(queue: &Queue, options: &Options, n: usize) -> Grid {
     let units = queue.context().info().compute_units.max(1) as usize;
     let (rows_per_group, groups_per_unit) = match options.profile {
         Profile::Cpu => (4096, 4),
-        Profile::Gpu => (options.group_size as usize, 16),
+        Profile::Gpu => (options.work_group_size as usize, 16),
     };
-    let most = match options.grid_groups {
+    let most = match options.max_work_groups {
         0 => units * groups_per_unit,
         chosen => chosen as usize,
     };
-    Grid { groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, group_size: group_size(options) }
+    Grid { groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, work_group_size: work_group_size(options) }
 }
 
 /// The same for rows of which each is the work of `met`. The groups of a CPU have 64 rows at least, as [`run_of_rows`].
 pub(super) fn spread_work(queue: &Queue, options: &Options, n: usize, met: usize) -> Grid {
-    let Grid { groups, group_size } = spread(queue, options, n.saturating_mul(met.max(1)));
-    let most = n.div_ceil(group_size.max(64) as usize).clamp(1, groups as usize);
-    Grid { groups: most as u32, group_size }
+    let Grid { groups, work_group_size } = spread(queue, options, n.saturating_mul(met.max(1)));
+    let most = n.div_ceil(work_group_size.max(64) as usize).clamp(1, groups as usize);
+    Grid { groups: most as u32, work_group_size }
 }
 
 /// Items of a group.
-pub(super) fn group_size(options: &Options) -> u32 {
+pub(super) fn work_group_size(options: &Options) -> u32 {
     match options.profile {
         Profile::Cpu => 1,
-        Profile::Gpu => options.group_size,
+        Profile::Gpu => options.work_group_size,
     }
 }
 
@@ -270,9 +270,9 @@ mod tests {
         let queue = device::Context::new(device::testing::config().unwrap()).unwrap().queue().unwrap();
         for profile in [Profile::Cpu, Profile::Gpu] {
             let mut options = Options::new(profile);
-            options.grid_groups = 3;
+            options.max_work_groups = 3;
             assert_eq!([1, 1 << 20].map(|rows| spread(&queue, &options, rows).groups), [1, 3]);
-            options.grid_groups = 65;
+            options.max_work_groups = 65;
             assert_eq!(spread(&queue, &options, 1 << 20).groups, 65);
         }
     }

@@ -16,7 +16,7 @@ use super::group::{GroupBy, GroupByState};
 use super::join::{Joined, JoinedRows, Lookup};
 use super::output::Output;
 use super::primitives::Primitives;
-use super::program::{Kernel, Program, check_row, for_rows, group_size, run_of_rows, spread_work, word};
+use super::program::{Kernel, Program, check_row, for_rows, run_of_rows, spread_work, word, work_group_size};
 use super::source::Source;
 use super::{Input, Options};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
@@ -79,7 +79,7 @@ impl Reduce {
     /// Aggregates the rows that pass the input's filter.
     ///
     /// # Errors
-    /// `Unsupported` where an expression or aggregate has no device form.
+    /// `Unsupported` where an expression or aggregate is not supported on the device.
     pub fn try_new(input: Input, aggregates: Vec<(Aggregate, Field)>, options: Options) -> Result<Reduce> {
         let table = |input, aggregates, options| {
             Ok(Reduce { form: Form::Table(Box::new(GroupBy::try_new(input, vec![], aggregates, options)?)) })
@@ -103,7 +103,7 @@ impl Reduce {
     /// and is never written. `None` where it had better be, since several kernels would look at each row.
     ///
     /// # Errors
-    /// `Unsupported` where an expression or aggregate has no device form.
+    /// `Unsupported` where an expression or aggregate is not supported on the device.
     pub fn over_joins(joined: &Joined, aggregates: &[(Aggregate, Field)], options: Options) -> Result<Option<Reduce>> {
         let source = joined.source().clone();
         let (mut accumulators, mut fields) = (Accumulators::default(), Vec::new());
@@ -277,7 +277,7 @@ impl Registers {
             named.extend(self.source.args(state.tallies.as_ref()));
             loaded.launch_on(queue, self.kernel(part), grid, &bound, error.as_ref(), named)?;
         }
-        let one = Grid { groups: 1, group_size: group_size(&self.options) };
+        let one = Grid { groups: 1, work_group_size: work_group_size(&self.options) };
         let named =
             vec![("state", Arg::Buffer(&words)), ("partials", Arg::Buffer(&partials)), ("n", Arg::U64(u64::from(grid.groups)))];
         loaded.launch(queue, FOLD, one, named)?;
@@ -301,7 +301,7 @@ impl Registers {
         for (output, buffers) in self.outputs.iter().zip(&buffers) {
             named.extend(output.args(buffers));
         }
-        let one = Grid { groups: 1, group_size: 1 };
+        let one = Grid { groups: 1, work_group_size: 1 };
         loaded.launch_on(
             queue,
             FINISH,
@@ -500,7 +500,7 @@ fn narrow_sum(profile: Profile, value: &Value) -> Option<Narrow> {
 /// Folds the items' states to item 0's through shared memory, as many states at a time as fit: each
 /// costs barriers. The upper half of the items hands its states to the lower one. Declares the item's number `l`.
 fn group_tree(accumulators: &Accumulators, part: &[usize], options: &Options) -> String {
-    let half = options.group_size / 2;
+    let half = options.work_group_size / 2;
     let room = (options.shared_bytes / 8 / half as usize).max(4);
     let mut chunks: Vec<(Vec<usize>, usize)> = Vec::new();
     for index in part {

@@ -68,7 +68,7 @@ impl Select {
     /// Keeps the rows that pass the input's filter, and computes `outputs` of them.
     ///
     /// # Errors
-    /// `Unsupported` where an expression has no device form.
+    /// `Unsupported` where an expression is not supported on the device.
     pub fn try_new(input: Input, outputs: Vec<(Expr, Field)>, options: Options) -> Result<Select> {
         let mut source = Source::try_new(input)?;
         let filtered = source.filter.is_some();

@@ -14,11 +14,11 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Items of a group: one of [`GROUP_SIZES`](Self::GROUP_SIZES), a power of two. Only the gpu profile has groups.
-    pub group_size: u32,
+    pub work_group_size: u32,
     /// Rows of a tile of the compaction: a multiple of 32; in the gpu profile of the group's size, and at most 32 times that.
-    pub tile_rows: u32,
+    pub compaction_tile_rows: u32,
     /// Most groups of a grid whose items share rows among themselves.
-    pub grid_groups: u32,
+    pub max_work_groups: u32,
 }
 
 impl Sizes {
@@ -47,43 +47,44 @@ impl Options {
     /// If the profile's kernels, or the device, cannot take one of them: the text names its setting.
     pub fn with_sizes(mut self, sizes: Sizes, device: &DeviceInfo) -> Result<Options> {
         let refuse = |reason: String| Err(Error::Unsupported(reason));
-        let Sizes { group_size, tile_rows, grid_groups } = sizes;
-        if group_size > 0 {
+        let Sizes { work_group_size, compaction_tile_rows, max_work_groups } = sizes;
+        if work_group_size > 0 {
             let device_name = device.label();
-            let shared = radix_shared_bytes(group_size);
+            let shared = radix_shared_bytes(work_group_size);
             if self.profile == Profile::Cpu {
                 return refuse(format!(
-                    "device.group_size = {group_size}: kernels of the profile 'cpu' have no groups of items; \
+                    "device.work_group_size = {work_group_size}: kernels of the profile 'cpu' have no groups of items; \
                      0 is their size, and device.profile = 'gpu' has groups"
                 ));
             }
-            if group_size > device.max_group_size {
+            if work_group_size > device.max_group_size {
                 return refuse(format!(
-                    "device.group_size = {group_size}: groups of {device_name} have at most {} items",
+                    "device.work_group_size = {work_group_size}: groups of {device_name} have at most {} items",
                     device.max_group_size
                 ));
             }
             if shared > device.shared_bytes as usize {
                 return refuse(format!(
-                    "device.group_size = {group_size}: sorting needs {shared} bytes of shared memory for such a group, \
+                    "device.work_group_size = {work_group_size}: sorting needs {shared} bytes of shared memory for such a group, \
                      and {device_name} has {}",
                     device.shared_bytes
                 ));
             }
-            self.group_size = group_size;
-            self.tile_rows = self.tile_rows.min(32 * group_size);
+            self.work_group_size = work_group_size;
+            self.compaction_tile_rows = self.compaction_tile_rows.min(32 * work_group_size);
         }
-        if tile_rows > 0 {
-            let group = self.group_size;
-            if self.profile == Profile::Gpu && (!tile_rows.is_multiple_of(group) || tile_rows / group > 32) {
+        if compaction_tile_rows > 0 {
+            let group = self.work_group_size;
+            if self.profile == Profile::Gpu && (!compaction_tile_rows.is_multiple_of(group) || compaction_tile_rows / group > 32)
+            {
                 return refuse(format!(
-                    "device.tile_rows = {tile_rows}: in the profile 'gpu' it must be a multiple of the {group} items of a group \
-                     (device.group_size), and at most 32 times as many"
+                    "device.compaction_tile_rows = {compaction_tile_rows}: in the profile 'gpu' it must be a multiple of the {group} items of a group \
+                     (device.work_group_size), and at most 32 times as many"
                 ));
             }
-            self.tile_rows = tile_rows;
+            self.compaction_tile_rows = compaction_tile_rows;
         }
-        self.grid_groups = grid_groups;
+        self.max_work_groups = max_work_groups;
         Ok(self)
     }
 }
@@ -115,10 +116,10 @@ mod tests {
         }
     }
 
-    fn sized(profile: Profile, group_size: u32, tile_rows: u32) -> Result<(u32, u32), String> {
-        let sizes = Sizes { group_size, tile_rows, grid_groups: 0 };
+    fn sized(profile: Profile, work_group_size: u32, compaction_tile_rows: u32) -> Result<(u32, u32), String> {
+        let sizes = Sizes { work_group_size, compaction_tile_rows, max_work_groups: 0 };
         let options = Options::new(profile).with_sizes(sizes, &device()).map_err(|error| error.to_string())?;
-        Ok((options.group_size, options.tile_rows))
+        Ok((options.work_group_size, options.compaction_tile_rows))
     }
 
     #[test]
@@ -135,25 +136,25 @@ mod tests {
     #[test]
     fn what_kernels_or_device_cannot_take_is_refused_with_the_reason() {
         for (profile, group, tile, reason) in [
-            (Profile::Cpu, 64, 0, "device.group_size = 64: kernels of the profile 'cpu' have no groups of items"),
-            (Profile::Gpu, 512, 0, "device.group_size = 512: groups of opencl:0 have at most 256 items"),
+            (Profile::Cpu, 64, 0, "device.work_group_size = 64: kernels of the profile 'cpu' have no groups of items"),
+            (Profile::Gpu, 512, 0, "device.work_group_size = 512: groups of opencl:0 have at most 256 items"),
             (
                 Profile::Gpu,
                 256,
                 0,
-                "device.group_size = 256: sorting needs 21504 bytes of shared memory for such a group, and opencl:0 has 16384",
+                "device.work_group_size = 256: sorting needs 21504 bytes of shared memory for such a group, and opencl:0 has 16384",
             ),
             (
                 Profile::Gpu,
                 0,
                 96,
-                "device.tile_rows = 96: in the profile 'gpu' it must be a multiple of the 256 items of a group",
+                "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 256 items of a group",
             ),
             (
                 Profile::Gpu,
                 32,
                 2048,
-                "device.tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 items of a group",
+                "device.compaction_tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 items of a group",
             ),
         ] {
             let error = sized(profile, group, tile).unwrap_err();

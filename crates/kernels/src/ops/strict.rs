@@ -53,7 +53,7 @@ impl Strict {
     /// The way to a function of `arguments`, of fixed width, over batches of `schema` in the layouts of `types`.
     ///
     /// # Errors
-    /// `Unsupported` where an argument has no device form or no fixed width.
+    /// `Unsupported` where an argument is not supported on the device or no fixed width.
     pub fn try_new(schema: SchemaRef, types: Vec<ColumnType>, arguments: Vec<(Expr, Field)>, options: Options) -> Result<Strict> {
         let input = |filter| Input { schema: Arc::clone(&schema), types: types.clone(), filter };
         let whole = Select::try_new(input(None), arguments.clone(), options.clone())?;

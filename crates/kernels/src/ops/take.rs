@@ -51,7 +51,7 @@ impl Take {
     /// For batches of `schema` in the layouts of `types`.
     ///
     /// # Errors
-    /// `Unsupported` where a column's type has no device form.
+    /// `Unsupported` where a column's type is not supported on the device.
     ///
     /// # Examples
     /// ```

@@ -224,7 +224,7 @@ fn new_text_is_an_output_and_no_operand() {
     assert!(must_be_column(&upper, &schema) && !must_be_column(&Expr::Column(0), &schema));
     let repeat = call(Function::Repeat, vec![Expr::Column(0), int(3)], &DataType::Utf8);
     assert!(must_be_column(&repeat, &schema) && can_fail(&repeat, &schema) && !can_fail(&upper, &schema));
-    let reason = "text of upper within another operation has no device form";
+    let reason = "text of upper within another operation is not supported on the device";
     assert_eq!(supports(&upper, &schema).unwrap_err(), reason);
     let compared = Expr::Compare { op: CompareOp::Eq, left: upper.clone().into(), right: Expr::Column(0).into() };
     assert_eq!(supports_output(&compared, &schema).unwrap_err(), reason);
@@ -237,7 +237,7 @@ fn new_text_is_an_output_and_no_operand() {
     };
     assert!(supports_output(&case, &schema).is_ok() && must_be_column(&case, &schema));
     let reason = supports(&case, &schema).unwrap_err();
-    assert_eq!(reason, "text of CASE or coalesce within another operation has no device form");
+    assert_eq!(reason, "text of CASE or coalesce within another operation is not supported on the device");
     // Concatenation is one text after the other, whatever they are.
     let both = call(STRICT, vec![upper.clone(), lit(&DataType::Utf8, text("-")), upper], &DataType::Utf8);
     assert!(supports_output(&both, &schema).is_ok());

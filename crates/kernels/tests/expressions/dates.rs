@@ -131,7 +131,7 @@ fn bounds_of_days_are_bounds_of_years() {
 fn times_have_no_date() {
     let rows = batch(vec![array(&DataType::Time32(TimeUnit::Second), &[])]);
     let reason = supports(&part(DatePart::Year), &rows.schema()).unwrap_err();
-    assert_eq!(reason, "date_part(Time32(s)) has no device form");
+    assert_eq!(reason, "date_part(Time32(s)) is not supported on the device");
 }
 
 const GRANULARITIES: [Granularity; 10] = [

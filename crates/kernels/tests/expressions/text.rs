@@ -253,7 +253,7 @@ fn columns_without_nulls_and_null_arguments() {
 fn what_is_no_text_is_refused() {
     let rows = batch(vec![array(&DataType::Binary, &[text("a")])]);
     let expr = call(Function::Left, vec![Expr::Column(0), int(1)], &DataType::Binary);
-    assert_eq!(supports(&expr, &rows.schema()).unwrap_err(), "left(Binary, Int64) has no device form");
+    assert_eq!(supports(&expr, &rows.schema()).unwrap_err(), "left(Binary, Int64) is not supported on the device");
 }
 
 /// DataFusion looks at the constants of these before it looks at a row.

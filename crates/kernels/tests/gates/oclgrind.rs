@@ -121,8 +121,8 @@ const ROWS: usize = 300;
 /// Both profiles; groups and tiles as small as they may be, tables that must grow.
 fn profiles() -> [Options; 2] {
     [Profile::Gpu, Profile::Cpu].map(|profile| Options {
-        group_size: 64,
-        tile_rows: 64,
+        work_group_size: 64,
+        compaction_tile_rows: 64,
         initial_groups: 16,
         ..Options::new(profile)
     })
@@ -559,7 +559,9 @@ kernel void beyond(global uint *out) { out[get_global_id(0) + 1] = 1; }";
         let program = block_on(queue.compile(ProgramSource::new(TEXT, "faults"))).unwrap();
         for kernel in ["race", "no_barrier", "meant", "beyond"] {
             let out = queue.zeroed(256).unwrap();
-            queue.launch(&program.kernel(kernel).unwrap(), Grid { groups: 1, group_size: 64 }, &[Arg::Buffer(&out)]).unwrap();
+            queue
+                .launch(&program.kernel(kernel).unwrap(), Grid { groups: 1, work_group_size: 64 }, &[Arg::Buffer(&out)])
+                .unwrap();
             block_on(queue.finish()).unwrap();
         }
     });

@@ -24,8 +24,8 @@ pub struct Sample {
 }
 
 /// Programs of a few types with groups of another size than the profile's.
-pub fn sized_programs(group_size: u32) -> Vec<Sample> {
-    let options = Options { group_size, tile_rows: 32 * group_size, ..Options::new(Profile::Gpu) };
+pub fn sized_programs(work_group_size: u32) -> Vec<Sample> {
+    let options = Options { work_group_size, compaction_tile_rows: 32 * work_group_size, ..Options::new(Profile::Gpu) };
     let mut sampler = Sampler { options, seen: HashSet::new(), samples: Vec::new() };
     for data_type in [DataType::Int64, DataType::Float64, DataType::Utf8View] {
         sampler.aggregates(&data_type);
@@ -460,7 +460,7 @@ impl Sampler {
             let calls = chunk.iter().map(|(function, data_type)| {
                 (WindowCall { function: function.clone(), frame }, Field::new("out", data_type.clone(), true))
             });
-            // DISTINCT has no device form over each of the frames.
+            // DISTINCT is not supported on the device over each of the frames.
             let outputs = vec![(Expr::Column(0), Field::new("out", data_type.clone(), true))];
             let calls = calls.filter(|call| {
                 Window::try_new(input.clone(), vec![], order.clone(), vec![], vec![call.clone()], self.options.clone()).is_ok()
@@ -611,7 +611,7 @@ impl Sampler {
 /// 6 a 64-bit key, 7 a string key.
 fn input(data_type: &DataType) -> Input {
     let mut types = vec![
-        ColumnType::of(data_type, true).unwrap_or_else(|| panic!("{data_type} has no device form")),
+        ColumnType::of(data_type, true).unwrap_or_else(|| panic!("{data_type} is not supported on the device")),
         ColumnType::of(data_type, true).unwrap(),
         ColumnType::of(data_type, false).unwrap(),
         ColumnType::of(&DataType::Boolean, true).unwrap(),
@@ -740,7 +740,7 @@ fn avg_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// Every aggregate of column 0 that has a device form: plain, and the common ones of the column without NULLs, with a filter,
+/// Every aggregate of column 0 that is supported on the device: plain, and the common ones of the column without NULLs, with a filter,
 /// and distinct. Arguments are coerced as DataFusion does it.
 fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
     use AggregateFunction::*;

@@ -261,7 +261,7 @@ fn arrays_are_released_after_their_last_use_only() {
         let program = block_on(queue.compile(ProgramSource::new(SUM, "tests"))).unwrap();
         let out = queue.alloc(4).unwrap();
         let args = [(&back.columns()[0].buffers()[0]).into(), (&out).into(), 1000i32.into()];
-        queue.launch(&program.kernel("sum").unwrap(), Grid { groups: 1, group_size: 1 }, &args).unwrap();
+        queue.launch(&program.kernel("sum").unwrap(), Grid { groups: 1, work_group_size: 1 }, &args).unwrap();
         let sum = queue.read(&out, 0..4);
         drop(back);
         assert!(!released.is_set(), "released before the kernel that reads it");

@@ -50,7 +50,7 @@ impl Value {
         Ok(asked)
     }
 
-    /// An island's operators over joins that bring the value to filters, projections and aggregations that ask for it. What else
+    /// An offloaded subplan's operators over joins that bring the value to filters, projections and aggregations that ask for it. What else
     /// asks goes on asking.
     pub fn brought(&self, plan: &Plan) -> Result<Plan> {
         let plan = of_children(plan, |child| self.brought(child))?;

@@ -52,7 +52,7 @@ pub struct Settings {
     /// Rows of the device's batches.
     pub device_batch_rows: usize,
     pub partitions: usize,
-    /// What has no device form fails, instead of running on the host.
+    /// What is not supported on the device fails, instead of running on the host.
     pub strict: bool,
 }
 

@@ -348,7 +348,7 @@ impl Draft {
         let body = match shared {
             None => rows,
             Some(total) => {
-                let group_size = self.options.group_size;
+                let work_group_size = self.options.work_group_size;
                 let mut init = String::new();
                 let mut flush = String::new();
                 for index in part {
@@ -366,7 +366,7 @@ impl Draft {
                     });
                 }
                 let groups = total / words.max(1);
-                let every = format!("  for (u32 g = LID(); g < {groups}u; g += {group_size}u) {{\n");
+                let every = format!("  for (u32 g = LID(); g < {groups}u; g += {work_group_size}u) {{\n");
                 format!(
                     "  SHARED(u64, replica, {});\n{every}{init}  }}\n  SYNC();\n{rows}  SYNC();\n{every}{flush}  }}\n",
                     total.max(1)

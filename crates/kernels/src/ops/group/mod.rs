@@ -33,7 +33,7 @@ use super::dictionary;
 use super::join::JoinedRows;
 use super::output::Buffers;
 use super::primitives::{LoadedPrimitives, Primitives};
-use super::program::{Loaded, Program, check_row, group_size, spread, spread_work, word};
+use super::program::{Loaded, Program, check_row, spread, spread_work, word, work_group_size};
 use super::project::Projection;
 use super::select::Select;
 use super::source::Source;
@@ -300,7 +300,7 @@ impl GroupBy {
             return Ok(());
         }
         if n >= 1 << 31 {
-            return Err(Error::Unsupported("grouping batches of 2^31 rows or more has no device form".into()));
+            return Err(Error::Unsupported("grouping batches of 2^31 rows or more is not supported on the device".into()));
         }
         let plan = &self.feeds[feed];
         let loaded = self.program.load(queue).await?;
@@ -478,7 +478,7 @@ impl GroupBy {
     ) -> Result<()> {
         let Some(states) = &state.states else { return Err(Error::Internal("groups without states".into())) };
         let grid = match self.private {
-            true => Grid { groups: states.copies as u32, group_size: group_size(&self.options) },
+            true => Grid { groups: states.copies as u32, work_group_size: work_group_size(&self.options) },
             false => spread_work(queue, &self.options, n, feed.source.meets()),
         };
         let fails = feed.updates.iter().any(|kernel| self.program.can_fail(*kernel));
@@ -548,7 +548,7 @@ impl GroupBy {
             _ => groups.next_power_of_two().max(self.options.initial_groups),
         };
         let most = if words == 0 { usize::MAX } else { self.options.private_bytes / (capacity * words * 8).max(1) };
-        let wanted = match self.options.grid_groups {
+        let wanted = match self.options.max_work_groups {
             0 => queue.context().info().compute_units.max(1),
             chosen => chosen,
         };

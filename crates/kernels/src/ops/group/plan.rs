@@ -31,7 +31,7 @@ impl GroupBy {
     /// Aggregates the rows that pass the input's filter by `keys`; without keys, all of them.
     ///
     /// # Errors
-    /// `Unsupported` where an expression, key or aggregate has no device form.
+    /// `Unsupported` where an expression, key or aggregate is not supported on the device.
     pub fn try_new(
         input: Input,
         keys: Vec<(Expr, Field)>,
@@ -81,7 +81,7 @@ impl GroupBy {
     /// aggregated, and is never written. `None` where it had better be, since several kernels would look at each row.
     ///
     /// # Errors
-    /// `Unsupported` where an expression, key or aggregate has no device form.
+    /// `Unsupported` where an expression, key or aggregate is not supported on the device.
     pub fn over_joins(
         joined: &Joined,
         keys: &[(Expr, Field)],
@@ -206,7 +206,10 @@ fn build(
             continue;
         }
         let [argument] = aggregate.arguments.as_slice() else {
-            return Err(Error::Unsupported(format!("{:?}(DISTINCT) of several columns has no device form", aggregate.function)));
+            return Err(Error::Unsupported(format!(
+                "{:?}(DISTINCT) of several columns is not supported on the device",
+                aggregate.function
+            )));
         };
         let sketched = aggregate.function == AggregateFunction::ApproxDistinct;
         let same = (argument, &aggregate.filter, sketched);

@@ -72,7 +72,7 @@ impl JoinChain {
     /// can be read, not run.
     ///
     /// # Errors
-    /// `Unsupported` where an expression has no device form.
+    /// `Unsupported` where an expression is not supported on the device.
     pub fn try_new(
         input: Input,
         joins: &[Join],

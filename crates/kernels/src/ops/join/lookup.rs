@@ -41,7 +41,7 @@ impl Lookup {
     /// Without `tables` it can be written, not run.
     ///
     /// # Errors
-    /// `Unsupported` where an expression has no device form.
+    /// `Unsupported` where an expression is not supported on the device.
     pub fn try_new(input: &Input, joins: &[Join], tables: Option<&[Arc<JoinTable>]>, profile: Profile) -> Result<Lookup> {
         let types = joined_types(&input.types, joins);
         let mut searches = Vec::with_capacity(joins.len());

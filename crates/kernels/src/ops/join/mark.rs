@@ -53,7 +53,7 @@ impl Mark {
     /// kernels can be read, not run.
     ///
     /// # Errors
-    /// `Unsupported` where an expression has no device form.
+    /// `Unsupported` where an expression is not supported on the device.
     pub fn try_new(input: Input, join: &Join, table: Option<Arc<JoinTable>>, options: Options) -> Result<Mark> {
         let joins = std::slice::from_ref(join);
         let all = joined_types(&input.types, joins);

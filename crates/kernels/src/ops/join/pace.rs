@@ -35,7 +35,9 @@ pub(super) fn meets_many(met: usize) -> bool {
 /// some of a piece.
 pub(super) fn tiled(options: Options, met: usize) -> Options {
     match meets_many(met) {
-        true => Options { tile_rows: options.tile_rows.min(options.group_size.max(FEW_ROWS)), ..options },
+        true => {
+            Options { compaction_tile_rows: options.compaction_tile_rows.min(options.work_group_size.max(FEW_ROWS)), ..options }
+        }
         false => options,
     }
 }

@@ -100,7 +100,7 @@ impl Probe {
     /// after another), and computes `outputs`. Without `tables` the kernels can be read, not run.
     ///
     /// # Errors
-    /// `Unsupported` where an expression has no device form.
+    /// `Unsupported` where an expression is not supported on the device.
     pub fn try_new(
         input: Input,
         joins: &[Join],
@@ -455,7 +455,7 @@ impl Probe {
             Lookup::each_kept(&notes)
         );
         let blocks = self.lookup.blocks(self.noted(), "begin", "end", &searches, &kept);
-        let tile = self.options.tile_rows;
+        let tile = self.options.compaction_tile_rows;
         let body = format!(
             "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
 {blocks}  {counts}[GRP()] = total;

@@ -119,7 +119,7 @@ impl JoinBuild {
     /// The build side of `join`, which joins `before` a chain's probe side of types `probe`.
     ///
     /// # Errors
-    /// `Unsupported` where a key has no device form.
+    /// `Unsupported` where a key is not supported on the device.
     pub fn try_new(probe: &[ColumnType], before: &[Join], join: &Join, options: Options) -> Result<JoinBuild> {
         let input = Input { schema: join.schema.clone(), types: join.types.clone(), filter: None };
         let source = Source::try_new(input)?;

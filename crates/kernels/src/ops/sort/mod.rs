@@ -93,7 +93,7 @@ impl Sort {
     /// Sorts by `keys`, most significant first, and gives `outputs`; with `fetch`, of the first so many rows alone.
     ///
     /// # Errors
-    /// `Unsupported` where an expression has no device form.
+    /// `Unsupported` where an expression is not supported on the device.
     ///
     /// # Examples
     /// ```

@@ -16,7 +16,7 @@ use device::{Arg, Buffer, Grid, Queue};
 use crate::codegen::{Params, Profile};
 use crate::ops::Options;
 use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Loaded, Program, for_rows, group_size, run_of_rows, spread, word};
+use crate::ops::program::{Kernel, Loaded, Program, for_rows, run_of_rows, spread, word, work_group_size};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -72,7 +72,7 @@ impl Radix {
             let body = match options.profile {
                 Profile::Cpu => cpu,
                 Profile::Gpu => gpu
-                    .replace("ITEMS", &options.group_size.to_string())
+                    .replace("ITEMS", &options.work_group_size.to_string())
                     .replace("TILE", &tile(options).to_string())
                     .replace("EACH", &ROWS_PER_ITEM.to_string()),
             };
@@ -184,7 +184,7 @@ impl LoadedRadix<'_> {
             Profile::Gpu => {
                 let groups = u32::try_from(n.div_ceil(tile(self.options)));
                 let groups = groups.map_err(|_| Error::Internal(format!("{n} words in one sort")))?;
-                Ok(Grid { groups, group_size: group_size(self.options) })
+                Ok(Grid { groups, work_group_size: work_group_size(self.options) })
             }
         }
     }
@@ -217,7 +217,7 @@ fn moved<'a>(from: &'a Pairs, to: &'a Pairs) -> [(&'static str, Arg<'a>); 4] {
 
 /// Words of a tile in the gpu profile.
 fn tile(options: &Options) -> usize {
-    options.group_size as usize * ROWS_PER_ITEM
+    options.work_group_size as usize * ROWS_PER_ITEM
 }
 
 /// Bytes of shared memory of the kernel that has most, in the gpu profile with groups of so many items.

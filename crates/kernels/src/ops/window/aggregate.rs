@@ -51,7 +51,7 @@ impl AggregateCall {
     /// Appends the kernels, named after `name`. Argument and filter are over columns of the source.
     ///
     /// # Errors
-    /// `Unsupported` where the aggregate has no device form, or none over frames.
+    /// `Unsupported` where the aggregate is not supported on the device, or none over frames.
     #[allow(clippy::too_many_arguments)]
     pub fn try_new(
         aggregate: &Aggregate,

@@ -145,7 +145,9 @@ fn starts(options: &Options) -> Kernel {
 /// The one order key of each row as a signed number in its order.
 fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &Options) -> Result<Kernel> {
     let [column] = order else {
-        return Err(Error::Unsupported("RANGE with an offset over several order keys, or none, has no device form".into()));
+        return Err(Error::Unsupported(
+            "RANGE with an offset over several order keys, or none, is not supported on the device".into(),
+        ));
     };
     let mut params = Params::new();
     params.need(Section::Base);
@@ -171,7 +173,8 @@ fn keys(types: &[ColumnType], order: &[usize], units: &[FrameUnits], options: &O
         DataType::UInt64 => (i64::MIN, i64::MAX, true),
         _ => (i64::MIN, i64::MAX, false),
     };
-    let no_form = |key: &DataType| Err(Error::Unsupported(format!("RANGE with an offset over {key} has no device form")));
+    let no_form =
+        |key: &DataType| Err(Error::Unsupported(format!("RANGE with an offset over {key} is not supported on the device")));
     let mut search = range_search(least, most, unsigned);
     let key = match value.ctype {
         _ if units.first() == Some(&FrameUnits::Boundless) => "0".into(),

@@ -93,10 +93,10 @@ impl Frame {
     pub const RUNNING: Frame =
         Frame { units: FrameUnits::Range { falls: false }, start: FrameBound::UnboundedPreceding, end: FrameBound::CurrentRow };
 
-    /// Refuses what has no device form.
+    /// Refuses what is not supported on the device.
     pub(super) fn check(&self) -> Result<()> {
         if self.start == FrameBound::UnboundedFollowing || self.end == FrameBound::UnboundedPreceding {
-            return Err(Error::Unsupported(format!("a frame of {self:?} has no device form")));
+            return Err(Error::Unsupported(format!("a frame of {self:?} is not supported on the device")));
         }
         Ok(())
     }

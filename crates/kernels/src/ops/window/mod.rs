@@ -189,7 +189,7 @@ impl Window {
     /// For an input in the order of `partition` and then of `order`. The result has `outputs` and then the functions.
     ///
     /// # Errors
-    /// `Unsupported` where an expression, a function or a frame has no device form.
+    /// `Unsupported` where an expression, a function or a frame is not supported on the device.
     ///
     /// # Examples
     /// ```
@@ -249,7 +249,9 @@ impl Window {
             other => other,
         };
         if units.iter().any(|other| Some(reads(other)) != units.first().map(reads)) {
-            return Err(Error::Unsupported("frames that read one order key in several ways have no device form".into()));
+            return Err(Error::Unsupported(
+                "frames that read one order key in several ways are not supported on the device".into(),
+            ));
         }
         let mut kernels = bounds::kernels(types, &partition, &order, &units, &mut moments, &options)?;
         let (mut sorted, mut once) = (Sorted::behind(types.len()), Vec::new());
@@ -313,7 +315,7 @@ impl Window {
                 WindowFunction::DenseRank => Of::DenseRank,
                 WindowFunction::PercentRank => Of::PercentRank,
                 WindowFunction::CumeDist => Of::CumeDist,
-                WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) has no device form".into())),
+                WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) is not supported on the device".into())),
                 WindowFunction::Ntile(n) => Of::Ntile(n),
                 WindowFunction::Lag { value, offset, default, counted } => {
                     Of::Lag { column: column(&value)?, offset, default, counted }

@@ -21,7 +21,7 @@ pub(super) fn tell(function: &str, frame: &Frame) -> Result<Tell> {
         Frame { start: FrameBound::UnboundedPreceding, .. } => Ok(Tell::Before),
         Frame { end: FrameBound::UnboundedFollowing, .. } => Ok(Tell::Behind),
         _ => Err(Error::Unsupported(format!(
-            "{function} of DISTINCT values over frames that neither begin nor end with the partition has no device form"
+            "{function} of DISTINCT values over frames that neither begin nor end with the partition is not supported on the device"
         ))),
     }
 }

@@ -55,7 +55,7 @@ impl OverOrder {
                 (frame.start == FrameBound::UnboundedPreceding, &aggregate.filter, aggregate.arguments.as_slice())
             else {
                 return Err(Error::Unsupported(
-                    "approx_distinct over frames that do not begin with the partition has no device form".into(),
+                    "approx_distinct over frames that do not begin with the partition is not supported on the device".into(),
                 ));
             };
             let before = sorted.tell(Tell::RankBefore, *column, types, options, kernels)?;
@@ -69,7 +69,7 @@ impl OverOrder {
         }
         let (None, [Expr::Column(column)]) = (&aggregate.filter, aggregate.arguments.as_slice()) else {
             return Err(Error::Unsupported(
-                "DISTINCT in a window with a filter, or of several columns, has no device form".into(),
+                "DISTINCT in a window with a filter, or of several columns, is not supported on the device".into(),
             ));
         };
         let (column, begins, ends) =
@@ -83,7 +83,7 @@ impl OverOrder {
         };
         if !begins && !ends && !gives_back && frame.rows().is_none_or(|rows| rows > MOST_DISTINCT_ROWS) {
             return Err(Error::Unsupported(format!(
-                "DISTINCT over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition has a device form for COUNT and for sums of integers, durations and intervals only"
+                "DISTINCT over frames that may have more than {MOST_DISTINCT_ROWS} rows of a partition is supported on the device for COUNT and for sums of integers, durations and intervals only"
             )));
         }
         let mut tell = |tell| sorted.tell(tell, column, types, options, kernels);

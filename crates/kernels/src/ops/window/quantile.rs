@@ -72,7 +72,7 @@ impl Ranked {
         if let Quantile::Share(share) = quantile
             && !(0.0..=1.0).contains(&share)
         {
-            return Err(Error::Unsupported(format!("a percentile at {share} has no device form")));
+            return Err(Error::Unsupported(format!("a percentile at {share} is not supported on the device")));
         }
         let number = sorted.tell(Tell::Number, column, types, options, kernels)?;
         let mut counts = vec![is_known(column)];

@@ -110,7 +110,7 @@ impl ValueCall {
                 if matches!(elements.data_type, DataType::Dictionary(_, _))
                     && !matches!(elements.layout, Layout::Dictionary { .. })
                 {
-                    return Err(Error::Unsupported("a list of computed dictionaries has no device form".into()));
+                    return Err(Error::Unsupported("a list of computed dictionaries is not supported on the device".into()));
                 }
                 if counted.is_some() {
                     let taken = Take::try_new(Arc::new(schema_of(&elements)), vec![elements], options.clone())?;
@@ -463,7 +463,7 @@ fn there(writer: &mut RowWriter<'_>, value: Value) -> Value {
 /// The value where there is a row, else the default.
 fn or_default(writer: &mut RowWriter<'_>, value: Value, default: &Literal) -> Result<Value> {
     if value.ctype == CType::List {
-        return Err(Error::Unsupported("a list of another row, or else a default, has no device form".into()));
+        return Err(Error::Unsupported("a list of another row, or else a default, is not supported on the device".into()));
     }
     let default = writer.eval(&Expr::Literal(default.clone()))?;
     let ctype = CType::native(crate::expr::value_type(&value.data_type)).unwrap_or(value.ctype);

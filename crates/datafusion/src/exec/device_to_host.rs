@@ -18,7 +18,7 @@ use datafusion::physical_plan::{
 };
 use kernels::ops::Options;
 
-use crate::exec::{DeviceUploadExec, is_device, statistics_of_the_input};
+use crate::exec::{HostToDeviceExec, is_device, statistics_of_the_input};
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
@@ -28,7 +28,7 @@ use crate::run::{self, DeviceBatchStream};
 /// [`execute`](ExecutionPlan::execute) downloads the rows; [`execute_device`](Self::execute_device)
 /// leaves them on the device. The node holds no device: the session's comes from the `TaskContext`.
 #[derive(Debug)]
-pub struct DeviceIslandExec {
+pub struct DeviceToHostExec {
     input: Arc<dyn ExecutionPlan>,
     reason: String,
     options: Options,
@@ -39,7 +39,7 @@ pub struct DeviceIslandExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl DeviceIslandExec {
+impl DeviceToHostExec {
     /// The top of `input`'s device operators. `reason` says why rows leave the device here.
     pub fn try_new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>, options: Options) -> Result<Self> {
         let stage = graph::lower(&input, &options)?;
@@ -50,7 +50,7 @@ impl DeviceIslandExec {
         }
         let mut awaits_subqueries = false;
         input.apply(|node| {
-            if !is_device(node) || node.is::<DeviceUploadExec>() {
+            if !is_device(node) || node.is::<HostToDeviceExec>() {
                 return Ok(TreeNodeRecursion::Jump);
             }
             node.apply_expressions(&mut |expr| {
@@ -59,7 +59,7 @@ impl DeviceIslandExec {
             })
         })?;
         let properties = Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
-        Ok(DeviceIslandExec {
+        Ok(DeviceToHostExec {
             input,
             reason: reason.into(),
             options,
@@ -112,18 +112,18 @@ impl DeviceIslandExec {
     }
 }
 
-impl DisplayAs for DeviceIslandExec {
+impl DisplayAs for DeviceToHostExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kernels = self.stage.pipelines();
         match format {
             DisplayFormatType::TreeRender => write!(f, "pipelines={kernels}\ndownload={}", self.reason),
             DisplayFormatType::Default => {
-                write!(f, "DeviceIslandExec: pipelines={kernels}, download=[{}]", self.reason)
+                write!(f, "DeviceToHostExec: pipelines={kernels}, download=[{}]", self.reason)
             }
             DisplayFormatType::Verbose => {
                 write!(
                     f,
-                    "DeviceIslandExec: pipelines={kernels}, download=[{}], profile={}",
+                    "DeviceToHostExec: pipelines={kernels}, download=[{}], profile={}",
                     self.reason,
                     self.options.profile.name()
                 )?;
@@ -141,9 +141,9 @@ impl DisplayAs for DeviceIslandExec {
 fn sizes(options: &Options) -> String {
     let own = Options::new(options.profile);
     [
-        ("group_size", options.group_size, own.group_size),
-        ("tile_rows", options.tile_rows, own.tile_rows),
-        ("grid_groups", options.grid_groups, own.grid_groups),
+        ("work_group_size", options.work_group_size, own.work_group_size),
+        ("compaction_tile_rows", options.compaction_tile_rows, own.compaction_tile_rows),
+        ("max_work_groups", options.max_work_groups, own.max_work_groups),
     ]
     .into_iter()
     .filter(|(_, size, own)| size != own)
@@ -151,9 +151,9 @@ fn sizes(options: &Options) -> String {
     .collect()
 }
 
-impl ExecutionPlan for DeviceIslandExec {
+impl ExecutionPlan for DeviceToHostExec {
     fn name(&self) -> &str {
-        "DeviceIslandExec"
+        "DeviceToHostExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -185,8 +185,8 @@ impl ExecutionPlan for DeviceIslandExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(DeviceIslandExec::try_new(input, self.reason.clone(), self.options.clone())?)),
-            Err(children) => internal_err!("DeviceIslandExec has one child, not {}", children.len()),
+            Ok([input]) => Ok(Arc::new(DeviceToHostExec::try_new(input, self.reason.clone(), self.options.clone())?)),
+            Err(children) => internal_err!("DeviceToHostExec has one child, not {}", children.len()),
         }
     }
 

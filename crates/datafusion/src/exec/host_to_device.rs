@@ -20,18 +20,18 @@ use crate::exec::{refuse_stream, statistics_of_the_input};
 ///
 /// Partitioning and ordering are the input's. `reason` says why the rows start on the host.
 #[derive(Debug)]
-pub struct DeviceUploadExec {
+pub struct HostToDeviceExec {
     input: Arc<dyn ExecutionPlan>,
     reason: String,
     properties: Arc<PlanProperties>,
     pub(crate) metrics: ExecutionPlanMetricsSet,
 }
 
-impl DeviceUploadExec {
+impl HostToDeviceExec {
     /// An upload of `input`'s rows, which are on the host for `reason`.
     pub fn new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>) -> Self {
         let properties = Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
-        DeviceUploadExec { input, reason: reason.into(), properties, metrics: ExecutionPlanMetricsSet::new() }
+        HostToDeviceExec { input, reason: reason.into(), properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
     /// The host operator.
@@ -45,19 +45,19 @@ impl DeviceUploadExec {
     }
 }
 
-impl DisplayAs for DeviceUploadExec {
+impl DisplayAs for HostToDeviceExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.input.schema().fields().len();
         match format {
             DisplayFormatType::TreeRender => write!(f, "columns={columns}\nfrom={}", self.reason),
-            _ => write!(f, "DeviceUploadExec: columns={columns}, from=[{}]", self.reason),
+            _ => write!(f, "HostToDeviceExec: columns={columns}, from=[{}]", self.reason),
         }
     }
 }
 
-impl ExecutionPlan for DeviceUploadExec {
+impl ExecutionPlan for HostToDeviceExec {
     fn name(&self) -> &str {
-        "DeviceUploadExec"
+        "HostToDeviceExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -89,8 +89,8 @@ impl ExecutionPlan for DeviceUploadExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(DeviceUploadExec::new(input, self.reason.clone()))),
-            Err(children) => internal_err!("DeviceUploadExec has one child, not {}", children.len()),
+            Ok([input]) => Ok(Arc::new(HostToDeviceExec::new(input, self.reason.clone()))),
+            Err(children) => internal_err!("HostToDeviceExec has one child, not {}", children.len()),
         }
     }
 
@@ -99,7 +99,7 @@ impl ExecutionPlan for DeviceUploadExec {
     }
 
     fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        refuse_stream("DeviceUploadExec")
+        refuse_stream("HostToDeviceExec")
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
