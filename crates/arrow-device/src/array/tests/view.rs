@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a view says of the arrays of each type.
+//! Views of arrays of each type.
 
 use arrow::array::*;
 use arrow::datatypes::{DataType, Field};
@@ -52,7 +52,7 @@ fn sizes_follow_length_and_offset() {
 }
 
 #[test]
-fn a_batch_tells_its_schema() {
+fn a_batch_has_its_schema() {
     let columns: ArrayRef = std::sync::Arc::new(Int32Array::from(vec![1]));
     let batch = RecordBatch::try_from_iter([("a", columns)]).unwrap();
     let field = crate::schema::batch_field(&batch.schema());
