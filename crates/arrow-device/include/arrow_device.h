@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The structs of the Arrow C data, stream, device and async stream interfaces, for C99 and C++.
 //
-// Each interface has its canonical include guard. So other copies of the definitions, such as Arrow
-// C++'s arrow/c/abi.h and nanoarrow's header, may be included before or after this file: the first
+// Each interface has its canonical include guard. Other copies of the definitions (Arrow C++'s
+// arrow/c/abi.h, nanoarrow's header) may therefore be included before or after this file. The first
 // one wins, and all have the same layout.
 //
 // `src/ffi.rs` has the same structs for Rust; a test compares the two.
@@ -146,7 +146,8 @@ struct ArrowAsyncTask {
 struct ArrowAsyncProducer {
   ArrowDeviceType device_type;  // Of every array.
 
-  // Allows n more tasks; n > 0. May be called within on_schema and on_next_task. Ignored after cancel.
+  // Allows n more tasks; n > 0. May be called within on_schema and on_next_task.
+  // Ignored after cancel.
   void (*request)(struct ArrowAsyncProducer* self, int64_t n);
   // Asks for an early end, on any thread, any number of times.
   void (*cancel)(struct ArrowAsyncProducer* self);

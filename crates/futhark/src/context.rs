@@ -72,7 +72,7 @@ struct SharedDevice {
     device: device::Context,
     /// The library's own driver context on the device, whose kernels do not see memory of other
     /// contexts.
-    neighbour: Option<Neighbour>,
+    foreign_context: Option<Neighbour>,
 }
 
 struct RawContext {
@@ -122,8 +122,8 @@ impl Context {
             (Backend::OpenCl, DriverKind::OpenCl) => Self::make(library, config, Some(device)),
             (Backend::Cuda, DriverKind::Cuda) => {
                 let context = Self::make(library, config, Some(device))?;
-                let neighbour = context.find_neighbour(device)?;
-                _ = context.inner.shared.set(SharedDevice { device: device.clone(), neighbour: Some(neighbour) });
+                let foreign_context = context.find_foreign_context(device)?;
+                _ = context.inner.shared.set(SharedDevice { device: device.clone(), foreign_context: Some(foreign_context) });
                 Ok(context)
             }
             (Backend::OpenCl | Backend::Cuda, _) => {
@@ -135,7 +135,7 @@ impl Context {
     }
 
     /// Finds the library's own driver context: that of its arrays.
-    fn find_neighbour(&self, device: &device::Context) -> Result<Neighbour> {
+    fn find_foreign_context(&self, device: &device::Context) -> Result<Neighbour> {
         let element = self.library().shared_element();
         let element = element.ok_or_else(|| Error::Usage("the manifest names no new_raw of any array".to_owned()))?;
         let array = self.array_of_zero(element)?;
@@ -144,8 +144,8 @@ impl Context {
     }
 
     /// The library's own driver context on the shared device, if it has one.
-    pub(crate) fn neighbour(&self) -> Option<&Neighbour> {
-        self.inner.shared.get()?.neighbour.as_ref()
+    pub(crate) fn foreign_context(&self) -> Option<&Neighbour> {
+        self.inner.shared.get()?.foreign_context.as_ref()
     }
 
     /// Prepares a buffer of the shared device for [`array_from_buffer`](Self::array_from_buffer).
@@ -158,10 +158,10 @@ impl Context {
     /// # Errors
     /// [`Error::Device`].
     pub fn prepare_buffer(&self, queue: &Queue, buffer: &Buffer, overwritten: bool) -> Result<Buffer> {
-        let prepared = match self.neighbour() {
+        let prepared = match self.foreign_context() {
             // SAFETY: the guardian keeps this context alive, and with it the library's driver
             // context.
-            Some(neighbour) => unsafe { queue.copy_to(neighbour, buffer, Arc::new(self.clone())) },
+            Some(foreign_context) => unsafe { queue.copy_to(foreign_context, buffer, Arc::new(self.clone())) },
             None if overwritten => queue.alloc(buffer.len()).and_then(|copy| {
                 queue.copy(buffer, 0, &copy, 0, buffer.len())?;
                 Ok(copy)
@@ -220,7 +220,7 @@ impl Context {
         let (library, pointers) = (library.clone(), ReentrantMutex::new(pointers));
         let shared = OnceLock::new();
         if let (Some(device), true) = (device, queue.is_some()) {
-            _ = shared.set(SharedDevice { device: device.clone(), neighbour: None });
+            _ = shared.set(SharedDevice { device: device.clone(), foreign_context: None });
         }
         let (dropped, profiling, tuning) = (Mutex::default(), config.profiling, config.tuning.clone());
         let mut inner = ContextInner { library, pointers, dropped, shared, profiling, tuning };

@@ -56,8 +56,8 @@ impl ImportedArray {
     /// this crate. Either releases `array` (R47).
     ///
     /// # Safety
-    /// - `array` follows the C Device data interface in all that cannot be checked: valid non-null
-    ///   pointers, tables as long as their counts, and buffers as long as their types require.
+    /// - `array` follows the C Device data interface in all that cannot be checked. Non-null
+    ///   pointers are valid, and tables and buffers have the sizes that counts and types require.
     /// - It does not change before its release.
     pub unsafe fn import(array: FFI_ArrowDeviceArray, field: &Field) -> Result<Self> {
         // SAFETY: the caller upholds the contract.

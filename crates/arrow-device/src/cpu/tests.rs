@@ -251,11 +251,11 @@ fn hostile_lists_unions_and_runs_are_refused() {
     views(&[-1], &[1]);
 
     let members = || [(3, item())].into_iter().collect();
-    let dense = |id: i8, place: i32| {
+    let dense = |id: i8, value_offset: i32| {
         refused(
             DataType::Union(members(), arrow::datatypes::UnionMode::Dense),
             1,
-            vec![Buffer::from_slice_ref([id]), int32s(&[place])],
+            vec![Buffer::from_slice_ref([id]), int32s(&[value_offset])],
             vec![values.clone()],
         )
     };

@@ -177,8 +177,8 @@ fn r54_a_released_stream_is_einval() {
 
 #[test]
 fn r57_release_frees_the_source_and_leaves_the_arrays() {
-    let (source, given) = (Releases::default(), Releases::default());
-    let (token, array) = (source.token(), given.counted(array(1).unwrap()));
+    let (source, released) = (Releases::default(), Releases::default());
+    let (token, array) = (source.token(), released.counted(array(1).unwrap()));
     let mut arrays = vec![array].into_iter();
     let mut consumer = Consumer(exported(std::iter::from_fn(move || {
         let _held = &token;
@@ -187,10 +187,10 @@ fn r57_release_frees_the_source_and_leaves_the_arrays() {
     let (_, out) = consumer.next();
     let schema = consumer.schema();
     drop(consumer);
-    assert_eq!((source.count(), given.count()), (1, 0));
+    assert_eq!((source.count(), released.count()), (1, 0));
     assert_eq!(schema, field());
     drop(out);
-    assert_eq!(given.count(), 1);
+    assert_eq!(released.count(), 1);
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Array {
         let bytes = self.len() * self.element.bytes();
         let begun = found.and_then(|memory| match memory {
             None => Ok(Err(queue.alloc(0).map_err(Error::Device)?)),
-            Some(memory) if self.handle.context.neighbour().is_some() => {
+            Some(memory) if self.handle.context.foreign_context().is_some() => {
                 // SAFETY: as below.
                 let copy = unsafe { queue.copy_from(memory as u64, bytes, Arc::new(self)) };
                 Ok(Err(copy.map_err(Error::Device)?))
@@ -101,7 +101,7 @@ impl Array {
         async move {
             match begun? {
                 Ok(adopted) => adopted.await.map_err(Error::Device),
-                Err(made) => Ok(made),
+                Err(copy) => Ok(copy),
             }
         }
     }
@@ -162,9 +162,9 @@ impl Context {
     /// An array of one element, 0.
     pub(crate) fn array_of_zero(&self, element: Primitive) -> Result<Array> {
         // A `u64` is aligned for every element type.
-        let word = [0u64];
+        let zero = [0u64];
         // SAFETY: within the `u64`, whose bytes are valid for every element type.
-        let bytes = unsafe { std::slice::from_raw_parts(word.as_ptr().cast(), element.bytes()) };
+        let bytes = unsafe { std::slice::from_raw_parts(zero.as_ptr().cast(), element.bytes()) };
         self.array_of_bytes(element, &[1], bytes)
     }
 
@@ -183,7 +183,7 @@ impl Context {
     pub fn array_from_buffer(&self, element: Primitive, shape: &[usize], buffer: Buffer) -> Result<Array> {
         let type_name = self.library().array_type(element, shape.len())?;
         let shared = self.device().is_some_and(|device| buffer.is_of(device));
-        if !shared || self.neighbour().is_some_and(|neighbour| !neighbour.has(&buffer)) {
+        if !shared || self.foreign_context().is_some_and(|context| !context.has(&buffer)) {
             return Err(Error::Usage(format!("{type_name} over memory that the context does not share")));
         }
         let needed = shape.iter().try_fold(element.bytes(), |total, dim| total.checked_mul(*dim));

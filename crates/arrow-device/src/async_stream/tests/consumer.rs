@@ -9,7 +9,7 @@ use futures::executor::block_on;
 use futures::stream::FusedStream;
 use parking_lot::Mutex;
 
-use super::scripted::{Scripted, Task};
+use super::scripted::{Scripted, ScriptedTask};
 use super::support::*;
 use crate::async_stream::{AsyncDeviceStream, AsyncStreamOptions};
 use crate::ffi::ArrowDeviceType;

@@ -8,7 +8,7 @@ use arrow::ffi::FFI_ArrowSchema;
 use futures::StreamExt;
 use futures::executor::block_on;
 
-use super::scripted::{HandlerPtr, Scripted, Task};
+use super::scripted::{HandlerPtr, Scripted, ScriptedTask};
 use super::support::*;
 use crate::async_stream::{AsyncDeviceStream, AsyncHandler, AsyncStreamOptions};
 use crate::schema::export_schema;

@@ -10,7 +10,7 @@ use futures::executor::block_on;
 use futures::{StreamExt, stream};
 
 use super::recorder::Recorder;
-use super::scripted::{HandlerPtr, Scripted, Task};
+use super::scripted::{HandlerPtr, Scripted, ScriptedTask};
 use super::support::*;
 use crate::async_stream::{AsyncStreamOptions, ProduceOptions, produce_on_thread};
 use crate::ffi::ArrowDeviceType;
