@@ -26,7 +26,7 @@ pub enum BufferKind {
     Views,
     /// One of the buffers that string views point into.
     Variadic,
-    /// The sizes of all [`Variadic`](BufferKind::Variadic) buffers, in bytes, as `i64`s in host
+    /// The sizes of all [`Variadic`] buffers, in bytes, as `i64`s in host
     /// memory (R35).
     VariadicLengths,
 }

@@ -42,7 +42,7 @@ pub fn export_reader(reader: impl RecordBatchReader + Send + 'static) -> Result<
 
 /// Imports a device stream in host memory as record batches, which share the producer's buffers.
 ///
-/// The reader's errors are those of [`import_batch`](super::import_batch), as
+/// The reader's errors are those of [`import_batch`], as
 /// `ArrowError::ExternalError`.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ pub struct ArrowDeviceArrayStreamReader {
 }
 
 impl ArrowDeviceArrayStreamReader {
-    /// Takes over `stream` and asks it for its schema.
+    /// Imports `stream` and reads its schema.
     ///
     /// # Errors
     /// `Invalid` if the stream is released, lacks a callback, or has a broken schema; `Foreign` if

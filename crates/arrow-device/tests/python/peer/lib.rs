@@ -57,11 +57,11 @@ pub extern "C" fn peer_allocated_bytes() -> i64 {
 /// # Safety
 /// Both point to initialised structs that follow the interface.
 unsafe fn import(array: *mut FFI_ArrowDeviceArray, schema: *mut FFI_ArrowSchema) -> Result<ImportedArray> {
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     let (array, schema) = unsafe { (FFI_ArrowDeviceArray::from_raw(array), FFI_ArrowSchema::from_raw(schema)) };
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     let field = unsafe { schema::import_field(schema)? };
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe { ImportedArray::import(array, &field) }
 }
 
@@ -76,7 +76,7 @@ unsafe fn write_outputs(
     out_schema: *mut FFI_ArrowSchema,
 ) -> Result<()> {
     let schema = schema::export_field(field)?;
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe {
         out.write(array);
         out_schema.write(schema);
@@ -96,12 +96,12 @@ pub unsafe extern "C" fn peer_array(
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
     message_of(|| {
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         let imported = unsafe { import(array, schema)? };
         let field = Arc::clone(imported.field());
         let rows = cpu::import_array(imported)?;
         rows.to_data().validate_full()?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { write_outputs(cpu::export_array(&rows)?, &field, out, out_schema) }
     })
 }
@@ -118,9 +118,9 @@ pub unsafe extern "C" fn peer_batch(
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
     message_of(|| {
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         let batch = cpu::import_batch(unsafe { import(array, schema)? })?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { write_outputs(cpu::export_batch(&batch)?, &schema::batch_field(&batch.schema()), out, out_schema) }
     })
 }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn peer_copy(
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
     message_of(|| {
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         let imported = unsafe { import(array, schema)? };
         let field = Arc::clone(imported.field());
         let copy = {
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn peer_copy(
             copy.try_extend(0, 0, data.len())?;
             make_array(copy.freeze())
         };
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { write_outputs(cpu::export_array(&copy)?, &field, out, out_schema) }
     })
 }
@@ -164,10 +164,10 @@ pub unsafe extern "C" fn peer_hand_on(
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
     message_of(|| {
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         let imported = unsafe { import(array, schema)? };
         let field = Arc::clone(imported.field());
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { write_outputs(imported.into_ffi(), &field, out, out_schema) }
     })
 }
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn peer_hand_on(
 /// # Safety
 /// `name` is a C string.
 unsafe fn sample_slice(name: *const c_char, offset: usize, length: usize) -> Result<ArrayRef> {
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap();
     let array = sample(name).ok_or_else(|| Error::Other(format!("there is no sample {name}")))?;
     Ok(array.slice(offset, length))
@@ -203,9 +203,9 @@ pub unsafe extern "C" fn peer_sample(
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
     message_of(|| {
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         let array = unsafe { sample_slice(name, offset, length)? };
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { write_outputs(cpu::export_array(&array)?, &cpu::field_of(&array), out, out_schema) }
     })
 }
@@ -223,9 +223,9 @@ pub unsafe extern "C" fn peer_expect(
     schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
     message_of(|| {
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         let given = cpu::import_array(unsafe { import(array, schema)? })?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         let expected = unsafe { sample_slice(name, offset, length)? };
         match given.data_type() == expected.data_type() && *given == *expected {
             true => Ok(()),
@@ -247,10 +247,10 @@ pub unsafe extern "C" fn peer_stream(
     out: *mut FFI_ArrowDeviceArrayStream,
 ) -> *mut c_char {
     message_of(|| {
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         let reader = cpu::import_reader(unsafe { ArrowDeviceArrayStreamReader::from_raw(stream)? })?;
         let stream = cpu::export_reader(reader)?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { out.write(stream) };
         Ok(())
     })
@@ -264,11 +264,11 @@ pub unsafe extern "C" fn peer_stream(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peer_drain(stream: *mut FFI_ArrowDeviceArrayStream, arrays: *mut i64, rows: *mut i64) -> *mut c_char {
     message_of(|| {
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         let reader = unsafe { ArrowDeviceArrayStreamReader::from_raw(stream)? };
         let read = move || reader.map(|array| Ok(array?.len() as i64)).collect::<Result<Vec<_>>>();
         let lengths = std::thread::spawn(read).join().unwrap()?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe {
             arrays.write(lengths.len() as i64);
             rows.write(lengths.iter().sum());
@@ -297,7 +297,7 @@ pub unsafe extern "C" fn peer_sample_stream(batches: usize, fails: i32, out: *mu
             items.push(Err(ArrowError::ComputeError("the disk is gone: \u{e9}".into())));
         }
         let stream = cpu::export_reader(RecordBatchIterator::new(items, schema))?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { out.write(stream) };
         Ok(())
     })
