@@ -3,7 +3,7 @@
 
 use arrow::array::{ArrayRef, ByteView, OffsetSizeTrait, make_view};
 use arrow::buffer::{Buffer as HostBuffer, NullBuffer};
-use arrow::datatypes::{ArrowNativeType, DataType};
+use arrow::datatypes::DataType;
 use device::Buffer;
 
 use crate::Result;
