@@ -17,6 +17,7 @@ mod demo;
 mod engine;
 mod measure;
 mod micro;
+mod planning;
 mod report;
 mod sectors;
 mod sinks;
@@ -45,6 +46,8 @@ enum Command {
     Sinks(sinks::SinksArguments),
     /// Cost of new kernels in a warm process, with the drivers' caches off.
     Cold(tpch::CommonArguments),
+    /// Planning time that the plugin adds to TPC-H's 22 queries.
+    Planning(planning::PlanningArguments),
     /// Two engines chained by an async device stream, and each engine alone.
     Chain(chain::ChainArguments),
     /// Six queries with answers, the device or host of each operator, and times.
@@ -79,6 +82,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::Micro(arguments) => micro::run(arguments).await,
         Command::Sinks(arguments) => sinks::run(arguments).await,
         Command::Cold(arguments) => cold::run(arguments).await,
+        Command::Planning(arguments) => planning::run(arguments).await,
         Command::Chain(arguments) => chain::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),
