@@ -15,7 +15,7 @@ use arrow::buffer::{BooleanBuffer, Buffer as HostBuffer, NullBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, i256};
 use bytes::Bytes;
-use columnar::exchange::{export, lies_as_arrow};
+use columnar::exchange::{export, has_arrow_layout};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Meter, Queue};
 use futures::executor::block_on;
@@ -125,8 +125,8 @@ fn check_form(queue: &Queue, form: &ArrowForm, batch: &DeviceBatch, label: &str)
     for (given, got) in batch.columns().iter().zip(result.columns()) {
         let ty = given.ty();
         let label = format!("{label}, {} in {:?}, nullable {}", ty.data_type, ty.layout, ty.nullable);
-        assert!(lies_as_arrow(got), "{label}");
-        if lies_as_arrow(given) {
+        assert!(has_arrow_layout(got), "{label}");
+        if has_arrow_layout(given) {
             assert_same_buffers(got, given, &label);
         }
     }
@@ -387,7 +387,7 @@ fn computed_values_of_dictionary_types_are_numbered() {
                 let batch = DeviceBatch::try_new(schema.clone(), columns, sliced.num_rows()).unwrap();
                 let form = ArrowForm::try_new(schema, types, options.clone()).unwrap();
                 let result = block_on(form.run(&queue, &batch)).unwrap();
-                assert!(result.columns().iter().all(lies_as_arrow), "{n} rows, {nulls:?}");
+                assert!(result.columns().iter().all(has_arrow_layout), "{n} rows, {nulls:?}");
                 drop(export(&queue, &result).unwrap());
                 let (actual, expected) = (down(&queue, &result), down(&queue, &sliced));
                 for (one, other) in actual.columns().iter().zip(expected.columns()) {
@@ -470,7 +470,7 @@ fn views_below_nulls_are_not_looked_up() {
             let batch = DeviceBatch::try_new(schema.clone(), vec![column], n).unwrap();
             let form = ArrowForm::try_new(schema, vec![ty], options.clone()).unwrap();
             let formed = block_on(form.run(&queue, &batch)).unwrap().columns()[0].clone();
-            assert!(lies_as_arrow(&formed));
+            assert!(has_arrow_layout(&formed));
             let values = formed.dictionary().map_or(&formed, |values| values);
             let views = block_on(queue.read(&values.buffers()[0], 0..n * 16)).unwrap();
             let empty = |row: &usize| views[row * 16..row * 16 + 16].iter().all(|byte| *byte == 0);

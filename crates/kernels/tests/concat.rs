@@ -69,7 +69,7 @@ fn slices_of_one_batch_share_its_views() {
     for options in profiles() {
         let concat = Concat::try_new(whole.schema(), types.clone(), options).unwrap();
         let batch = up(&queue, &whole, &types);
-        let result = block_on(concat.run(&queue, batch.pieces(77).collect())).unwrap().unwrap();
+        let result = block_on(concat.run(&queue, batch.chunks(77).collect())).unwrap().unwrap();
         let view = whole.schema().index_of("view").unwrap();
         assert!(result.columns()[view].buffers()[1].same(&batch.columns()[view].buffers()[1]));
         let numbers = whole.schema().index_of("numbers").unwrap();

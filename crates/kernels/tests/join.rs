@@ -119,7 +119,7 @@ async fn table_in_caches(
     let probe_types = natural_types(&probe.schema()).unwrap();
     // In pieces, as a build side comes.
     let whole = up(queue, build, &join.types);
-    let pieces: Vec<DeviceBatch> = whole.pieces((build.num_rows() / 2).max(1)).collect();
+    let pieces: Vec<DeviceBatch> = whole.chunks((build.num_rows() / 2).max(1)).collect();
     let concat = Concat::try_new(join.schema.clone(), join.types.clone(), options.clone()).unwrap();
     let join = Join { types: concat.output_types().to_vec(), ..join.clone() };
     let batch = concat.run(queue, pieces).await.unwrap();
@@ -154,7 +154,7 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
         let probe_types = natural_types(&probe.schema()).unwrap();
         let input = Input { schema: probe.schema(), types: probe_types.clone(), filter: None };
         let whole = up(&queue, probe, &probe_types);
-        let pieces: Vec<DeviceBatch> = whole.pieces((probe.num_rows() / 3).max(1)).collect();
+        let pieces: Vec<DeviceBatch> = whole.chunks((probe.num_rows() / 3).max(1)).collect();
         let mut results = Vec::new();
         if case.kind.gives_build() {
             let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
@@ -417,7 +417,7 @@ fn chains_of_joins() {
             let chain = JoinChain::try_new(input, &joins, Some(&tables), outputs, options.clone()).unwrap();
             let mut state = chain.start();
             let mut found = Vec::new();
-            for piece in up(&queue, &probe, &types).pieces(64) {
+            for piece in up(&queue, &probe, &types).chunks(64) {
                 for batch in pushed(&chain, &queue, &mut state, &piece).await {
                     found.extend(rows(&columnar::download(&queue, &batch).await.unwrap()));
                 }
@@ -529,7 +529,7 @@ fn dynamic_filters() {
                     let chain = JoinChain::try_new(input, &joins, Some(&tables), outputs, options.clone()).unwrap();
                     let mut state = chain.start();
                     let mut count = 0;
-                    for piece in up(&queue, &probe, &types).pieces(70) {
+                    for piece in up(&queue, &probe, &types).chunks(70) {
                         let batches = pushed(&chain, &queue, &mut state, &piece).await;
                         count += batches.iter().map(DeviceBatch::num_rows).sum::<usize>();
                     }

@@ -103,7 +103,7 @@ impl Query {
     /// The batches that reach the sink.
     async fn batches(&self, queue: &Queue, chain: &JoinChain, rows: &DeviceBatch) -> Vec<DeviceBatch> {
         let (mut state, mut batches) = (chain.start(), Vec::new());
-        for piece in rows.pieces((rows.num_rows() / 3).max(1)) {
+        for piece in rows.chunks((rows.num_rows() / 3).max(1)) {
             chain.push(&mut state, &piece);
             while let Some(batch) = chain.next(queue, &mut state).await.unwrap() {
                 batches.push(batch);

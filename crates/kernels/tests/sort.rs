@@ -378,7 +378,7 @@ fn speed() {
                 let start = std::time::Instant::now();
                 block_on(async {
                     let mut state = sort.start();
-                    for piece in device.slice(0, n).pieces(8 << 20) {
+                    for piece in device.slice(0, n).chunks(8 << 20) {
                         sort.push(&queue, &mut state, &piece).await.unwrap();
                     }
                     sort.finish(&queue, state).await.unwrap();

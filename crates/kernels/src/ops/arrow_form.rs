@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use columnar::exchange::lies_as_arrow;
+use columnar::exchange::has_arrow_layout;
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Buffer, Queue};
 use futures::future::{BoxFuture, FutureExt, OptionFuture, try_join};
@@ -184,7 +184,7 @@ impl ArrowForm {
         })
     }
 
-    /// The batch with columns that all [lie as Arrow does](lies_as_arrow). Waits where NULLs are to be counted or strings
+    /// The batch with columns that all [lie as Arrow does](has_arrow_layout). Waits where NULLs are to be counted or strings
     /// gathered, once for all columns.
     ///
     /// # Errors
@@ -194,11 +194,11 @@ impl ArrowForm {
         if batch.columns().len() != self.columns.len() {
             return Err(Error::Internal(format!("a batch of {} columns, not {}", batch.columns().len(), self.columns.len())));
         }
-        if batch.columns().iter().all(lies_as_arrow) {
+        if batch.columns().iter().all(has_arrow_layout) {
             return Ok(batch.clone());
         }
         if batch.num_rows() == 0 {
-            let columns = batch.columns().iter().zip(&self.columns).map(|(given, column)| match lies_as_arrow(given) {
+            let columns = batch.columns().iter().zip(&self.columns).map(|(given, column)| match has_arrow_layout(given) {
                 true => Ok(given.clone()),
                 false => empty(queue, &column.ty),
             });
@@ -217,7 +217,7 @@ impl ArrowForm {
 
         let mut columns = Vec::with_capacity(self.columns.len());
         for (index, (given, column)) in batch.columns().iter().zip(&self.columns).enumerate() {
-            if lies_as_arrow(given) {
+            if has_arrow_layout(given) {
                 columns.push(given.clone());
                 continue;
             }
@@ -236,7 +236,7 @@ impl ArrowForm {
     /// Whether a fixed kernel has to do with the batch.
     fn needs_forms(&self, batch: &DeviceBatch) -> bool {
         batch.columns().iter().zip(&self.columns).any(|(given, column)| {
-            let changes = !lies_as_arrow(given);
+            let changes = !has_arrow_layout(given);
             let joins = column.joins(given) || column.gathers(given, self.heap_bytes);
             let converts = column.values == Values::Offsets || joins;
             let narrows = column.values == Values::Gathered && column.target == Layout::Offsets32;
@@ -411,7 +411,7 @@ impl Nulls {
     fn new(queue: &Queue, form: &ArrowForm, batch: &DeviceBatch, forms: Option<&LoadedForms<'_>>) -> Result<Nulls> {
         let rows = batch.num_rows();
         let given = || batch.columns().iter().zip(&form.columns);
-        let jobs: Vec<_> = given().map(|(given, column)| column.null_job(given).filter(|_| !lies_as_arrow(given))).collect();
+        let jobs: Vec<_> = given().map(|(given, column)| column.null_job(given).filter(|_| !has_arrow_layout(given))).collect();
         let counted = jobs.iter().flatten().count();
         let counts = if counted > 0 { Some(queue.zeroed(counted * size_of::<u64>())?) } else { None };
         let mut results = Vec::with_capacity(jobs.len());
@@ -540,7 +540,7 @@ impl Maker<'_> {
             Shape::Plain => make(validity, None),
             Shape::Codes(form) => {
                 let dictionary = given.dictionary().ok_or_else(|| self.missing())?;
-                if lies_as_arrow(dictionary) {
+                if has_arrow_layout(dictionary) {
                     return make(validity, Some(Arc::clone(dictionary)));
                 }
                 let batch = DeviceBatch::try_new(Arc::clone(&form.schema), vec![(**dictionary).clone()], dictionary.len())?;

@@ -15,7 +15,7 @@ use arrow::array::{
     StringViewArray,
 };
 use arrow::datatypes::{DataType, Field, Int32Type, Schema};
-use columnar::exchange::lies_as_arrow;
+use columnar::exchange::has_arrow_layout;
 use columnar::{ColumnType, DeviceBatch, download, natural_types, upload};
 use device::testing::FaultPlan;
 use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
@@ -531,7 +531,7 @@ fn arrow_form() {
                     let form = ArrowForm::with_heap_bytes(schema.clone(), types.clone(), options.clone(), limit).unwrap();
                     let slice = batch.slice(offset, len);
                     let result = block_on(form.run(queue, &slice)).unwrap();
-                    assert!(result.columns().iter().all(lies_as_arrow));
+                    assert!(result.columns().iter().all(has_arrow_layout));
                     assert_eq!(rows(queue, &result), rows(queue, &slice));
                 }
             }

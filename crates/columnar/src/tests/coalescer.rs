@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Host batches that become one device batch as they come.
+//! Coalescing of host batches.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use arrow::array::{Array, ArrayRef, Decimal128Array, DictionaryArray, Int64Array
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, Int8Type, Schema, i256};
 
-use super::data::{Nulls, array, dictionary_types, generator, pieces, plain_types};
+use super::data::{Nulls, array, dictionary_types, generator, plain_types, random_chunks};
 use super::*;
-use crate::{Carrier, Error, Gathering, Layout, file_types};
+use crate::{BatchCoalescer, Carrier, Error, Layout, file_types};
 
-/// Gathers arrays as one column of the natural type.
-fn gather(queue: &Queue, arrays: &[ArrayRef], room: usize) -> Result<Vec<DeviceBatch>> {
+/// Coalesces arrays as one column of the natural type.
+fn coalesce(queue: &Queue, arrays: &[ArrayRef], capacity: usize) -> Result<Vec<DeviceBatch>> {
     let schema = schema_of(&arrays[0]);
-    let mut gathering = Gathering::new(queue, &schema, &natural_types(&schema)?, room);
-    arrays.iter().try_for_each(|array| gathering.push(batch_of(array)))?;
-    gathering.finish()
+    let mut coalescer = BatchCoalescer::new(queue, &schema, &natural_types(&schema)?, capacity);
+    arrays.iter().try_for_each(|array| coalescer.push(batch_of(array)))?;
+    coalescer.finish()
 }
 
 fn down_all(queue: &Queue, batches: &[DeviceBatch]) -> ArrayRef {
@@ -29,16 +29,16 @@ fn decimals(values: impl IntoIterator<Item = Option<i128>>, digits: u8) -> Array
 }
 
 #[test]
-fn every_type_comes_back_from_pieces() {
+fn every_type_round_trips_from_chunks() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in plain_types().into_iter().chain(dictionary_types()) {
             for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
                 for len in [0, 1, 31, 257] {
                     let array = array(&data_type, len + 7, nulls, &mut rng).slice(7, len);
-                    let parts = pieces(&array, &mut rng);
-                    let batches = gather(&queue, &parts, len + 5).unwrap();
-                    let case = format!("{data_type}, {len} rows in {} pieces, {nulls:?}", parts.len());
+                    let parts = random_chunks(&array, &mut rng);
+                    let batches = coalesce(&queue, &parts, len + 5).unwrap();
+                    let case = format!("{data_type}, {len} rows in {} chunks, {nulls:?}", parts.len());
                     if len == 0 {
                         assert!(batches.is_empty(), "{case}");
                         continue;
@@ -60,53 +60,53 @@ fn a_batch_without_columns_has_rows() {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(Arc::clone(&schema), vec![], &options).unwrap()
     };
-    let mut gathering = Gathering::new(&shared(), &schema, &[], 10);
-    gathering.push(rows(4)).unwrap();
-    gathering.push(rows(6)).unwrap();
-    assert_eq!(gathering.room(), 0);
-    assert_eq!(gathering.finish().unwrap()[0].num_rows(), 10);
+    let mut coalescer = BatchCoalescer::new(&default_queue(), &schema, &[], 10);
+    coalescer.push(rows(4)).unwrap();
+    coalescer.push(rows(6)).unwrap();
+    assert_eq!(coalescer.remaining_rows(), 0);
+    assert_eq!(coalescer.finish().unwrap()[0].num_rows(), 10);
 }
 
 #[test]
 fn the_first_batch_may_have_any_size_and_is_not_copied() {
-    let Some(queue) = sharing() else { return };
+    let Some(queue) = unified_queue() else { return };
     let array: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1000));
     let before = queue.context().pool().in_use();
-    let batches = gather(&queue, &[Arc::clone(&array)], 10).unwrap();
-    // All that it allocates is what every upload does.
+    let batches = coalesce(&queue, &[Arc::clone(&array)], 10).unwrap();
+    // Only the allocations of any upload.
     let alone = up(&queue, &[Arc::clone(&array)]).unwrap();
     assert_eq!(queue.context().pool().in_use() - before, 0, "the values are where they were");
     assert_same(&down(&queue, &batches[0]).unwrap(), &down(&queue, &alone).unwrap(), "the first");
 
-    // Batches without rows are nothing, whatever they are.
+    // Batches without rows are ignored.
     let parts = [array.slice(0, 0), Arc::clone(&array), array.slice(0, 0)];
-    assert_same(&down_all(&queue, &gather(&queue, &parts, 10).unwrap()), &array, "among empty ones");
-    assert!(gather(&queue, &[array.slice(0, 0)], 10).unwrap().is_empty());
+    assert_same(&down_all(&queue, &coalesce(&queue, &parts, 10).unwrap()), &array, "among empty ones");
+    assert!(coalesce(&queue, &[array.slice(0, 0)], 10).unwrap().is_empty());
 
-    let error = gather(&queue, &[array.slice(0, 4), array.slice(4, 7)], 10).unwrap_err();
+    let error = coalesce(&queue, &[array.slice(0, 4), array.slice(4, 7)], 10).unwrap_err();
     assert_eq!(error.to_string(), Error::Malformed("7 rows where there is room for 6".into()).to_string());
 }
 
 #[test]
-fn room_for_more_rows_than_come_takes_no_memory() {
-    for queue in [shared(), apart()] {
+fn capacity_beyond_the_rows_takes_no_memory() {
+    for queue in [default_queue(), discrete_queue()] {
         let rows = 1 << 16;
         let parts: Vec<ArrayRef> =
             (0..5).map(|part| Arc::new(Int64Array::from_iter_values(part * rows..(part + 1) * rows)) as ArrayRef).collect();
         let expected: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5 * rows));
         let schema = schema_of(&expected);
         for hint in [0, 1 << 17, 1 << 20] {
-            let gathering = Gathering::new(&queue, &schema, &natural_types(&schema).unwrap(), 1 << 40);
-            let mut gathering = gathering.with_expected_rows(hint);
-            parts.iter().for_each(|part| gathering.push(batch_of(part)).unwrap());
-            assert_same(&down_all(&queue, &gathering.finish().unwrap()), &expected, "grown buffers");
+            let coalescer = BatchCoalescer::new(&queue, &schema, &natural_types(&schema).unwrap(), 1 << 40);
+            let mut coalescer = coalescer.with_expected_rows(hint);
+            parts.iter().for_each(|part| coalescer.push(batch_of(part)).unwrap());
+            assert_same(&down_all(&queue, &coalescer.finish().unwrap()), &expected, "grown buffers");
         }
     }
 }
 
 #[test]
 fn decimals_of_files_are_narrow() {
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for (digits, carrier) in
             [(1, Carrier::I32), (9, Carrier::I32), (10, Carrier::I64), (18, Carrier::I64), (19, Carrier::I128)]
         {
@@ -116,46 +116,47 @@ fn decimals_of_files_are_narrow() {
             let types = file_types(&schema).unwrap();
             assert_eq!(types[0].layout, Layout::Fixed(carrier), "{digits} digits");
             for cuts in [vec![40], vec![10, 30], vec![1, 1, 38]] {
-                let mut gathering = Gathering::new(&queue, &schema, &types, 40);
+                let mut coalescer = BatchCoalescer::new(&queue, &schema, &types, 40);
                 let mut first = 0;
                 for rows in &cuts {
-                    gathering.push(batch_of(&array.slice(first, *rows))).unwrap();
+                    coalescer.push(batch_of(&array.slice(first, *rows))).unwrap();
                     first += rows;
                 }
-                let batches = gathering.finish().unwrap();
+                let batches = coalescer.finish().unwrap();
                 assert_same(&down_all(&queue, &batches), &array, format!("{digits} digits in {cuts:?}"));
             }
         }
-        // What does not fit the carrier is refused, alone as among others; below NULL there may be anything.
+        // A value out of the carrier's range is refused, in the only batch and in a later one.
         let longer = decimals([Some(3), Some(1 << 63)], 15);
         let schema = schema_of(&longer);
         let types = file_types(&schema).unwrap();
         for cut in [0, 1] {
-            let mut gathering = Gathering::new(&queue, &schema, &types, 100);
-            let result = gathering.push(batch_of(&longer.slice(0, cut)));
+            let mut coalescer = BatchCoalescer::new(&queue, &schema, &types, 100);
+            let result = coalescer.push(batch_of(&longer.slice(0, cut)));
             let result =
-                result.and_then(|()| gathering.push(batch_of(&longer.slice(cut, 2 - cut)))).and_then(|()| gathering.finish());
+                result.and_then(|()| coalescer.push(batch_of(&longer.slice(cut, 2 - cut)))).and_then(|()| coalescer.finish());
             let error = result.unwrap_err();
             assert!(matches!(error, Error::Range { value, .. } if value == i256::from_i128(1 << 63)), "{error}");
         }
+        // A value below a NULL may be out of range.
         let below = Arc::new(
             Decimal128Array::try_new(vec![3, i128::MAX].into(), Some(vec![true, false].into()))
                 .unwrap()
                 .with_precision_and_scale(15, 1)
                 .unwrap(),
         ) as ArrayRef;
-        let mut gathering = Gathering::new(&queue, &schema, &types, 100);
-        gathering.push(batch_of(&below)).unwrap();
-        gathering.push(batch_of(&below)).unwrap();
-        let back = down_all(&queue, &gathering.finish().unwrap());
+        let mut coalescer = BatchCoalescer::new(&queue, &schema, &types, 100);
+        coalescer.push(batch_of(&below)).unwrap();
+        coalescer.push(batch_of(&below)).unwrap();
+        let back = down_all(&queue, &coalescer.finish().unwrap());
         assert_same(&back, &decimals([Some(3), None, Some(3), None], 15), "below NULL");
     }
 }
 
 #[test]
-fn dictionaries_too_many_for_one_batch_become_several() {
-    let queue = shared();
-    let piece = |from: i8| {
+fn too_many_distinct_values_give_several_batches() {
+    let queue = default_queue();
+    let batch = |from: i8| {
         let keys = arrow::array::Int8Array::from_iter_values((0..100).map(|i| i as i8));
         let values = StringArray::from_iter_values((0..100).map(|i| format!("{from}/{i}")));
         let codes = Arc::new(DictionaryArray::<Int8Type>::try_new(keys, Arc::new(values)).unwrap()) as ArrayRef;
@@ -164,11 +165,11 @@ fn dictionaries_too_many_for_one_batch_become_several() {
         let fields = vec![Field::new("d", codes.data_type().clone(), true), Field::new("n", DataType::Int64, true)];
         RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![codes, numbers]).unwrap()
     };
-    let host = [piece(1), piece(2), piece(3)];
+    let host = [batch(1), batch(2), batch(3)];
     let schema = host[0].schema();
-    let mut gathering = Gathering::new(&queue, &schema, &natural_types(&schema).unwrap(), 1000);
-    host.iter().for_each(|batch| gathering.push(batch.clone()).unwrap());
-    let batches = gathering.finish().unwrap();
+    let mut coalescer = BatchCoalescer::new(&queue, &schema, &natural_types(&schema).unwrap(), 1000);
+    host.iter().for_each(|batch| coalescer.push(batch.clone()).unwrap());
+    let batches = coalescer.finish().unwrap();
     assert_eq!(batches.len(), 3);
     for (batch, host) in batches.iter().zip(&host) {
         let back = block_on(download(&queue, batch)).unwrap();
@@ -178,12 +179,12 @@ fn dictionaries_too_many_for_one_batch_become_several() {
 }
 
 #[test]
-fn nulls_where_there_may_be_none_are_refused() {
-    let queue = shared();
+fn nulls_in_a_non_nullable_column_are_refused() {
+    let queue = default_queue();
     let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, false)]));
     let types = natural_types(&schema).unwrap();
     let nullable: [ArrayRef; 2] = [Arc::new(Int64Array::from(vec![Some(1)])), Arc::new(Int64Array::from(vec![None::<i64>]))];
-    let mut gathering = Gathering::new(&queue, &schema, &types, 10);
-    nullable.iter().for_each(|array| gathering.push(batch_of(array)).unwrap());
-    assert!(matches!(gathering.finish(), Err(Error::Nulls { null_count: 1, rows: 2, .. })));
+    let mut coalescer = BatchCoalescer::new(&queue, &schema, &types, 10);
+    nullable.iter().for_each(|array| coalescer.push(batch_of(array)).unwrap());
+    assert!(matches!(coalescer.finish(), Err(Error::Nulls { null_count: 1, rows: 2, .. })));
 }
