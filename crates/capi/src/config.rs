@@ -142,7 +142,7 @@ pub extern "C" fn devicefusion_context_config_free(config: *mut devicefusion_con
 ///
 /// - "auto", the default: a GPU if there is one, else an OpenCL CPU device.
 /// - "none": queries run on the host.
-/// - "opencl" or "cuda": the first device of that driver.
+/// - "opencl" or "cuda": a device of that driver.
 /// - "#k": the device with number k; or a part of a device's name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_device(
