@@ -194,7 +194,7 @@ fn literal_lists() {
 fn words_of_lists_are_numbers() {
     let batch = table_with_lists(0, 300);
     let list = index(&batch, "numbers");
-    let word = Expr::Call { function: Function::ListWord, arguments: vec![col(list)], data_type: DataType::UInt64 };
+    let word = Expr::Call { function: Function::ListView, arguments: vec![col(list)], data_type: DataType::UInt64 };
     let lists = batch.column(list).as_list::<i32>();
     for options in profiles() {
         let words = select(&batch, None, &[(word.clone(), Field::new("word", DataType::UInt64, true))], &options);

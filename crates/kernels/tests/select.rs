@@ -207,7 +207,7 @@ fn new_text_of_any_length() {
     let outputs = || {
         vec![
             (call(Function::Upper, vec![col(4)]), Field::new("upper", DataType::Utf8, true)),
-            (call(Function::Concat { skips_nulls: true }, vec![col(4), col(5)]), Field::new("twice", DataType::Utf8, false)),
+            (call(Function::Concat, vec![col(4), col(5)]), Field::new("twice", DataType::Utf8, false)),
             (call(Function::Reverse, vec![col(6)]), Field::new("reversed", DataType::Utf8, true)),
             (col(0), Field::new("key", DataType::Int32, false)),
         ]

@@ -222,7 +222,7 @@ fn estimates_are_the_hosts_to_the_last_number() {
     let arguments: Vec<String> = (0..13).map(|word| format!("words[i * 13 + {word}]")).collect();
     let text = format!(
         "{}KERNEL void counts(const G u64 *words, G u64 *counts) {{ u64 i = GID(); counts[i] = sketch_count({}); }}\n",
-        sections.text(),
+        sections.source(),
         arguments.join(", ")
     );
     let queue = queue();

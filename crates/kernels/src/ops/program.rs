@@ -64,7 +64,7 @@ impl Program {
         if options.profile == Profile::Gpu && options.work_group_size > 256 {
             text.push_str(&format!("#define GROUP_ITEMS {}\n", options.work_group_size));
         }
-        text.push_str(&sections.text());
+        text.push_str(&sections.source());
         text.push_str(include_str!("ops.h"));
         if kernels.iter().any(|kernel| ["decimal_average(", "i192_median("].iter().any(|name| kernel.body.contains(name))) {
             text.push_str(include_str!("average.h"));
@@ -143,7 +143,7 @@ impl Loaded<'_> {
         };
         let named = named.into_iter().chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch)))).collect();
         let verdicts = self.program.verdicts.for_kernel(self, queue, kernel, batch.as_ref())?;
-        let bindings = Bindings { constants: Some(&self.constants[kernel]), error, verdicts: &verdicts, named };
+        let bindings = Bindings { constants: Some(&self.constants[kernel]), error, dictionary_predicates: &verdicts, named };
         let args = text.params.bind(batch.as_ref(), bindings)?;
         queue.launch(&self.compiled.kernel(&text.name)?, grid, &args)?;
         Ok(())

@@ -10,7 +10,7 @@ use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Grid, Queue};
 use std::sync::Arc;
 
-use super::accumulate::{Accumulators, Kind, Use};
+use super::accumulate::{Accumulators, StateKind, StateUse};
 use super::compact::tallied_body;
 use super::group::{GroupBy, GroupByState};
 use super::join::{Joined, JoinedRows, Lookup};
@@ -90,9 +90,9 @@ impl Reduce {
         let source = Source::try_new(input.clone())?;
         let mut accumulators = Accumulators::default();
         for (aggregate, _) in &aggregates {
-            accumulators.plan(aggregate, &source, 0, Use { atomic: false, grouped: false })?;
+            accumulators.plan(aggregate, &source, 0, StateUse { atomic: false, grouped: false })?;
         }
-        if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
+        if accumulators.states.iter().any(|state| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax)) {
             return table(input, aggregates, options);
         }
         let fields = aggregates.into_iter().map(|(_, field)| field).collect();
@@ -112,10 +112,10 @@ impl Reduce {
             if aggregate.groups_values() {
                 return Ok(None);
             }
-            accumulators.plan(&aggregate, &source, 0, Use { atomic: false, grouped: false })?;
+            accumulators.plan(&aggregate, &source, 0, StateUse { atomic: false, grouped: false })?;
             fields.push(field.clone());
         }
-        if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
+        if accumulators.states.iter().any(|state| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax)) {
             return Ok(None);
         }
         let registers = Registers::try_new(source, fields, accumulators, options)?;
@@ -207,7 +207,7 @@ impl Registers {
         // All states in one kernel where its arguments fit, else in as many as needed.
         let mut kernels = Vec::new();
         let mut parts = Vec::new();
-        let mut pending = vec![(0..accumulators.list.len()).collect::<Vec<_>>()];
+        let mut pending = vec![(0..accumulators.states.len()).collect::<Vec<_>>()];
         while let Some(part) = pending.pop() {
             let kernel = reduce_kernel(&source, &accumulators, &part, parts.len(), &options)?;
             if !kernel.fits(&options) && part.len() > 1 {
@@ -243,7 +243,7 @@ impl Registers {
     }
 
     fn words(&self) -> usize {
-        self.accumulators.words.max(1)
+        self.accumulators.slots.max(1)
     }
 
     fn fresh(&self, queue: &Queue) -> Result<Buffer> {
@@ -331,7 +331,7 @@ fn reduce_kernel(
 ) -> Result<Kernel> {
     let mut own = accumulators.clone();
     // States of other parts are somebody else's.
-    own.list.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
+    own.states.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
     let profile = options.profile;
     let mut params = Params::new();
     let n = params.named("n", "u64");
@@ -339,21 +339,21 @@ fn reduce_kernel(
     let mut blocks = Vec::new();
     let mut rows = |writer: &mut RowWriter<'_>| {
         own.write(writer, 0, &mut |writer, index, values| {
-            let state = &own.list[index];
-            let places = state.places(|word| format!("s{word}"));
+            let state = &own.states[index];
+            let places = state.slot_names(|word| format!("s{word}"));
             match (state.kind, values) {
-                (Kind::Sum128, [value]) if narrow_sum(profile, value) == Some(Narrow::Whole) => {
-                    writer.push(&format!("low{} += (i64){};", state.first, value.code));
+                (StateKind::Sum128, [value]) if narrow_sum(profile, value) == Some(Narrow::Whole) => {
+                    writer.push(&format!("low{} += (i64){};", state.first_slot, value.code));
                     blocks.push((index, Narrow::Whole));
                 }
-                (Kind::Sum128, [value]) if narrow_sum(profile, value) == Some(Narrow::Halves) => {
+                (StateKind::Sum128, [value]) if narrow_sum(profile, value) == Some(Narrow::Halves) => {
                     writer.push(&format!(
                         "low{0} += (i64)((u64)(i64){1} & 0xffffffffu); high{0} += (i64){1} >> 32;",
-                        state.first, value.code
+                        state.first_slot, value.code
                     ));
                     blocks.push((index, Narrow::Halves));
                 }
-                _ => writer.push(&state.kind.take(&places, values)),
+                _ => writer.push(&state.kind.update(&places, values)),
             }
             Ok(())
         })
@@ -394,8 +394,8 @@ fn reduce_kernel(
 
     let mut body = String::new();
     for index in part {
-        let state = &own.list[*index];
-        for (place, init) in state.places(|word| format!("s{word}")).iter().zip(state.kind.init()) {
+        let state = &own.states[*index];
+        for (place, init) in state.slot_names(|word| format!("s{word}")).iter().zip(state.kind.init()) {
             body.push_str(&format!("  u64 {place} = (u64){init:#x}UL;\n"));
         }
     }
@@ -405,9 +405,9 @@ fn reduce_kernel(
         body.push_str(&run_of_rows(&n));
         let (mut open, mut close) = (String::new(), String::new());
         for (index, narrow) in &blocks {
-            let state = &own.list[*index];
-            let first = state.first;
-            let places = state.places(|word| format!("s{word}"));
+            let state = &own.states[*index];
+            let first = state.first_slot;
+            let places = state.slot_names(|word| format!("s{word}"));
             open.push_str(&format!("    i64 low{first} = 0;\n"));
             let low = [format!("(u64)low{first}"), format!("(u64)(low{first} >> 63)")];
             close.push_str(&format!("    {}\n", state.kind.merge(&places, &low)));
@@ -433,8 +433,8 @@ fn reduce_kernel(
     }
     body.push_str(if profile == Profile::Gpu { "  if (l == 0) {\n" } else { "  {\n" });
     for index in part {
-        for word in own.list[*index].first..own.list[*index].first + own.list[*index].kind.words() {
-            body.push_str(&format!("    {partials}[(u64)GRP() * {} + {word}] = s{word};\n", accumulators.words.max(1)));
+        for word in own.states[*index].first_slot..own.states[*index].first_slot + own.states[*index].kind.slots() {
+            body.push_str(&format!("    {partials}[(u64)GRP() * {} + {word}] = s{word};\n", accumulators.slots.max(1)));
         }
     }
     body.push_str("  }\n");
@@ -447,11 +447,15 @@ fn becomes_vector_code(source: &Source, accumulators: &Accumulators) -> Result<b
     let mut params = Params::new();
     let mut all = true;
     accumulators.write(&mut source.writer(Profile::Cpu, &mut params), 0, &mut |_, index, values| {
-        all &= match accumulators.list[index].kind {
-            Kind::Count | Kind::Sum64 | Kind::And | Kind::Or | Kind::Xor | Kind::Min | Kind::Max => {
-                values.iter().all(|value| !value.ctype.is_wide())
-            }
-            Kind::Sum128 => values.iter().all(|value| narrow_sum(Profile::Cpu, value).is_some()),
+        all &= match accumulators.states[index].kind {
+            StateKind::Count
+            | StateKind::Sum64
+            | StateKind::And
+            | StateKind::Or
+            | StateKind::Xor
+            | StateKind::Min
+            | StateKind::Max => values.iter().all(|value| !value.ctype.is_wide()),
+            StateKind::Sum128 => values.iter().all(|value| narrow_sum(Profile::Cpu, value).is_some()),
             _ => false,
         };
         Ok(())
@@ -504,7 +508,7 @@ fn group_tree(accumulators: &Accumulators, part: &[usize], options: &Options) ->
     let room = (options.shared_bytes / 8 / half as usize).max(4);
     let mut chunks: Vec<(Vec<usize>, usize)> = Vec::new();
     for index in part {
-        let words = accumulators.list[*index].kind.words();
+        let words = accumulators.states[*index].kind.slots();
         match chunks.last_mut() {
             Some((chunk, used)) if *used + words <= room => {
                 chunk.push(*index);
@@ -517,8 +521,8 @@ fn group_tree(accumulators: &Accumulators, part: &[usize], options: &Options) ->
     let mut text = format!("  u32 l = LID();\n  SHARED(u64, tree, {});\n", half as usize * widest);
     for (chunk, words) in &chunks {
         let (mut store, mut merge, mut first) = (String::new(), String::new(), 0);
-        for state in chunk.iter().map(|index| &accumulators.list[*index]) {
-            let places = state.places(|word| format!("s{word}"));
+        for state in chunk.iter().map(|index| &accumulators.states[*index]) {
+            let places = state.slot_names(|word| format!("s{word}"));
             for (word, place) in places.iter().enumerate() {
                 store.push_str(&format!("tree[(l - d) * {words} + {}] = {place}; ", first + word));
             }
@@ -547,28 +551,28 @@ fn fold_kernel(accumulators: &Accumulators, options: &Options) -> Kernel {
     let state = params.named("state", "G u64 *RESTRICT");
     let partials = params.named("partials", "const G u64 *RESTRICT");
     let n = params.named("n", "u64");
-    let words = accumulators.words.max(1);
+    let words = accumulators.slots.max(1);
     let mut body = String::new();
     let mut merges = String::new();
-    for accumulator in &accumulators.list {
-        let places = accumulator.places(|word| format!("s{word}"));
+    for accumulator in &accumulators.states {
+        let places = accumulator.slot_names(|word| format!("s{word}"));
         for (place, init) in places.iter().zip(accumulator.kind.init()) {
             body.push_str(&format!("  u64 {place} = (u64){init:#x}UL;\n"));
         }
-        let from = accumulator.places(|word| format!("{partials}[i * {words} + {word}]"));
+        let from = accumulator.slot_names(|word| format!("{partials}[i * {words} + {word}]"));
         merges.push_str(&format!("    {}\n", accumulator.kind.merge(&places, &from)));
     }
     body.push_str(&format!("  for (u64 i = LID(); i < {n}; i += LSZ()) {{\n{merges}  }}\n"));
     if options.profile == Profile::Gpu {
-        let all: Vec<usize> = (0..accumulators.list.len()).collect();
+        let all: Vec<usize> = (0..accumulators.states.len()).collect();
         body.push_str(&group_tree(accumulators, &all, options));
         body.push_str("  if (l == 0) {\n");
     } else {
         body.push_str("  {\n");
     }
-    for accumulator in &accumulators.list {
-        let to = accumulator.places(|word| format!("{state}[{word}]"));
-        body.push_str(&format!("    {}\n", accumulator.kind.merge(&to, &accumulator.places(|word| format!("s{word}")))));
+    for accumulator in &accumulators.states {
+        let to = accumulator.slot_names(|word| format!("{state}[{word}]"));
+        body.push_str(&format!("    {}\n", accumulator.kind.merge(&to, &accumulator.slot_names(|word| format!("s{word}")))));
     }
     body.push_str("  }\n");
     Kernel::new("reduce_fold", params, body)
@@ -581,8 +585,8 @@ fn finish_kernel(accumulators: &Accumulators, fields: &[Field]) -> Result<(Kerne
     let mut writer = RowWriter::new(&[], Profile::Cpu, &mut params);
     writer.push("u64 row = 0;");
     let mut outputs = Vec::with_capacity(fields.len());
-    for (index, (ending, field)) in accumulators.endings.iter().zip(fields).enumerate() {
-        let value = accumulators.end(&mut writer, ending, &|word| format!("{state}[{word}]"))?;
+    for (index, (evaluator, field)) in accumulators.evaluators.iter().zip(fields).enumerate() {
+        let value = accumulators.evaluate(&mut writer, evaluator, &|word| format!("{state}[{word}]"))?;
         let output = Output::of(&value, field.data_type(), &index.to_string())?;
         output.write(&mut writer, &value, "row");
         outputs.push(output);

@@ -168,7 +168,7 @@ impl Rows for Select {
 
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         match &self.columns[output] {
-            Column::Written { expr, .. } => writer.result(expr),
+            Column::Written { expr, .. } => writer.eval_output(expr),
             Column::Pass(_) => Err(Error::Internal("a column that is passed on is not written".into())),
         }
     }
@@ -232,7 +232,7 @@ pub(super) fn plan(
         }
     }
     let mut params = Params::new();
-    let value = source.writer(options.profile, &mut params).result(&expr)?;
+    let value = source.writer(options.profile, &mut params).eval_output(&expr)?;
     if let Some((origin, layout)) = lists(source, &expr).filter(|_| value.ctype == CType::List) {
         let ty = ColumnType { data_type: field.data_type().clone(), nullable: value.valid.is_some(), layout, bounds: None };
         return Ok(Column::Written { output: Output::new(ty, CType::List, &name), expr, shares: Some(origin) });

@@ -16,7 +16,7 @@ use super::project::{Projection, Rows};
 use super::select::{Column, plan, share};
 use super::source::Source;
 use super::{Input, Options, check_rows};
-use crate::codegen::{Params, Place, Profile, RowWriter, Value};
+use crate::codegen::{Params, Profile, RowReference, RowWriter, Value};
 use crate::expr::Expr;
 use crate::function::Function;
 use crate::prelude::Section;
@@ -115,7 +115,7 @@ impl Unnest {
                         lists.push(*column);
                         fields.push(Arc::new(Field::new(format!("elements of {column}"), elements.data_type.clone(), true)));
                         all.push(*elements);
-                        places.push(Some(Place { row: at(number), found: Some(found(number)), is_mark: false }));
+                        places.push(Some(RowReference { row: at(number), found: Some(found(number)), is_mark: false }));
                     }
                     width + number
                 }
@@ -125,7 +125,7 @@ impl Unnest {
             return Err(Error::Internal("no lists to unnest".into()));
         }
         let input = Input { schema: Arc::new(Schema::new(fields)), types: all, filter: None };
-        let mut source = Source::with_places(input, places)?;
+        let mut source = Source::with_row_references(input, places)?;
         let planned = columns.into_iter().zip(&outputs).enumerate();
         let planned = planned
             .map(|(index, (column, (_, field)))| plan(&mut source, true, index, Expr::Column(column), field, &options))
@@ -246,7 +246,7 @@ impl Unnest {
     /// Words of a row's lists, and whether they are there.
     fn words(&self, writer: &mut RowWriter<'_>) -> Result<Vec<Value>> {
         let word = |list: &usize| Expr::Call {
-            function: Function::ListWord,
+            function: Function::ListView,
             arguments: vec![Expr::Column(*list)],
             data_type: arrow::datatypes::DataType::UInt64,
         };
@@ -330,7 +330,7 @@ impl Rows for Unnest {
 
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         match self.columns.get(output) {
-            Some(Column::Written { expr, .. }) => writer.result(expr),
+            Some(Column::Written { expr, .. }) => writer.eval_output(expr),
             _ => Err(Error::Internal("a column that is passed on is not written".into())),
         }
     }

@@ -46,7 +46,7 @@ impl Verdicts {
         let mut predicates: Vec<Arc<Predicate>> = Vec::new();
         let (mut asked, mut answering) = (Vec::with_capacity(kernels.len()), Vec::new());
         for kernel in &*kernels {
-            let verdicts = kernel.params.verdicts().iter().map(|verdict| {
+            let verdicts = kernel.params.dictionary_predicates().iter().map(|verdict| {
                 let is_known = |known: &Arc<Predicate>| known.expr == verdict.predicate && known.values == verdict.values;
                 let index = predicates.iter().position(is_known).unwrap_or_else(|| {
                     let (expr, values) = (verdict.predicate.clone(), verdict.values.clone());

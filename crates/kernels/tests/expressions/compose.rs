@@ -13,8 +13,8 @@ use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
 use crate::text::{call, laid_out, layouts, text, texts};
 
 const CASES: [Function; 4] = [Function::Upper, Function::Lower, Function::InitCap, Function::Reverse];
-const CONCAT: Function = Function::Concat { skips_nulls: true };
-const STRICT: Function = Function::Concat { skips_nulls: false };
+const CONCAT: Function = Function::Concat;
+const STRICT: Function = Function::ConcatOperator;
 
 fn int(value: i64) -> Expr {
     lit(&DataType::Int64, LiteralValue::Int(value.into()))
@@ -88,10 +88,10 @@ fn texts_of_constants_and_columns() {
             exprs.push(of(Function::Repeat, vec![int(count)]));
         }
         for (count, fill) in [(-1, "x"), (0, "x"), (3, ""), (5, "é日"), (20, "abc"), (40, "🦀")] {
-            exprs.push(of(Function::Pad { left: true }, vec![int(count), literal(fill)]));
-            exprs.push(of(Function::Pad { left: false }, vec![int(count), literal(fill)]));
+            exprs.push(of(Function::Lpad, vec![int(count), literal(fill)]));
+            exprs.push(of(Function::Rpad, vec![int(count), literal(fill)]));
         }
-        exprs.push(of(Function::Pad { left: true }, vec![int(7)]));
+        exprs.push(of(Function::Lpad, vec![int(7)]));
         // A third of them for each layout: rows' code is the same but for the load.
         let some: Vec<Expr> = exprs.into_iter().skip(nth % 3).step_by(3).collect();
         for chunk in some.chunks(8) {
@@ -112,14 +112,14 @@ fn arguments_of_two_columns() {
             call(Function::ConcatWs, vec![a.clone(), b.clone(), a.clone(), b.clone()], &data_type),
             call(Function::Replace, vec![a.clone(), b.clone(), lit(&data_type, text("-"))], &data_type),
             call(Function::Translate, vec![a.clone(), b.clone(), lit(&data_type, text("é1"))], &data_type),
-            call(Function::Pad { left: false }, vec![a.clone(), int(9), b.clone()], &data_type),
+            call(Function::Rpad, vec![a.clone(), int(9), b.clone()], &data_type),
         ];
         check(&batch(vec![left, right]), &exprs);
         let (left, right) = pairs_of(&data_type, &texts(), &DataType::Int64, &numbers);
         let exprs = [
             call(Function::Repeat, vec![a.clone(), b.clone()], &data_type),
-            call(Function::Pad { left: true }, vec![a.clone(), b.clone()], &data_type),
-            call(Function::Pad { left: false }, vec![a.clone(), b.clone(), lit(&data_type, text("é-"))], &data_type),
+            call(Function::Lpad, vec![a.clone(), b.clone()], &data_type),
+            call(Function::Rpad, vec![a.clone(), b.clone(), lit(&data_type, text("é-"))], &data_type),
             call(Function::Overlay, vec![a.clone(), lit(&data_type, text("é")), int(2), b.clone()], &data_type),
         ];
         check(&batch(vec![left, right]), &exprs);
@@ -183,7 +183,7 @@ fn new_text_of_one_of_several_branches() {
             case(vec![(less(2), s()), (less(9), guarded())], Some(of(Function::Upper, vec![s()]))),
             of(STRICT, vec![guarded(), lit(&data_type, text("é")), guarded()]),
             Expr::Coalesce(vec![guarded(), exclaimed()]),
-            Expr::Coalesce(vec![s(), of(Function::Pad { left: true }, vec![lit(&data_type, text("none")), int(6)])]),
+            Expr::Coalesce(vec![s(), of(Function::Lpad, vec![lit(&data_type, text("none")), int(6)])]),
             Expr::Coalesce(vec![guarded(), s(), of(Function::Lower, vec![lit(&data_type, text("NONE"))])]),
             case(vec![(less(2), lit(&data_type, LiteralValue::Null))], Some(of(Function::Reverse, vec![s()]))),
         ];
@@ -209,7 +209,7 @@ fn what_cannot_be_fails() {
         let long = |number: &LiteralValue| matches!(number, LiteralValue::Int(70_000..=0x7fff_ffff));
         if !long(&crate::harness::values(rows.column(1))[0]) {
             exprs.push(call(Function::Repeat, vec![a.clone(), b.clone()], &data_type));
-            exprs.push(call(Function::Pad { left: true }, vec![a.clone(), b.clone()], &data_type));
+            exprs.push(call(Function::Lpad, vec![a.clone(), b.clone()], &data_type));
         }
         check(&rows, &exprs);
     }
@@ -224,7 +224,7 @@ fn new_text_is_an_output_and_no_operand() {
     assert!(must_be_column(&upper, &schema) && !must_be_column(&Expr::Column(0), &schema));
     let repeat = call(Function::Repeat, vec![Expr::Column(0), int(3)], &DataType::Utf8);
     assert!(must_be_column(&repeat, &schema) && can_fail(&repeat, &schema) && !can_fail(&upper, &schema));
-    let reason = "text of upper within another operation is not supported on the device";
+    let reason = "upper within another operation is not supported on the device";
     assert_eq!(supports(&upper, &schema).unwrap_err(), reason);
     let compared = Expr::Compare { op: CompareOp::Eq, left: upper.clone().into(), right: Expr::Column(0).into() };
     assert_eq!(supports_output(&compared, &schema).unwrap_err(), reason);
@@ -237,7 +237,7 @@ fn new_text_is_an_output_and_no_operand() {
     };
     assert!(supports_output(&case, &schema).is_ok() && must_be_column(&case, &schema));
     let reason = supports(&case, &schema).unwrap_err();
-    assert_eq!(reason, "text of CASE or coalesce within another operation is not supported on the device");
+    assert_eq!(reason, "CASE or coalesce of composed strings within another operation is not supported on the device");
     // Concatenation is one text after the other, whatever they are.
     let both = call(STRICT, vec![upper.clone(), lit(&DataType::Utf8, text("-")), upper], &DataType::Utf8);
     assert!(supports_output(&both, &schema).is_ok());

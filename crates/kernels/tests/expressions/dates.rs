@@ -221,8 +221,8 @@ fn moments_around_changes_of_clocks_are_truncated_and_moved() {
             check(
                 &rows,
                 &[
-                    call(Function::Shift { checked: true }, &data_type, &[0, 1, 0]),
-                    call(Function::Shift { checked: true }, &data_type, &[-1, 0, 3_600_000_000_000]),
+                    call(Function::AddInterval { checked: true }, &data_type, &[0, 1, 0]),
+                    call(Function::AddInterval { checked: true }, &data_type, &[-1, 0, 3_600_000_000_000]),
                 ],
             );
         }
@@ -285,7 +285,7 @@ fn moments_are_moved_by_intervals() {
         let values = some_moments(&data_type, &mut random);
         // Rows where a zone's clocks skip the time fail: few rows at a time.
         let named = matches!(&data_type, DataType::Timestamp(_, Some(zone)) if zone.contains('/'));
-        let exprs = intervals.map(|interval| call(Function::Shift { checked: true }, &data_type, &interval));
+        let exprs = intervals.map(|interval| call(Function::AddInterval { checked: true }, &data_type, &interval));
         for chunk in values.chunks(if named { 50 } else { 400 }) {
             let rows = batch(vec![array(&data_type, &[chunk, &[LiteralValue::Null]].concat())]);
             check(&rows, &exprs);
@@ -304,7 +304,7 @@ fn moments_are_moved_by_intervals() {
         let exprs: Vec<Expr> = intervals
             .into_iter()
             .chain(far)
-            .map(|interval| call(Function::Shift { checked: true }, &data_type, &interval))
+            .map(|interval| call(Function::AddInterval { checked: true }, &data_type, &interval))
             .collect();
         for value in data::special(&data_type) {
             check(&batch(vec![array(&data_type, &[value])]), &exprs);

@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use kernels::codegen::Profile;
 use kernels::expr::{Expr, LiteralValue};
 use kernels::function::Function;
-use kernels::libm::{self, KNOWN};
+use kernels::libm::{self, FUNCTIONS};
 use kernels::support::supports;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -80,7 +80,7 @@ fn comparable() -> impl Iterator<Item = (Function, DataType)> {
 #[test]
 fn devices_give_what_is_known() {
     for profile in PROFILES {
-        for known in &KNOWN {
+        for known in &FUNCTIONS {
             let pairs: Vec<(f64, f64)> = known.samples().collect();
             let (bits, _) = computed(known.function, &known.data_type, &pairs, profile);
             let digest = libm::digest(bits.into_iter());

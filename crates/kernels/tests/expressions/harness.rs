@@ -66,7 +66,7 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
     let (mut body, mut results, mut places, mut at) = (String::new(), Vec::new(), Vec::new(), 0);
     for (index, expr) in exprs.iter().enumerate() {
         let mut writer = RowWriter::new(types, profile, &mut params).with_names("row", &format!("e{index}_")).per_row();
-        let value = writer.result(expr).unwrap_or_else(|error| panic!("{expr:?}: {error}"));
+        let value = writer.eval_output(expr).unwrap_or_else(|error| panic!("{expr:?}: {error}"));
         let code = writer.statements();
         // An error word for each expression.
         body.push_str(&code.replace("A_MIN64(err,", &format!("A_MIN64(err + {index},")));
@@ -74,7 +74,7 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
         let values = (at + rows).next_multiple_of(16);
         // What a NULL's slot holds is nobody's business, but it must not be read; that of a row that fails may not fit.
         let (c, width) = match value.ctype {
-            CType::Str | CType::Text => {
+            CType::Str | CType::ComposedString => {
                 let copy = format!(
                     "    if ({}) {{ G u8 *slot = {out} + {values} + row * {slot}; *(G u32 *)slot = (u32){}; slot += {SLOT_HEAD}; if ({} <= {}) {{ {} }} }}\n",
                     value.valid_code(),
@@ -98,8 +98,11 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
             "u64 run = (n + GSZ() - 1) / GSZ(), first = GID() * run, last = first + run < n ? first + run : n;\n  for (u64 row = first; row < last; ++row)"
         }
     };
-    let text =
-        format!("{}KERNEL void evaluate({}) {{\n  {range} {{\n{body}  }}\n}}\n", params.sections().text(), params.declaration());
+    let text = format!(
+        "{}KERNEL void evaluate({}) {{\n  {range} {{\n{body}  }}\n}}\n",
+        params.sections().source(),
+        params.declaration()
+    );
     Text { text, params, types: results, places, bytes: at.max(16) }
 }
 
@@ -124,7 +127,7 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
     let named = vec![("n", Arg::U64(rows as u64)), ("out", Arg::Buffer(&out)), (SCRATCH, Arg::Buffer(&scratch))];
     let args = text
         .params
-        .bind(device.columns(), Bindings { constants: Some(&constants), error: Some(&error), verdicts: &[], named })
+        .bind(device.columns(), Bindings { constants: Some(&constants), error: Some(&error), dictionary_predicates: &[], named })
         .unwrap();
     queue.launch(&kernel, grid, &args).unwrap();
     let bytes = block_on(queue.read(&out, 0..text.bytes)).unwrap();
@@ -138,7 +141,7 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
                 return LiteralValue::Null;
             }
             assert_eq!(bytes[valid + row], 1, "validity is 0 or 1");
-            if matches!(ctype, CType::Str | CType::Text) {
+            if matches!(ctype, CType::Str | CType::ComposedString) {
                 let at = first + row * slot;
                 let len = (u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize).min(slot - SLOT_HEAD);
                 return LiteralValue::Bytes(bytes[at + SLOT_HEAD..at + SLOT_HEAD + len].to_vec());

@@ -50,9 +50,9 @@ fn prelude_is_opencl() {
         // Each with no more than it says it needs.
         let mut alone = Sections::default();
         alone.need(*section);
-        lint(&alone.text());
+        lint(&alone.source());
     }
-    lint(&sections.text());
+    lint(&sections.source());
 }
 
 #[test]

@@ -65,7 +65,9 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             let moment = (1..n).find_map(|format| by_format(function, &texts(0), &texts(format)))?;
             Some(array(LiteralValue::Int(moment.into())))
         }
-        (Function::Shift { checked: true }, _) => shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64),
+        (Function::AddInterval { checked: true }, _) => {
+            shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64)
+        }
         (Function::Substring, n) => {
             // Without a count, to the end from wherever.
             let (start, count) = (number(1), if n == 3 { number(2) } else { i128::from(u64::MAX) });
@@ -85,7 +87,8 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
                 _ => all[all.len() - kept..].iter().collect(),
             })
         }
-        (Function::Trim { start, end }, n) => {
+        (Function::Btrim | Function::Ltrim | Function::Rtrim, n) => {
+            let (start, end) = (function != Function::Rtrim, function != Function::Ltrim);
             let set = if n == 2 { characters(1) } else { vec![' '] };
             let mut slice = &texts(0)[..];
             if start {
@@ -121,7 +124,7 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             }
             text(result)
         }
-        (Function::Concat { .. }, _) => text((0..row.len()).map(texts).collect()),
+        (Function::Concat | Function::ConcatOperator, _) => text((0..row.len()).map(texts).collect()),
         (Function::ConcatWs, _) => text((1..row.len()).map(texts).collect::<Vec<String>>().join(&texts(0))),
         (Function::Replace, _) => text(if texts(1).is_empty() { texts(0) } else { texts(0).replace(&texts(1), &texts(2)) }),
         (Function::Repeat, _) => {
@@ -131,7 +134,7 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             }
             text(texts(0).repeat(if texts(0).is_empty() { 0 } else { count as usize }))
         }
-        (Function::Pad { left }, n) => {
+        (Function::Lpad | Function::Rpad, n) => {
             if number(1) > i32::MAX.into() {
                 return None;
             }
@@ -140,7 +143,7 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             let missing = wanted.saturating_sub(own.len());
             let padding: String = fill.iter().cycle().take(missing).collect();
             let own: String = own.iter().take(wanted).collect();
-            text(if left { padding + &own } else { own + &padding })
+            text(if function == Function::Lpad { padding + &own } else { own + &padding })
         }
         (Function::Reverse, _) => text(texts(0).chars().rev().collect()),
         (Function::Chr, _) => text(char::from_u32(u32::try_from(number(0)).ok()?)?.to_string()),
@@ -289,7 +292,7 @@ pub fn call_with_null(function: Function, arguments: &[ArrayRef], data_type: &Da
             let some: Vec<ArrayRef> = arguments.iter().filter(|argument| !is_null(argument)).cloned().collect();
             if some.is_empty() { Arc::clone(&arguments[0]) } else { extreme(function, &some) }
         }
-        Function::Concat { skips_nulls: true } | Function::ConcatWs => {
+        Function::Concat | Function::ConcatWs => {
             if function == Function::ConcatWs && is_null(&arguments[0]) {
                 return data::array(data_type, &[LiteralValue::Null]);
             }

@@ -79,7 +79,7 @@ impl Generator {
                 match self.random.random_range(0..4) {
                     0 => (self.pick(&[Function::Left, Function::Right]), vec![own, self.expr(&DataType::Int64, depth)]),
                     1 => (Function::Substring, vec![own, self.expr(&DataType::Int64, depth), number(5)]),
-                    2 => (Function::Trim { start: true, end: true }, vec![own, self.expr(&text, depth)]),
+                    2 => (Function::Btrim, vec![own, self.expr(&text, depth)]),
                     _ => (Function::SplitPart, vec![own, self.expr(&text, depth), self.expr(&DataType::Int64, depth)]),
                 }
             }
@@ -88,7 +88,7 @@ impl Generator {
                 (function, vec![self.expr(data_type, depth)])
             }
             DataType::Timestamp(_, _) | DataType::Date32 if self.random.random_bool(0.5) => (
-                Function::Shift { checked: true },
+                Function::AddInterval { checked: true },
                 vec![self.expr(data_type, depth), number(-13), number(20), number(-3_600_000_000_007)],
             ),
             data_type if data_type.is_numeric() && self.random.random_bool(0.5) => {

@@ -67,11 +67,7 @@ pub fn call(function: Function, arguments: Vec<Expr>, data_type: &DataType) -> E
     Expr::Call { function, arguments, data_type: data_type.clone() }
 }
 
-const TRIMS: [Function; 3] = [
-    Function::Trim { start: true, end: true },
-    Function::Trim { start: true, end: false },
-    Function::Trim { start: false, end: true },
-];
+const TRIMS: [Function; 3] = [Function::Btrim, Function::Ltrim, Function::Rtrim];
 
 /// The layouts of text: the plain ones and dictionaries of them.
 pub fn layouts() -> Vec<DataType> {
@@ -262,7 +258,7 @@ fn constants_fail_for_nulls_too() {
     let data_type = DataType::Utf8;
     let rows = batch(vec![array(&data_type, &[LiteralValue::Null])]);
     let split = |n| call(Function::SplitPart, vec![Expr::Column(0), lit(&data_type, text(",")), int(n)], &data_type);
-    let pad = |n| call(Function::Pad { left: true }, vec![Expr::Column(0), int(n)], &data_type);
+    let pad = |n| call(Function::Lpad, vec![Expr::Column(0), int(n)], &data_type);
     let exprs = [split(0), split(1), pad(1 << 31), pad(1)];
     let device = upload(&rows, &natural(&rows));
     let computed = evaluate(&device, &natural(&rows), &exprs, 64, Profile::Cpu);

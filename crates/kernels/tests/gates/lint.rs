@@ -94,7 +94,7 @@ fn prelude_sections_are_opencl_1_2_and_3_0() {
     let samples = Section::ALL.iter().map(|section| {
         let mut sections = Sections::default();
         sections.need(*section);
-        Sample { name: format!("prelude section {section:?}"), text: sections.text() }
+        Sample { name: format!("prelude section {section:?}"), text: sections.source() }
     });
     check(&samples.collect::<Vec<_>>());
 }

@@ -114,7 +114,7 @@ fn dumped_programs_compile_without_spills() {
     // the crate `device` compile texts that only their own options complete.
     let generated = |sample: &Sample| {
         let first = sample.text.lines().next().unwrap_or_default();
-        let for_gpus = first.ends_with("profile gpu") || sample.text.starts_with(Section::Base.text());
+        let for_gpus = first.ends_with("profile gpu") || sample.text.starts_with(Section::Base.source());
         // A projection that only passes columns on has no kernel.
         for_gpus && sample.text.contains("KERNEL void")
     };

@@ -123,12 +123,12 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
     let number = if *value == DataType::LargeUtf8 { DataType::Int64 } else { DataType::Int32 };
     let truth = DataType::Boolean;
     let places = || Expr::Cast { expr: Expr::IsNull(b().into()).into(), to: DataType::Int64, checked: true };
-    let both = || call(Concat { skips_nulls: false }, vec![a(), b()], value);
+    let both = || call(ConcatOperator, vec![a(), b()], value);
     let mut all = vec![
         call(Substring, vec![a(), int(2), int(3)], value),
         call(Left, vec![a(), int(3)], value),
         call(Right, vec![a(), int(3)], value),
-        call(Trim { start: true, end: true }, vec![a(), b()], value),
+        call(Btrim, vec![a(), b()], value),
         call(SplitPart, vec![a(), text(","), int(-2)], value),
         call(Position, vec![a(), b()], &number),
         call(StartsWith, vec![a(), b()], &truth),
@@ -137,13 +137,13 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
         call(Replace, vec![a(), b(), text("x")], value),
         call(Translate, vec![a(), b(), text("x")], value),
         call(Repeat, vec![a(), int(3)], value),
-        call(Pad { left: true }, vec![a(), int(9), b()], value),
+        call(Lpad, vec![a(), int(9), b()], value),
         call(Overlay, vec![a(), b(), int(2)], value),
-        call(Concat { skips_nulls: true }, vec![a(), text("-"), b()], value),
-        call(Concat { skips_nulls: false }, vec![call(Upper, vec![a()], value), b()], value),
+        call(Concat, vec![a(), text("-"), b()], value),
+        call(ConcatOperator, vec![call(Upper, vec![a()], value), b()], value),
         Expr::Compare {
             op: CompareOp::Lt,
-            left: call(Concat { skips_nulls: false }, vec![a(), b()], value).into(),
+            left: call(ConcatOperator, vec![a(), b()], value).into(),
             right: call(ConcatWs, vec![text("-"), b(), a()], value).into(),
         },
         Expr::Case {
@@ -181,7 +181,7 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
             vec![a(), text("%F %T%.f%z"), text("%m/%d/%Y %I:%M %p"), text("%+"), text("%s%.3f %z"), text("%F %9f %#z")],
             &DataType::Timestamp(TimeUnit::Nanosecond, None),
         ),
-        call(Shift { checked: true }, vec![a(), int(1), int(-2), int(3)], value),
+        call(AddInterval { checked: true }, vec![a(), int(1), int(-2), int(3)], value),
     ];
     all.extend([CharacterLength, OctetLength, BitLength, Ascii].map(|function| call(function, vec![a()], &number)));
     let same = [Upper, Lower, InitCap, Reverse, Abs, Floor, Ceil, Round, Trunc, Sqrt, Signum, Degrees, Radians, Factorial];

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The kernels of a [`GroupBy`](super::GroupBy): what is planned of it, and the texts that come of that.
 
-use super::best::{Best, KEPT};
 use super::key::{Form, Key};
 use super::table::{
     FETCHED_GROUPS, INSERT_INLINE, INSERT_WIDE, NO_GROUP, NUMBER_WIDE, UNRESOLVED, claimed, find_blocks, glance_inline,
     glance_wide, number_inline, probe_inline, probe_wide, slot_inline,
 };
+use super::var_width_min_max::{STORED, VarWidthMinMax};
 use super::{Feed, Mode};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
-use crate::ops::accumulate::{Accumulators, Ending, Kind};
+use crate::ops::accumulate::{Accumulators, Evaluator, StateKind};
 use crate::ops::compact::{mask_body, tallied_body};
 use crate::ops::join::Lookup;
 use crate::ops::program::{Kernel, for_rows, run_of_rows};
@@ -32,14 +32,14 @@ pub(super) struct Draft {
     pub mode: Mode,
     pub keys: Vec<Key>,
     pub accumulators: Accumulators,
-    pub bests: Vec<Best>,
+    pub bests: Vec<VarWidthMinMax>,
     /// Whether items have private copies of the states.
     pub private: bool,
 }
 
 impl Draft {
     fn words(&self) -> usize {
-        self.accumulators.words
+        self.accumulators.slots
     }
 
     /// The kernels of one input.
@@ -61,7 +61,7 @@ impl Draft {
             }
         }
         let own: Vec<usize> =
-            (0..self.accumulators.list.len()).filter(|index| self.accumulators.list[*index].feed == feed).collect();
+            (0..self.accumulators.states.len()).filter(|index| self.accumulators.states[*index].feed == feed).collect();
         let mut pending = vec![own];
         while let Some(part) = pending.pop() {
             if part.is_empty() {
@@ -259,7 +259,11 @@ impl Draft {
         let profile = self.options.profile;
         let words = self.words();
         let mut own = self.accumulators.clone();
-        own.list.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
+        own.states
+            .iter_mut()
+            .enumerate()
+            .filter(|(index, _)| !part.contains(index))
+            .for_each(|(_, state)| state.feed = usize::MAX);
         let mut params = Params::new();
         let n = params.named("n", "u64");
         let states = params.named("states", if self.private { "G u64 *RESTRICT" } else { "volatile G u64 *" });
@@ -273,7 +277,7 @@ impl Draft {
         let mut rivals = Vec::new();
         for best in self.bests.iter().filter(|best| part.contains(&best.accumulator)) {
             let mut writer = planned.source.writer(profile, &mut params).with_names("other", &format!("y{}_", best.accumulator));
-            let argument = self.accumulators.list[best.accumulator].argument()?;
+            let argument = self.accumulators.states[best.accumulator].argument()?;
             let value = writer.eval(argument)?;
             rivals.push((best, writer.statements(), value));
         }
@@ -287,18 +291,18 @@ impl Draft {
                 });
             }
             own.write(writer, feed, &mut |writer, index, values| {
-                let state = &own.list[index];
+                let state = &own.states[index];
                 if let (Some((best, statements, rival)), [value]) =
                     (rivals.iter().find(|(best, ..)| best.accumulator == index), values)
                 {
                     let text = best.compete(writer.params(), state.kind, value, statements, rival);
                     writer.push(&text);
                 } else if self.private {
-                    let places = state.places(|word| format!("s[{word}]"));
-                    writer.push(&state.kind.take(&places, values));
+                    let places = state.slot_names(|word| format!("s[{word}]"));
+                    writer.push(&state.kind.update(&places, values));
                 } else {
-                    let places = state.places(|word| format!("(s + {word})"));
-                    writer.push(&state.kind.add_value(&places, values, if shared.is_some() { 'l' } else { 'g' })?);
+                    let places = state.slot_names(|word| format!("(s + {word})"));
+                    writer.push(&state.kind.atomic_update(&places, values, if shared.is_some() { 'l' } else { 'g' })?);
                 }
                 Ok(())
             })
@@ -352,17 +356,17 @@ impl Draft {
                 let mut init = String::new();
                 let mut flush = String::new();
                 for index in part {
-                    let state = &self.accumulators.list[*index];
+                    let state = &self.accumulators.states[*index];
                     for (place, word) in
-                        state.places(|word| format!("replica[g * {words} + {word}]")).iter().zip(state.kind.init())
+                        state.slot_names(|word| format!("replica[g * {words} + {word}]")).iter().zip(state.kind.init())
                     {
                         init.push_str(&format!("    {place} = (u64){word:#x}UL;\n"));
                     }
-                    let to = state.places(|word| format!("({states} + (u64)g * {words} + {word})"));
-                    let from = state.places(|word| format!("replica[g * {words} + {word}]"));
+                    let to = state.slot_names(|word| format!("({states} + (u64)g * {words} + {word})"));
+                    let from = state.slot_names(|word| format!("replica[g * {words} + {word}]"));
                     flush.push_str(&match state.kind {
-                        Kind::BestMin | Kind::BestMax => String::new(),
-                        kind => format!("    {}\n", kind.add(&to, &from, 'g')?),
+                        StateKind::VarWidthMin | StateKind::VarWidthMax => String::new(),
+                        kind => format!("    {}\n", kind.atomic_merge(&to, &from, 'g')?),
                     });
                 }
                 let groups = total / words.max(1);
@@ -395,12 +399,12 @@ impl Draft {
         let words = self.words();
         let mut body = format!("    for (u64 c = 0; c < copies; ++c) {{\n      G u64 *s = states + (c * n + g) * {words};\n");
         let mut merges = String::new();
-        for state in &self.accumulators.list {
-            for (place, word) in state.places(|word| format!("s[{word}]")).iter().zip(state.kind.init()) {
+        for state in &self.accumulators.states {
+            for (place, word) in state.slot_names(|word| format!("s[{word}]")).iter().zip(state.kind.init()) {
                 body.push_str(&format!("      {place} = (u64){word:#x}UL;\n"));
             }
-            let to = state.places(|word| format!("s[{word}]"));
-            merges.push_str(&format!("        {}\n", state.kind.merge(&to, &state.places(|word| format!("f[{word}]")))));
+            let to = state.slot_names(|word| format!("s[{word}]"));
+            merges.push_str(&format!("        {}\n", state.kind.merge(&to, &state.slot_names(|word| format!("f[{word}]")))));
         }
         body.push_str("    }\n    if (g < old_capacity) {\n      for (u64 c = 0; c < old_copies; ++c) {\n");
         body.push_str(&format!(
@@ -451,7 +455,7 @@ impl Draft {
         for (name, c_type) in [("states", STATES), ("capacity", "u64"), ("copies", "u64")] {
             params.named(name, c_type);
         }
-        let word = self.accumulators.list.get(count).map_or(0, |state| state.first);
+        let word = self.accumulators.states.get(count).map_or(0, |state| state.first_slot);
         let statements = format!(
             "    u64 rows = 0;\n    for (u64 c = 0; c < copies; ++c) rows += states[(c * capacity + row) * {} + {word}];\n",
             self.words().max(1)
@@ -461,9 +465,9 @@ impl Draft {
     }
 
     /// The kernels that move an aggregate's winners to the store.
-    pub fn winner_kernels(&self, best: &mut Best, source: &Source, kernels: &mut Vec<Kernel>) -> Result<()> {
+    pub fn winner_kernels(&self, best: &mut VarWidthMinMax, source: &Source, kernels: &mut Vec<Kernel>) -> Result<()> {
         let profile = self.options.profile;
-        let argument = self.accumulators.list[best.accumulator].argument()?;
+        let argument = self.accumulators.states[best.accumulator].argument()?;
         let name = format!("group_winners{}", best.accumulator);
         let is_str = best.ctype == CType::Str;
         for bytes in [false, true] {
@@ -477,7 +481,7 @@ impl Draft {
             let mut writer = source.writer(profile, &mut params);
             let value = writer.eval(argument)?;
             let statements = writer.statements();
-            let kept = best.kept(&mut params, "g", &value.data_type);
+            let kept = best.stored(&mut params, "g", &value.data_type);
             let mut body = format!("    u64 seen = {refs}[g], row = seen - 1;\n");
             let branches = match (is_str, bytes) {
                 (true, false) => {
@@ -494,13 +498,13 @@ impl Draft {
                     let copy = |code: &str| {
                         format!("str from = {code}; for (u32 i = 0; i < from.len; ++i) {heap}[{offsets}[g] + i] = from.p[i];")
                     };
-                    [copy(&kept.code), format!("{} {refs}[g] = {KEPT};", copy(&value.code)), String::new()]
+                    [copy(&kept.code), format!("{} {refs}[g] = {STORED};", copy(&value.code)), String::new()]
                 }
-                _ => [String::new(), format!("{} = {}; {refs}[g] = {KEPT};", kept.code, value.code), String::new()],
+                _ => [String::new(), format!("{} = {}; {refs}[g] = {STORED};", kept.code, value.code), String::new()],
             };
             let [old, new, none] = branches;
             body.push_str(&format!(
-                "    if (seen == {KEPT}) {{ {old} }}\n    else if (seen) {{\n{statements}      {new}\n    }}\n    else {{ {none} }}\n"
+                "    if (seen == {STORED}) {{ {old} }}\n    else if (seen) {{\n{statements}      {new}\n    }}\n    else {{ {none} }}\n"
             ));
             if bytes {
                 best.bytes = kernels.len();
@@ -563,16 +567,16 @@ impl Draft {
         Ok(writer.store(Value { data_type: key.store.ty.data_type.clone(), ctype: key.ctype, code, valid, bounds: key.bounds }))
     }
 
-    fn best_value(&self, writer: &mut RowWriter<'_>, ending: &Ending) -> Option<Value> {
-        let best = self.bests.iter().find(|best| best.accumulator == ending.state)?;
+    fn best_value(&self, writer: &mut RowWriter<'_>, evaluator: &Evaluator) -> Option<Value> {
+        let best = self.bests.iter().find(|best| best.accumulator == evaluator.state)?;
         writer.params().need_type(best.ctype);
         let refs = best.refs(writer.params());
         let found = writer.flag(&format!("{refs}[row] != 0"));
-        let kept = best.kept(writer.params(), "row", ending.data_type());
+        let kept = best.stored(writer.params(), "row", evaluator.data_type());
         let name = writer.local(best.ctype, best.ctype.zero());
         writer.push(&format!("if ({found}) {name} = {};", kept.code));
         let value = Value { code: name, valid: Some(found), ..kept };
-        Some(if ending.is_in_order() { writer.out_of_order(value, ending.data_type()) } else { value })
+        Some(if evaluator.is_sort_key() { writer.interval_of_sort_key(value, evaluator.data_type()) } else { value })
     }
 }
 
@@ -593,12 +597,12 @@ impl Rows for Draft {
         let capacity = writer.params().named("capacity", "u64");
         let mut loads = String::new();
         let mut merges = String::new();
-        for state in &self.accumulators.list {
-            for (word, place) in state.places(|word| format!("s{word}")).iter().enumerate() {
-                loads.push_str(&format!("u64 {place} = {states}[row * {words} + {}];\n", state.first + word));
+        for state in &self.accumulators.states {
+            for (word, place) in state.slot_names(|word| format!("s{word}")).iter().enumerate() {
+                loads.push_str(&format!("u64 {place} = {states}[row * {words} + {}];\n", state.first_slot + word));
             }
-            let from = state.places(|word| format!("f[{word}]"));
-            merges.push_str(&format!("  {}\n", state.kind.merge(&state.places(|word| format!("s{word}")), &from)));
+            let from = state.slot_names(|word| format!("f[{word}]"));
+            merges.push_str(&format!("  {}\n", state.kind.merge(&state.slot_names(|word| format!("s{word}")), &from)));
         }
         let copies = writer.params().named("copies", "u64");
         writer.push(&format!(
@@ -611,8 +615,8 @@ impl Rows for Draft {
         if output < self.keys.len() {
             return self.key_value(writer, output);
         }
-        let ending = &self.accumulators.endings[output - self.keys.len()];
-        if let Some(value) = self.best_value(writer, ending) {
+        let evaluator = &self.accumulators.evaluators[output - self.keys.len()];
+        if let Some(value) = self.best_value(writer, evaluator) {
             return Ok(value);
         }
         let (states, words) = (writer.params().named("states", STATES), self.words());
@@ -620,6 +624,6 @@ impl Rows for Draft {
             true => format!("s{word}"),
             false => format!("{states}[row * {words} + {word}]"),
         };
-        self.accumulators.end(writer, ending, &word)
+        self.accumulators.evaluate(writer, evaluator, &word)
     }
 }

@@ -14,11 +14,11 @@
 //! DISTINCT goes to an inner aggregation by the keys and the argument, whose groups are fed to the
 //! outer one at the end as an input of their own.
 
-mod best;
 mod draft;
 mod key;
 mod plan;
 mod table;
+mod var_width_min_max;
 
 use std::sync::Arc;
 
@@ -39,9 +39,9 @@ use super::select::Select;
 use super::source::Source;
 use crate::codegen::{CType, Profile};
 use crate::{Error, Result};
-use best::{Best, BestStore};
 use key::{Form, Key};
 use table::{Table, control};
+use var_width_min_max::{VarWidthMinMax, VarWidthStore};
 
 /// Aggregation by keys; without keys, of a whole input to one row.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ pub struct GroupBy {
     mode: Mode,
     keys: Vec<Key>,
     accumulators: Accumulators,
-    bests: Vec<Best>,
+    bests: Vec<VarWidthMinMax>,
     /// Whether items have private copies of the states.
     private: bool,
     feeds: Vec<Feed>,
@@ -106,7 +106,7 @@ pub struct GroupByState {
     table: Option<Table>,
     keys: Option<KeyStore>,
     states: Option<States>,
-    bests: Vec<BestStore>,
+    bests: Vec<VarWidthStore>,
     dictionaries: Vec<Option<Arc<DeviceColumn>>>,
     distincts: Vec<GroupByState>,
     /// What the source's joins count.
@@ -538,7 +538,7 @@ impl GroupBy {
         if state.states.as_ref().is_some_and(|states| states.capacity >= groups) {
             return Ok(());
         }
-        let words = self.accumulators.words;
+        let words = self.accumulators.slots;
         let (old, old_capacity, old_copies) = match state.states.take() {
             Some(states) => (states.words, states.capacity, states.copies),
             None => (queue.alloc(8)?, 0, 1),
@@ -566,7 +566,7 @@ impl GroupBy {
             loaded.launch(queue, self.kernels.grow, spread(queue, &self.options, capacity), named)?;
         }
         if state.bests.is_empty() {
-            state.bests = self.bests.iter().map(|best| BestStore::new(queue, best, capacity)).collect::<Result<_>>()?;
+            state.bests = self.bests.iter().map(|best| VarWidthStore::new(queue, best, capacity)).collect::<Result<_>>()?;
         } else {
             for (best, store) in self.bests.iter().zip(&mut state.bests) {
                 store.grow(queue, best, old_capacity, capacity)?;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::ColumnType;
 
-use super::best::Best;
 use super::draft::Draft;
 use super::key::{Form, Key};
+use super::var_width_min_max::VarWidthMinMax;
 use super::{GroupBy, Kernels, Mode, private};
 use crate::codegen::{CType, Params, Profile};
 use crate::expr::{Aggregate, AggregateFunction, Expr, value_type};
 use crate::function::Function;
-use crate::ops::accumulate::{Accumulators, Kind, Use};
+use crate::ops::accumulate::{Accumulators, StateKind, StateUse};
 use crate::ops::join::Joined;
 use crate::ops::output::Output;
 use crate::ops::primitives::Primitives;
@@ -192,7 +192,7 @@ fn build(
     options: Options,
 ) -> Result<GroupBy> {
     let private = private(&options);
-    let usage = Use { atomic: !private, grouped: !planned.is_empty() && !matches!(mode, Mode::Dense { .. }) };
+    let usage = StateUse { atomic: !private, grouped: !planned.is_empty() && !matches!(mode, Mode::Dense { .. }) };
     let mut accumulators = Accumulators { keyed: !planned.is_empty(), ..Accumulators::default() };
     let occupied = match (&mode, planned.is_empty()) {
         (Mode::Dense { .. }, false) => accumulators.count_rows(0),
@@ -226,17 +226,17 @@ fn build(
         // A sketch is of the ranks, which lie behind the registers.
         let value = Expr::Column(keys.len() + usize::from(sketched));
         let over = Aggregate { arguments: vec![value], filter: None, distinct: false, ..aggregate.clone() };
-        accumulators.plan(&over, &inners[feed].3, feed + 1, Use { grouped: false, ..usage })?;
+        accumulators.plan(&over, &inners[feed].3, feed + 1, StateUse { grouped: false, ..usage })?;
     }
     let bests = accumulators
-        .list
+        .states
         .iter()
         .enumerate()
-        .filter(|(_, state)| matches!(state.kind, Kind::BestMin | Kind::BestMax))
+        .filter(|(_, state)| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax))
         .map(|(index, state)| {
             let mut params = Params::new();
             let argument = state.argument()?;
-            Ok(Best::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
+            Ok(VarWidthMinMax::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
         })
         .collect::<Result<Vec<_>>>()?;
     let mut draft = Draft { options: options.clone(), mode, keys: planned, accumulators, bests, private };

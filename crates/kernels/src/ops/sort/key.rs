@@ -105,7 +105,7 @@ impl Key {
     fn field(&self, writer: &mut RowWriter<'_>, field: &Field, index: &str) -> Result<String> {
         let mut value = writer.eval(&Expr::Column(self.column))?;
         if matches!(value.data_type, DataType::Interval(_)) {
-            value = writer.in_order(&value);
+            value = writer.interval_sort_key(&value);
         }
         let valid = value.valid_code().to_owned();
         if field.part == Part::Validity {

@@ -17,7 +17,7 @@ use super::frame::{Frame, Places};
 use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::expr::{Aggregate, Expr};
 use crate::ops::Options;
-use crate::ops::accumulate::{Accumulators, Kind, Use};
+use crate::ops::accumulate::{Accumulators, StateKind, StateUse};
 use crate::ops::output::Output;
 use crate::ops::primitives::LoadedPrimitives;
 use crate::ops::program::{Kernel, Loaded, Program, check_row, for_rows, run_of_rows, spread, word};
@@ -64,8 +64,8 @@ impl AggregateCall {
         kernels: &mut Vec<Kernel>,
     ) -> Result<AggregateCall> {
         let mut accumulators = Accumulators::default();
-        accumulators.plan(aggregate, source, 0, Use { atomic: false, grouped: false })?;
-        if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
+        accumulators.plan(aggregate, source, 0, StateUse { atomic: false, grouped: false })?;
+        if accumulators.states.iter().any(|state| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax)) {
             return Err(Error::Internal("text that is not numbered in a window".into()));
         }
         let write = Write { accumulators, types: &source.types, distinct, options };
@@ -75,7 +75,7 @@ impl AggregateCall {
         }
         let (slide, output) = write.slide(name, &frame, field)?;
         kernels.push(slide);
-        Ok(AggregateCall { frame, output, words: write.accumulators.words, tree, slide: kernels.len() - 1 })
+        Ok(AggregateCall { frame, output, words: write.accumulators.slots, tree, slide: kernels.len() - 1 })
     }
 
     /// Type of the result.
@@ -155,7 +155,7 @@ impl Write<'_> {
 
     /// C that declares the state.
     fn declare(&self) -> String {
-        format!("    u64 s[{}];\n", self.accumulators.words)
+        format!("    u64 s[{}];\n", self.accumulators.slots)
     }
 
     /// C that makes it the state of no rows.
@@ -167,10 +167,10 @@ impl Write<'_> {
     /// C that takes row `at` in.
     fn take(&self, params: &mut Params) -> Result<String> {
         let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
-        let list = &self.accumulators.list;
+        let list = &self.accumulators.states;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            writer.push(&state.kind.take(&state.places(|word| format!("s[{word}]")), values));
+            writer.push(&state.kind.update(&state.slot_names(|word| format!("s[{word}]")), values));
             Ok(())
         };
         match self.distinct {
@@ -187,10 +187,10 @@ impl Write<'_> {
     /// C that takes row `at`, the first, back out of the state of the rows before `high`, where its value has no other there.
     fn take_back(&self, behind: usize, params: &mut Params) -> Result<String> {
         let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
-        let list = &self.accumulators.list;
+        let list = &self.accumulators.states;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            let text = state.kind.take_back(&state.places(|word| format!("s[{word}]")), values);
+            let text = state.kind.retract(&state.slot_names(|word| format!("s[{word}]")), values);
             writer.push(&text.ok_or_else(|| Error::Internal(format!("{:?} gives no value back", state.kind)))?);
             Ok(())
         };
@@ -203,16 +203,17 @@ impl Write<'_> {
     /// C that merges the state at `node`.
     fn merge(&self) -> String {
         let merge = |state: &crate::ops::accumulate::Accumulator| {
-            let text =
-                state.kind.merge(&state.places(|word| format!("s[{word}]")), &state.places(|word| format!("node[{word}]")));
+            let text = state
+                .kind
+                .merge(&state.slot_names(|word| format!("s[{word}]")), &state.slot_names(|word| format!("node[{word}]")));
             format!("      {text}\n")
         };
-        self.accumulators.list.iter().map(merge).collect()
+        self.accumulators.states.iter().map(merge).collect()
     }
 
     /// C that stores the state of node `at`.
     fn store(&self, at: &str) -> String {
-        let words = self.accumulators.words;
+        let words = self.accumulators.slots;
         (0..words).map(|word| format!("    tree[({at}) * {words} + {word}] = s[{word}];\n")).collect()
     }
 
@@ -256,7 +257,7 @@ impl Write<'_> {
 {store}",
             declare = self.declare(),
             reset = self.reset(),
-            words = self.accumulators.words,
+            words = self.accumulators.slots,
             merge = self.merge(),
             store = self.store("base + row"),
         );
@@ -273,8 +274,9 @@ impl Write<'_> {
         let bounds = frame.text(&mut params, "row");
         let take = self.take(&mut params)?;
         let mut writer = RowWriter::new(self.types, self.profile(), &mut params).with_names("row", "e");
-        let ending = self.accumulators.endings.first().ok_or_else(|| Error::Internal("an aggregate without an end".into()))?;
-        let value = self.accumulators.end(&mut writer, ending, &|word| format!("s[{word}]"))?;
+        let evaluator =
+            self.accumulators.evaluators.first().ok_or_else(|| Error::Internal("an aggregate without an end".into()))?;
+        let value = self.accumulators.evaluate(&mut writer, evaluator, &|word| format!("s[{word}]"))?;
         let output = Output::of(&value, field.data_type(), name)?;
         output.write(&mut writer, &value, "row");
         let end = writer.statements();
@@ -342,7 +344,7 @@ impl Write<'_> {
 ",
             reset = self.reset(),
             mask = FANOUT - 1,
-            words = self.accumulators.words,
+            words = self.accumulators.slots,
             merge = self.merge(),
         )
     }

@@ -363,7 +363,7 @@ u64 large = more * (least + 1), bucket = i < large ? i / (least + 1) + 1 : more 
 i32 there = to >= {KNOWN}[number ? part_start : row] && to < {KNOWN}[part_end]{in_sight};
 u64 at = there ? {KNOWN_ROWS}[to] : row;"
                 ));
-                let value = writer.result(&Expr::Column(*column))?;
+                let value = writer.eval_output(&Expr::Column(*column))?;
                 match default {
                     None => there(writer, value),
                     Some(default) => or_default(writer, value, default)?,
@@ -385,7 +385,7 @@ u64 at = there ? {KNOWN_ROWS}[to] : row;"
 i32 there = to >= (i64)part_start && to < (i64)part_end;
 u64 at = there ? (u64)to : row;",
                 );
-                let value = writer.result(&Expr::Column(*column))?;
+                let value = writer.eval_output(&Expr::Column(*column))?;
                 match default {
                     None => there(writer, value),
                     Some(default) => or_default(writer, value, default)?,
@@ -410,7 +410,7 @@ u64 at = there ? (u64)to : row;",
                     "frame_end > frame_start".into()
                 };
                 writer.push(&format!("i32 there = {there};\nu64 at = frame_start;"));
-                let texts = writer.text_of_rows(*column, &number("(there ? frame_end - frame_start : 0)"))?;
+                let texts = writer.string_of_rows(*column, &number("(there ? frame_end - frame_start : 0)"))?;
                 writer.push("u32 skipped = there ? (u32)number : 0;");
                 let code = format!("str_make({text}.p + skipped, {text}.len - skipped)", text = texts.code);
                 Value { code: writer.local(CType::Str, &code), valid: Some("there".into()), ..texts }
@@ -429,7 +429,7 @@ u64 at = there ? (u64)to : row;",
                 };
                 let at = if *known { format!("{KNOWN_ROWS}[{at}]") } else { at.into() };
                 writer.push(&format!("i32 there = {there_is};\nu64 at = there ? {at} : row;"));
-                let value = writer.result(&Expr::Column(*column))?;
+                let value = writer.eval_output(&Expr::Column(*column))?;
                 there(writer, value)
             }
         })

@@ -1,24 +1,25 @@
-/* Text in another case. */
-FN u64 text_cased(G u8 *to, u64 n, u32 code, const G u32 *cases, u32 kind) {
+/* Strings in another case, by the case table. Functions append as those of append.h. */
+FN u64 append_cased(G u8 *to, u64 n, u32 code, const G u32 *cases, u32 kind) {
   if (code < 0x80) {
     u32 first = kind == UPPER ? 'a' : 'A';
-    return text_byte(to, n, code - first < 26 ? code ^ 32 : code);
+    return append_byte(to, n, code - first < 26 ? code ^ 32 : code);
   }
   u32 other = case_of(cases, kind, code);
-  if (!(other >> 31)) return text_code(to, n, other);
+  if (!(other >> 31)) return append_code_point(to, n, other);
   const G u32 *several = cases + (other & 0x7fffffff);
-  for (u32 i = 0; i < 3 && several[i]; ++i) n = text_code(to, n, several[i]);
+  for (u32 i = 0; i < 3 && several[i]; ++i) n = append_code_point(to, n, several[i]);
   return n;
 }
-COLD_FN u64 text_upper(G u8 *to, u64 n, str s, const G u32 *cases) {
+COLD_FN u64 append_upper(G u8 *to, u64 n, str s, const G u32 *cases) {
   for (u32 i = 0; i < s.len;) {
     character c = str_at(s, i);
-    n = text_cased(to, n, c.code, cases, UPPER);
+    n = append_cased(to, n, c.code, cases, UPPER);
     i = c.next;
   }
   return n;
 }
-/* Whether a sigma from byte `i` to `next` ends a word: a letter comes before it and none behind, but for what words ignore. */
+/* Whether the sigma between offsets `i` and `next` ends a word (Unicode's Final_Sigma). A cased
+   letter precedes it, and none follows; ignorable characters between are skipped. */
 COLD_FN i32 is_final(str s, u32 i, u32 next, const G u32 *cases) {
   u32 before = IGNORED, behind = IGNORED;
   while (i > 0 && (before & IGNORED)) {
@@ -32,21 +33,21 @@ COLD_FN i32 is_final(str s, u32 i, u32 next, const G u32 *cases) {
   }
   return (before & CASED) && !(behind & CASED);
 }
-COLD_FN u64 text_lower(G u8 *to, u64 n, str s, const G u32 *cases) {
+COLD_FN u64 append_lower(G u8 *to, u64 n, str s, const G u32 *cases) {
   for (u32 i = 0; i < s.len;) {
     character c = str_at(s, i);
-    if (c.code == 0x3a3) n = text_code(to, n, is_final(s, i, c.next, cases) ? 0x3c2 : 0x3c3);
-    else n = text_cased(to, n, c.code, cases, LOWER);
+    if (c.code == 0x3a3) n = append_code_point(to, n, is_final(s, i, c.next, cases) ? 0x3c2 : 0x3c3);
+    else n = append_cased(to, n, c.code, cases, LOWER);
     i = c.next;
   }
   return n;
 }
 /* The first letter or digit of each word in upper case, the others in lower case. */
-COLD_FN u64 text_initcap(G u8 *to, u64 n, str s, const G u32 *cases) {
+COLD_FN u64 append_initcap(G u8 *to, u64 n, str s, const G u32 *cases) {
   u32 inside = 0;
   for (u32 i = 0; i < s.len;) {
     character c = str_at(s, i);
-    n = text_cased(to, n, c.code, cases, inside ? LOWER : UPPER);
+    n = append_cased(to, n, c.code, cases, inside ? LOWER : UPPER);
     inside = case_of(cases, PROPERTIES, c.code) & ALPHANUMERIC;
     i = c.next;
   }

@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! MIN and MAX of values too wide for one word: a reference for each group, and a store of winners.
+//! MIN and MAX of strings and wide integers: a reference per group, and a store of winners.
 //!
-//! A reference is 0 (none), a row of the batch plus 1, or [`KEPT`]: the value in the store. Rows
-//! compete by compare-and-swap, each comparing with what the reference means. After each batch the
-//! winners move to the store, strings to a new heap.
+//! A reference is 0 (no value), a row of the batch plus 1, or [`STORED`] (the value in the store).
+//! Each row compares its value with the referenced one and replaces it by compare-and-swap. After a
+//! batch the winners are copied to the store, strings to a new heap.
 
 use device::{Arg, Buffer, Queue};
 
 use crate::Result;
 use crate::codegen::{CType, Params, Value};
-use crate::ops::accumulate::Kind;
+use crate::ops::accumulate::StateKind;
 
-/// The reference to the store.
-pub(super) const KEPT: &str = "((u64)1 << 63)";
+/// The reference to the value in the store.
+pub(super) const STORED: &str = "((u64)1 << 63)";
 
-/// One such aggregate state.
+/// A minimum or maximum of variable width.
 #[derive(Debug, Clone)]
-pub(super) struct Best {
+pub(super) struct VarWidthMinMax {
     /// Position among the accumulators.
     pub accumulator: usize,
     pub ctype: CType,
-    /// Kernels of each commit, by position in the program.
+    /// Position of the kernel that measures the winners of a batch.
     pub lengths: usize,
+    /// Position of the kernel that copies them.
     pub bytes: usize,
     refs: String,
     offsets: String,
     values: String,
 }
 
-impl Best {
-    pub fn new(accumulator: usize, ctype: CType) -> Best {
-        Best {
+impl VarWidthMinMax {
+    pub fn new(accumulator: usize, ctype: CType) -> VarWidthMinMax {
+        VarWidthMinMax {
             accumulator,
             ctype,
             lengths: 0,
@@ -41,8 +42,8 @@ impl Best {
         }
     }
 
-    /// The value in the store of group `group`.
-    pub fn kept(&self, params: &mut Params, group: &str, data_type: &arrow::datatypes::DataType) -> Value {
+    /// The stored value of a group.
+    pub fn stored(&self, params: &mut Params, group: &str, data_type: &arrow::datatypes::DataType) -> Value {
         let code = match self.ctype {
             CType::Str => {
                 let offsets = params.named(&self.offsets, "const G i64 *RESTRICT");
@@ -54,18 +55,19 @@ impl Best {
         Value { data_type: data_type.clone(), ctype: self.ctype, code, valid: None, bounds: None }
     }
 
-    /// The references, writable.
+    /// The name of the writable references.
     pub fn refs(&self, params: &mut Params) -> String {
         params.named(&self.refs, "volatile G u64 *")
     }
 
-    /// Text by which the current row, of value `own`, competes for group `g`. `rival` is the value of
-    /// the row `other`, after `statements`.
-    pub fn compete(&self, params: &mut Params, kind: Kind, own: &Value, statements: &str, rival: &Value) -> String {
-        let kept = self.kept(params, "g", &own.data_type);
+    /// C by which the current row, of value `own`, replaces a worse value of group `g`. `rival` is
+    /// the value of the row `other`, computed by `statements`.
+    pub fn compete(&self, params: &mut Params, kind: StateKind, own: &Value, statements: &str, rival: &Value) -> String {
+        let stored = self.stored(params, "g", &own.data_type);
         let refs = self.refs(params);
         let zero = self.ctype.zero();
-        let (better, worse) = if kind == Kind::BestMin { (own.code.as_str(), "held") } else { ("held", own.code.as_str()) };
+        let (better, worse) =
+            if kind == StateKind::VarWidthMin { (own.code.as_str(), "held") } else { ("held", own.code.as_str()) };
         let less = match self.ctype {
             CType::Str => format!("str_cmp({better}, {worse}) < 0"),
             ctype => format!("{}_lt({better}, {worse})", ctype.name()),
@@ -73,7 +75,7 @@ impl Best {
         format!(
             "for (u64 seen = {refs}[g];;) {{
   {c_type} held = {zero};
-  if (seen == {KEPT}) held = {};
+  if (seen == {STORED}) held = {};
   else if (seen) {{
     u64 other = seen - 1;
 {statements}    held = {};
@@ -83,13 +85,13 @@ impl Best {
   if (old == seen) break;
   seen = old;
 }}",
-            kept.code,
+            stored.code,
             rival.code,
             c_type = self.ctype.name(),
         )
     }
 
-    pub fn args<'a>(&'a self, store: &'a BestStore) -> Vec<(&'a str, Arg<'a>)> {
+    pub fn args<'a>(&'a self, store: &'a VarWidthStore) -> Vec<(&'a str, Arg<'a>)> {
         vec![
             (self.refs.as_str(), Arg::Buffer(&store.refs)),
             (self.offsets.as_str(), Arg::Buffer(&store.offsets)),
@@ -98,29 +100,29 @@ impl Best {
     }
 }
 
-/// What a [`Best`] has on the device.
+/// Device memory of a [`VarWidthMinMax`].
 #[derive(Debug)]
-pub(super) struct BestStore {
+pub(super) struct VarWidthStore {
     pub refs: Buffer,
-    /// Offsets of strings, of as many groups as there were at the last commit.
+    /// Offsets of strings, for the groups of the last batch.
     pub offsets: Buffer,
-    /// Bytes of strings, or values by group.
+    /// Bytes of strings, or wide integers by group.
     pub values: Buffer,
 }
 
-impl BestStore {
-    pub fn new(queue: &Queue, best: &Best, capacity: usize) -> Result<BestStore> {
-        let values = if best.ctype == CType::Str { 0 } else { capacity * best.ctype.width() };
-        Ok(BestStore { refs: queue.zeroed(capacity * 8)?, offsets: queue.zeroed(8)?, values: queue.alloc(values)? })
+impl VarWidthStore {
+    pub fn new(queue: &Queue, state: &VarWidthMinMax, capacity: usize) -> Result<VarWidthStore> {
+        let values = if state.ctype == CType::Str { 0 } else { capacity * state.ctype.width() };
+        Ok(VarWidthStore { refs: queue.zeroed(capacity * 8)?, offsets: queue.zeroed(8)?, values: queue.alloc(values)? })
     }
 
-    /// Room for more groups.
-    pub fn grow(&mut self, queue: &Queue, best: &Best, from: usize, to: usize) -> Result<()> {
+    /// Grows to more groups.
+    pub fn grow(&mut self, queue: &Queue, state: &VarWidthMinMax, from: usize, to: usize) -> Result<()> {
         let refs = queue.zeroed(to * 8)?;
         queue.copy(&self.refs, 0, &refs, 0, from * 8)?;
         self.refs = refs;
-        if best.ctype != CType::Str {
-            let width = best.ctype.width();
+        if state.ctype != CType::Str {
+            let width = state.ctype.width();
             let values = queue.alloc(to * width)?;
             queue.copy(&self.values, 0, &values, 0, from * width)?;
             self.values = values;

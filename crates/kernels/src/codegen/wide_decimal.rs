@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Casts from and to decimals of 256 bits, by arrow-cast's rules. 256 bits compute, but where digits alone prove that a value
-//! stays as it is.
+//! Casts from and to decimals of 256 bits, by arrow-cast's rules.
+//!
+//! They compute in 256 bits, unless precision and scale prove that the value stays the same.
 
 use arrow::datatypes::{DataType, i256};
 
-use super::cast::Rounding;
 use super::decimal::{constant_value, native, precision_scale, wide_power_of_ten};
+use super::decimal_cast::DigitRounding;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value, wide_literal};
 use crate::prelude::Section;
@@ -25,16 +26,16 @@ impl RowWriter<'_> {
     pub(super) fn integer_to_wide(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         let (precision, scale) = precision_scale(to).unwrap_or_default();
         let value = self.wide(value);
-        let value = self.rescale_wide(value, i32::from(scale), true, checked, Rounding::Truncate)?;
+        let value = self.rescale_wide(value, i32::from(scale), true, checked, DigitRounding::Truncate)?;
         self.limited_wide(value, to, precision, checked)
     }
 
-    /// From a decimal of any width to one of 256 bits, or from one to any.
+    /// A cast between decimals, one of which has 256 bits.
     pub(super) fn decimal_to_wide(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         let ((p1, s1), (p2, s2)) =
             (precision_scale(&value.data_type).unwrap_or_default(), precision_scale(to).unwrap_or_default());
         let up = i32::from(s2) - i32::from(s1);
-        // arrow-cast does not look where the digits are enough, whatever the value.
+        // arrow-cast skips the check where the precision suffices for every value.
         let safe = match up >= 0 {
             true => i32::from(p1) + up <= i32::from(p2),
             false => i32::from(p1) + up < i32::from(p2),
@@ -52,43 +53,43 @@ impl RowWriter<'_> {
             return unsupported(format!("CAST from {} to {to} fails for every value", value.data_type));
         }
         if -up > most {
-            // Everything rounds to 0.
+            // Every value rounds to 0.
             return Ok(Value { valid: value.valid, ..constant_value(to, 0) });
         }
         let value = self.wide(value);
-        let value = self.rescale_wide(value, up, !safe, checked, Rounding::HalfUp)?;
+        let value = self.rescale_wide(value, up, !safe, checked, DigitRounding::HalfUp)?;
         match safe {
             true => self.in_decimal(value, to),
-            // What leaves a narrower integer has too many digits for its decimals, too.
+            // A value beyond a narrower integer exceeds its precision as well.
             false => self.limited_wide(value, to, p2, checked),
         }
     }
 
-    /// The whole part.
+    /// The integer part.
     pub(super) fn wide_to_integer(&mut self, value: Value, to: &DataType, ctype: CType, checked: bool) -> Result<Value> {
         let (_, scale) = precision_scale(&value.data_type).unwrap_or_default();
         let (least, most) = ctype.range().ok_or_else(|| Error::Internal(format!("{to} is no integer")))?;
         let value = self.wide(value);
-        let value = self.rescale_wide(value, -i32::from(scale), true, checked, Rounding::Truncate)?;
+        let value = self.rescale_wide(value, -i32::from(scale), true, checked, DigitRounding::Truncate)?;
         if !ctype.is_signed() {
             let valid = self.inside(&value, i256::from_i128(least), i256::from_i128(most), checked);
             let code = self.local(ctype, &value.to_ctype(ctype));
             return Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None });
         }
-        // Of 128 bits arrow-rs takes the low word wherever both words have one sign.
+        // arrow-rs takes the low word where both words of 128 bits have the same sign.
         let lost = format!("!i256_fits({0}) | (i32)(({0}.w[0] ^ {0}.w[1]) >> 63)", value.code);
         let valid = self.fail_or_null(value.valid.clone(), &[lost], checked);
         let code = self.local(CType::I64, &value.to_ctype(CType::I64));
         self.narrowed(Value { ctype: CType::I64, code, valid, bounds: None, ..value }, to, ctype, checked)
     }
 
-    /// The integer of a decimal as a float: what its top 64 bits say, as arrow-rs has it.
+    /// The integer of a decimal as a float: its top 64 bits, as in arrow-rs.
     pub(super) fn wide_float(&mut self, value: &Value) -> String {
         self.params.need(Section::I256Float);
         format!("i256_to_f64({})", value.to_ctype(CType::I256))
     }
 
-    /// Fails where the value has more digits than the precision; in an integer of its decimal type after.
+    /// The value in its decimal type; a value beyond the precision fails the row or is NULL.
     pub(super) fn limited_wide(&mut self, value: Value, to: &DataType, precision: u8, checked: bool) -> Result<Value> {
         let Some(limit) = wide_power_of_ten(i32::from(precision)) else {
             return Err(Error::Internal(format!("{to} has more digits than 256 bits")));
@@ -98,7 +99,7 @@ impl RowWriter<'_> {
         self.in_decimal(Value { valid, ..value }, to)
     }
 
-    /// Fails, or gives the validity left, where a value of 256 bits lies outside of limits.
+    /// Fails rows outside of limits, or makes them NULL; the validity.
     fn inside(&mut self, value: &Value, least: i256, most: i256, checked: bool) -> Option<String> {
         let outside = [
             format!("i256_lt({}, {})", value.code, wide_literal(least)),
@@ -107,10 +108,11 @@ impl RowWriter<'_> {
         self.fail_or_null(value.valid.clone(), &outside, checked)
     }
 
-    /// `floor` and `ceil` of a decimal with such digits and scale, at least 1; fail where the result has more digits.
+    /// `floor` and `ceil` of a decimal of scale 1 or more; a result beyond the precision fails the
+    /// row.
     pub(super) fn whole_wide(&mut self, up: bool, value: Value, (precision, scale): (u8, i8)) -> Result<Value> {
         let Some(factor) = wide_power_of_ten(i32::from(scale)) else {
-            return unsupported(format!("10^{scale} has no place in 256 bits"));
+            return unsupported(format!("10^{scale} exceeds 256 bits"));
         };
         self.params.need(Section::I256Div);
         self.costly();
@@ -127,20 +129,20 @@ impl RowWriter<'_> {
         self.limited_wide(Value { code, ..value }, &to, precision, true)
     }
 
-    /// A value without its last digits, with as many zeros behind.
-    pub(super) fn shifted_wide(&mut self, value: Value, (dropped, raised): (i32, i32), rounding: Rounding) -> Result<Value> {
+    /// A value with its last digits dropped, then raised by zeros.
+    pub(super) fn shifted_wide(&mut self, value: Value, (dropped, raised): (i32, i32), rounding: DigitRounding) -> Result<Value> {
         let value = self.wide(value);
         let value = self.rescale_wide(value, -dropped, true, true, rounding)?;
         self.rescale_wide(value, raised, true, true, rounding)
     }
 
-    /// A value of 256 bits times 10^up, `limited` to 256 bits, or divided by 10^-up.
-    fn rescale_wide(&mut self, value: Value, up: i32, limited: bool, checked: bool, rounding: Rounding) -> Result<Value> {
+    /// A value of 256 bits times 10^`up`, checked where `limited`, or divided by 10^-`up`.
+    fn rescale_wide(&mut self, value: Value, up: i32, limited: bool, checked: bool, rounding: DigitRounding) -> Result<Value> {
         if up == 0 {
             return Ok(value);
         }
         let Some(factor) = wide_power_of_ten(up.abs()) else {
-            return unsupported(format!("10^{} has no place in 256 bits", up.abs()));
+            return unsupported(format!("10^{} exceeds 256 bits", up.abs()));
         };
         let (code, factor) = (&value.code, wide_literal(factor));
         let (valid, scaled) = match (up > 0, rounding) {
@@ -153,8 +155,8 @@ impl RowWriter<'_> {
                 self.params.need(Section::I256Div);
                 self.costly();
                 let name = match rounding {
-                    Rounding::Truncate => "i256_div",
-                    Rounding::HalfUp => "i256_div_half_up",
+                    DigitRounding::Truncate => "i256_div",
+                    DigitRounding::HalfUp => "i256_div_half_up",
                 };
                 (value.valid.clone(), format!("{name}({code}, {factor})"))
             }
@@ -163,7 +165,7 @@ impl RowWriter<'_> {
         Ok(Value { code, valid, ..value })
     }
 
-    /// The value as one of a decimal type that holds it, in no wider an integer than the type's own.
+    /// The value in a decimal type that holds it, in at most the type's native integer.
     fn in_decimal(&mut self, value: Value, to: &DataType) -> Result<Value> {
         let native = native(to)?;
         if value.ctype.width() <= native.width() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Casts to binary: the bytes of integers, and bytes of one length.
+//! Casts to binary: the bytes of integers, and `FixedSizeBinary`.
 
 use arrow::datatypes::DataType;
 
@@ -8,19 +8,19 @@ use super::row::RowWriter;
 use super::value::{CType, Value};
 
 impl RowWriter<'_> {
-    /// An integer's own bytes, least significant first as in Arrow's buffers, in scratch memory.
+    /// The bytes of an integer in scratch memory, little-endian as in Arrow's buffers.
     pub(super) fn integer_bytes(&mut self, value: Value, to: &DataType) -> Value {
-        let (slot, place) = (self.params.scratch(SCRATCH_SLOT), self.fresh());
-        self.push(&format!("G u8 *{place} = {slot};"));
+        let (slot, out) = (self.params.scratch(SCRATCH_SLOT), self.fresh());
+        self.push(&format!("G u8 *{out} = {slot};"));
         let width = value.ctype.width();
-        self.push(&format!("for (u32 j = 0; j < {width}u; ++j) {place}[j] = (u8)((u64){} >> (8 * j));", value.code));
+        self.push(&format!("for (u32 j = 0; j < {width}u; ++j) {out}[j] = (u8)((u64){} >> (8 * j));", value.code));
         self.costly();
-        let code = self.local(CType::Str, &format!("str_make({place}, {width}u)"));
+        let code = self.local(CType::Str, &format!("str_make({out}, {width}u)"));
         Value { data_type: to.clone(), ctype: CType::Str, code, valid: value.valid, bounds: None }
     }
 
-    /// Binary that must have a length. Who writes it reads as many bytes, so a shorter one is no value
-    /// even where it fails the query.
+    /// Binary of exactly `width` bytes. Writers read `width` bytes, so another length is NULL even
+    /// where it fails the query.
     pub(super) fn of_width(&mut self, value: Value, to: &DataType, width: i32, checked: bool) -> Value {
         let fits = self.flag(&format!("{} & ({}.len == {width}u)", value.valid_code(), value.code));
         if checked {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Typed expressions over the columns of a source: what pipelines compute, with SQL's meaning.
+//! Typed expressions over the columns of a source, with SQL's meaning.
 //!
-//! The planner lowers DataFusion's expressions to these; the generator turns them into C. Types are
-//! Arrow's logical types; operands of arithmetic and comparison already have the types that
-//! DataFusion's coercion gave them.
+//! The planner lowers DataFusion's expressions to these, and `codegen` translates them to C. Types
+//! are Arrow's logical types. Operands have the types of DataFusion's coercion.
+
+mod aggregate;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Schema, i256};
@@ -11,12 +12,14 @@ use arrow::datatypes::{DataType, Schema, i256};
 use crate::function::Function;
 use crate::{Error, Result};
 
-/// An expression of a row.
+pub use aggregate::{Aggregate, AggregateFamily, AggregateFunction, AggregateRow, BitOperator, DistinctRule, SqlAggregate};
+
+/// An expression over a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
-    /// Column of the source, by position.
+    /// A column of the source, by position.
     Column(usize),
-    /// A constant. Becomes a kernel argument: another value compiles nothing.
+    /// A constant. It is a kernel argument, so another value needs no other kernel.
     Literal(Literal),
     /// `NOT`.
     Not(Box<Expr>),
@@ -28,7 +31,7 @@ pub enum Expr {
     IsNull(Box<Expr>),
     /// `IS TRUE` (`Some(true)`), `IS FALSE` (`Some(false)`), `IS UNKNOWN` (`None`). Never NULL.
     IsTruth(Box<Expr>, Option<bool>),
-    /// Arithmetic and bit operations. Operands as DataFusion coerces them.
+    /// Arithmetic and bit operations.
     Arithmetic {
         /// The operation.
         op: ArithmeticOp,
@@ -36,13 +39,14 @@ pub enum Expr {
         left: Box<Expr>,
         /// Right operand.
         right: Box<Expr>,
-        /// Type of the result, as DataFusion derives it (matters for decimals and temporal types).
+        /// Type of the result as DataFusion derives it, significant for decimals and temporal
+        /// types.
         data_type: DataType,
     },
-    /// Unary minus, wrapping for integers as DataFusion's.
+    /// Unary minus; it wraps for integers, as in DataFusion.
     Negate(Box<Expr>),
-    /// A float as the integer that has its place in IEEE 754's totalOrder, where -0.0 lies below 0.0 and
-    /// NaNs lie by their bits; anything else as it is. For comparisons that do not fold the zeros.
+    /// A float as an integer that sorts by IEEE 754's totalOrder, for comparisons that tell -0.0
+    /// from 0.0. Other types pass unchanged.
     TotalOrder(Box<Expr>),
     /// Comparison of two operands of one type.
     Compare {
@@ -62,9 +66,9 @@ pub enum Expr {
         /// `NOT IN`.
         negated: bool,
     },
-    /// `expr LIKE pattern`, or `ILIKE`, with backslash as the escape; operands are text of one type.
+    /// `expr LIKE pattern`, or `ILIKE`, with backslash as the escape; both are strings of one type.
     Like {
-        /// `ILIKE`: characters that differ in case only are equal.
+        /// `ILIKE`, which ignores case.
         ignores_case: bool,
         /// The operand.
         expr: Box<Expr>,
@@ -73,31 +77,32 @@ pub enum Expr {
     },
     /// Searched `CASE`; branches are evaluated only for rows that reach them.
     Case {
-        /// Pairs of condition and value.
+        /// Conditions and values.
         branches: Vec<(Expr, Expr)>,
-        /// `ELSE`; NULL where absent.
+        /// `ELSE`; NULL if absent.
         otherwise: Option<Box<Expr>>,
         /// Type of the result.
         data_type: DataType,
     },
-    /// First operand that is not NULL; later ones are evaluated only where earlier ones are NULL.
+    /// The first operand that is not NULL; later ones are evaluated only where earlier ones are
+    /// NULL.
     Coalesce(Vec<Expr>),
-    /// A scalar function, which evaluates all of its arguments.
+    /// A call of a scalar function, which evaluates all arguments.
     Call {
-        /// Which one.
+        /// The function.
         function: Function,
-        /// Its arguments, coerced as DataFusion coerces them.
+        /// Its arguments, with the types of DataFusion's coercion.
         arguments: Vec<Expr>,
-        /// Type of the result as DataFusion derives it, `Dictionary` never (its value type instead).
+        /// Type of the result as DataFusion derives it; for a `Dictionary` its value type.
         data_type: DataType,
     },
-    /// `CAST` (`checked`: a failing row fails the query) or `TRY_CAST` (it gives NULL).
+    /// `CAST`, where a failing row fails the query, or `TRY_CAST`, where it is NULL.
     Cast {
         /// The operand.
         expr: Box<Expr>,
-        /// Target type, `Dictionary` never: see [`Expr::cast`].
+        /// Target type, never a `Dictionary`; see [`Expr::cast`].
         to: DataType,
-        /// `CAST` where true, `TRY_CAST` where false.
+        /// `CAST` if true, else `TRY_CAST`.
         checked: bool,
     },
 }
@@ -118,7 +123,7 @@ pub enum ArithmeticOp {
     ShiftRight,
 }
 
-/// Comparisons. Floats compare in IEEE 754's totalOrder, but for the zeros, which are equal.
+/// Comparisons. Floats compare in IEEE 754's totalOrder, except that zeros are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum CompareOp {
@@ -135,7 +140,7 @@ pub enum CompareOp {
 /// A typed constant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Literal {
-    /// Logical type, `Dictionary` never (its value type instead).
+    /// Logical type; for a `Dictionary` its value type.
     pub data_type: DataType,
     /// The value.
     pub value: LiteralValue,
@@ -148,19 +153,19 @@ pub enum LiteralValue {
     Null,
     /// Boolean.
     Bool(bool),
-    /// Integers, dates, times, timestamps, durations, unscaled decimals.
+    /// Integer, date, time, timestamp, duration or unscaled decimal.
     Int(i128),
-    /// Unscaled decimals beyond 128 bits.
+    /// Unscaled decimal beyond 128 bits.
     Wide(Box<i256>),
-    /// Floats; `Float32` values are exact in `f64`.
+    /// Float; `Float32` values are exact in `f64`.
     Float(f64),
-    /// Strings and binary.
+    /// String or binary.
     Bytes(Vec<u8>),
-    /// The elements of a list, which only outputs of projections are.
+    /// Elements of a list, in outputs of projections only.
     List(ArrayRef),
 }
 
-/// Floats by their bits: -0.0 is another literal than 0.0, and a NaN is itself.
+/// Floats compare by bits: -0.0 differs from 0.0, and a NaN equals itself.
 impl PartialEq for LiteralValue {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -176,90 +181,18 @@ impl PartialEq for LiteralValue {
     }
 }
 
-/// Aggregate functions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum AggregateFunction {
-    Count,
-    Sum,
-    Min,
-    Max,
-    Avg,
-    BoolAnd,
-    BoolOr,
-    BitAnd,
-    BitOr,
-    BitXor,
-    VarPop,
-    VarSamp,
-    StddevPop,
-    StddevSamp,
-    /// The value of a group's only row, or of any.
-    AnyValue,
-    /// The mean of the one or two values that are left in the middle.
-    Median,
-    /// Out of the one or two values around the place that are left, how many there were, and the share of them that lies
-    /// below the place, in Float64: its three arguments.
-    PercentileCont,
-    /// Of y and x, in this order, as the others that follow.
-    CovarPop,
-    CovarSamp,
-    Corr,
-    RegrSlope,
-    RegrIntercept,
-    RegrCount,
-    RegrR2,
-    RegrAvgX,
-    RegrAvgY,
-    RegrSxx,
-    RegrSyy,
-    RegrSxy,
-    /// How many different values there are, as a HyperLogLog sketch of 2^14 registers tells.
-    ApproxDistinct,
-}
-
-/// One aggregate of a query.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Aggregate {
-    /// The function.
-    pub function: AggregateFunction,
-    /// Its arguments, coerced as DataFusion coerces them; none for `COUNT(*)`. Rows with a NULL among them do not count.
-    pub arguments: Vec<Expr>,
-    /// `FILTER (WHERE …)`.
-    pub filter: Option<Expr>,
-    /// `DISTINCT`.
-    pub distinct: bool,
-    /// Type of the result as DataFusion derives it.
-    pub data_type: DataType,
-}
-
-impl Aggregate {
-    /// The same without a DISTINCT that changes nothing.
-    pub(crate) fn plain(mut self) -> Aggregate {
-        use AggregateFunction::*;
-        let same = matches!(self.function, Min | Max | AnyValue | BoolAnd | BoolOr | BitAnd | BitOr);
-        self.distinct &= !same && !self.arguments.is_empty();
-        self
-    }
-
-    /// Whether rows are brought together by their value before the aggregate sees them.
-    pub fn groups_values(&self) -> bool {
-        self.distinct || self.function == AggregateFunction::ApproxDistinct
-    }
-}
-
 impl Expr {
-    /// `CAST` (`checked`) or `TRY_CAST` of this expression, in SQL of type `from`, to any type. What is cast to
-    /// a dictionary becomes the dictionary's values: codes are for those who download them.
+    /// `CAST` (`checked`) or `TRY_CAST` of this expression, of SQL type `from`, to any type. A cast
+    /// to a dictionary gives its values; the download encodes them.
     ///
     /// # Errors
-    /// `Unsupported` where arrow-cast packs no dictionary of the type.
+    /// `Unsupported` if arrow-cast builds no dictionary of the type.
     pub fn cast(self, from: &DataType, to: &DataType, checked: bool) -> Result<Expr> {
         let (source, target) = (value_type(from), value_type(to));
-        let packs = matches!(to, DataType::Dictionary(_, _)) && !matches!(from, DataType::Dictionary(_, _) | DataType::Null);
-        // arrow-cast packs dates and times as integers, and makes those of whatever comes.
+        let encodes = matches!(to, DataType::Dictionary(_, _)) && !matches!(from, DataType::Dictionary(_, _) | DataType::Null);
+        // arrow-cast builds dictionaries of dates and times from integers, to which it casts first.
         let integer = match target {
-            _ if !packs => None,
+            _ if !encodes => None,
             DataType::Date32 | DataType::Time32(_) => Some(DataType::Int32),
             DataType::Date64 | DataType::Time64(_) | DataType::Timestamp(_, _) => Some(DataType::Int64),
             DataType::Boolean | DataType::Duration(_) | DataType::Null => {
@@ -277,8 +210,8 @@ impl Expr {
         })
     }
 
-    /// Logical type of the expression over a source's logical schema. Dictionary columns evaluate to
-    /// their value type except as plain columns.
+    /// Logical type of the expression over a source's logical schema. A dictionary column evaluates
+    /// to its value type, except as a plain column.
     pub fn data_type(&self, schema: &Schema) -> Result<DataType> {
         Ok(match self {
             Expr::Column(index) => schema
@@ -311,7 +244,7 @@ impl Expr {
         })
     }
 
-    /// Appends the columns that the expression reads, each once.
+    /// Appends the columns that the expression reads, without duplicates.
     pub fn columns(&self, columns: &mut Vec<usize>) {
         if let Expr::Column(index) = self
             && !columns.contains(index)
@@ -323,7 +256,7 @@ impl Expr {
         }
     }
 
-    /// The expression over other columns: each column becomes what `to` gives for its position.
+    /// The expression with each column replaced by the result of `to` for its position.
     ///
     /// # Errors
     /// Those of `to`.
@@ -383,7 +316,7 @@ impl Expr {
     }
 }
 
-/// The type of a dictionary's values, else the type itself.
+/// The value type of a dictionary; other types unchanged.
 pub fn value_type(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, value) => value,

@@ -1,5 +1,5 @@
-/* Lists of strings, each as one string: below, equal, above. */
-COLD_FN i32 pieces_cmp(const str *a, u32 na, const str *b, u32 nb) {
+/* Compares two concatenations, given as arrays of strings: -1, 0, 1. */
+COLD_FN i32 concat_cmp(const str *a, u32 na, const str *b, u32 nb) {
   u32 i = 0, j = 0, x = 0, y = 0;
   for (;;) {
     while (i < na && x == a[i].len) { ++i; x = 0; }

@@ -1,7 +1,7 @@
-/* Integers of several words with zeros for their last digits; 0 where these are more than `digits`. `ok` is cleared where the
-   result has no place in the words. */
-#define TO_PLACES(T) \
-  COLD_FN T T##_to_places(T value, i32 dropped, i32 digits, i32 rounds, i32 *ok) { \
+/* Replaces the last `dropped` digits of a wide integer by zeros, rounding or truncating; 0 if more
+   than `digits` are dropped. An overflow clears `ok`. */
+#define ROUND_DIGITS(T) \
+  COLD_FN T T##_round_digits(T value, i32 dropped, i32 digits, i32 rounds, i32 *ok) { \
     T factor = T##_of(1), ten = T##_of(10); \
     if (dropped <= 0) return value; \
     if (dropped > digits) return T##_of(0); \

@@ -1,48 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Text as dates and timestamps by formats that the query names, chrono's.
+//! `to_date` and `to_timestamp` with chrono's formats, which must be constants.
 //!
-//! A format becomes a chain of steps, of which each takes a piece off the text (`prelude/parse_format.h`). Formats are part of
-//! the kernel; the first that fits gives the row's value.
+//! A format becomes a chain of steps; each step consumes a prefix of the string
+//! (`prelude/parse_format.h`). Formats are part of the kernel, and the first that matches gives the
+//! row's value.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use chrono::format::{Fixed, Item, Numeric, StrftimeItems};
 
 use super::call::refuse_call;
+use super::overload::is_string;
 use super::row::{RowWriter, unsupported};
-use super::text::is_text;
 use super::value::{CType, Value};
 use crate::Result;
 use crate::expr::{Expr, Literal, LiteralValue};
 use crate::function::Function;
 use crate::prelude::Section;
 
-/// Steps of all formats of a call: kernels stay of a size that compilers take.
+/// Steps of all formats of a call; the limit bounds compile time.
 const MOST_STEPS: usize = 200;
 
 impl RowWriter<'_> {
-    /// `to_date` and `to_timestamp` of text. A NULL is no format; without any there is no value.
-    pub(super) fn by_format(
-        &mut self,
-        function: Function,
-        text: &Value,
-        formats: &[Expr],
-        data_type: &DataType,
-    ) -> Result<Value> {
+    /// NULL formats are skipped; a call without other formats is NULL.
+    pub(super) fn format_call(&mut self, function: Function, arguments: &[Expr], data_type: &DataType) -> Result<Value> {
+        let [string, formats @ ..] = arguments else { return refuse_call(function, &[]) };
+        let string = self.eval(string)?;
         let (ctype, end) = match data_type {
             DataType::Date32 => (CType::I32, "parts_date"),
             DataType::Timestamp(TimeUnit::Nanosecond, None) => (CType::I64, "parts_nanos"),
-            _ => return refuse_call(function, std::slice::from_ref(text)),
+            _ => return refuse_call(function, std::slice::from_ref(&string)),
         };
-        if text.is_null() {
+        if string.is_null() {
             return Ok(Value::null(data_type.clone(), ctype));
         }
-        if !is_text(text) {
-            return refuse_call(function, std::slice::from_ref(text));
+        if !is_string(&string) {
+            return refuse_call(function, std::slice::from_ref(&string));
         }
         self.params.need(Section::ParseFormat);
         self.costly();
         let (parts, ticks) = (self.fresh(), self.fresh());
-        let (mut ways, mut count) = (Vec::new(), 0);
+        let (mut alternatives, mut count) = (Vec::new(), 0);
         for format in formats {
             let format = match format {
                 Expr::Literal(Literal { value: LiteralValue::Null, .. }) => continue,
@@ -58,9 +55,9 @@ impl RowWriter<'_> {
                 return unsupported(format!("{} by the format '{format}' is not supported on the device", function.name()));
             };
             count += steps.len();
-            let begin = format!("take_from(&{parts}, {})", text.code);
+            let begin = format!("take_from(&{parts}, {})", string.code);
             let end = format!("{end}(&{parts}, &{ticks})");
-            ways.push(format!("({})", [vec![begin], steps, vec![end]].concat().join(" && ")));
+            alternatives.push(format!("({})", [vec![begin], steps, vec![end]].concat().join(" && ")));
         }
         if count > MOST_STEPS {
             return unsupported(format!(
@@ -68,26 +65,27 @@ impl RowWriter<'_> {
                 function.name()
             ));
         }
-        if ways.is_empty() {
+        if alternatives.is_empty() {
             return Ok(Value::null(data_type.clone(), ctype));
         }
         self.push(&format!("parts {parts};"));
         self.push(&format!("i64 {ticks} = 0;"));
-        let fits = ways.join(" || ");
-        let fits = self.flag(&match &text.valid {
+        let fits = alternatives.join(" || ");
+        let fits = self.flag(&match &string.valid {
             Some(valid) => format!("{valid} && ({fits})"),
             None => fits,
         });
-        self.fail_where(&[&format!("!{fits}")], &text.valid);
+        self.fail_where(&[&format!("!{fits}")], &string.valid);
         let code = self.local(ctype, &format!("({}){ticks}", ctype.name()));
-        Ok(Value { data_type: data_type.clone(), ctype, code, valid: text.valid.clone(), bounds: None })
+        Ok(Value { data_type: data_type.clone(), ctype, code, valid: string.valid, bounds: None })
     }
 
-    /// C of a format's steps; `None` where one of its parts is not supported on the device.
+    /// C of a format's steps; `None` for a format that is not supported on the device.
     fn steps(&mut self, format: &str, parts: &str) -> Result<Option<Vec<String>>> {
         let items: Vec<Item> = StrftimeItems::new(format).collect();
-        // DataFusion looks for a zone's name itself, wherever these letters stand; and seconds since 1970 beside a date would
-        // have to agree with it.
+        // Not supported:
+        // - a zone name, which DataFusion searches by itself wherever `%Z` occurs,
+        // - seconds since 1970 beside a date, because both would have to agree.
         let instant = items.iter().any(|item| matches!(item, Item::Numeric(Numeric::Timestamp, _)));
         if format.contains("%Z") || (instant && !items.iter().all(goes_with_instant)) {
             return Ok(None);
@@ -95,11 +93,11 @@ impl RowWriter<'_> {
         let mut steps = Vec::new();
         for item in &items {
             match item {
-                Item::Literal(text) => steps.push(match text.as_bytes() {
+                Item::Literal(literal) => steps.push(match literal.as_bytes() {
                     [byte] => format!("take_byte(&{parts}, {byte})"),
-                    bytes => format!("take_text(&{parts}, {})", self.params.text(bytes)?),
+                    bytes => format!("take_string(&{parts}, {})", self.params.string(bytes)?),
                 }),
-                // RFC 3339, relaxed.
+                // chrono relaxes RFC 3339 here.
                 Item::Fixed(Fixed::RFC3339) => {
                     let date = self.steps("%Y -%m -%d", parts)?;
                     let time = self.steps("%H :%M :%S%.f", parts)?;
@@ -116,7 +114,7 @@ impl RowWriter<'_> {
     }
 }
 
-/// Whether an item says nothing that seconds since 1970 say, too.
+/// Whether an item may accompany seconds since 1970, being independent of them.
 fn goes_with_instant(item: &Item) -> bool {
     let fraction = matches!(
         item,
@@ -127,12 +125,12 @@ fn goes_with_instant(item: &Item) -> bool {
     fraction || offset || matches!(item, Item::Literal(_) | Item::Space(_) | Item::Numeric(Numeric::Timestamp, _))
 }
 
-/// C of an item's step, with `@` for the parts; `None` where it is not supported on the device.
+/// C of an item's step, with `@` for the parsed parts; `None` if it is not supported on the device.
 fn step(item: &Item) -> Option<String> {
     let number = |part: &str, digits: u32, least: u32, greatest: u32| {
         format!("take_number(@, PART_{part}, {digits}u, {least}, {greatest})")
     };
-    // Those that chrono has no names for.
+    // Items without a public name in chrono.
     for (format, step) in [
         ("%3f", "take_fraction(@, 3u)"),
         ("%6f", "take_fraction(@, 6u)"),

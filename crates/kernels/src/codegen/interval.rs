@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Intervals that rows hold: months, days and nanoseconds, with arrow-arith's meaning. They lie in 128 bits as Arrow has them, which
-//! are equal where the intervals are, but order in another way.
+//! Intervals as column values, with arrow-arith's meaning.
+//!
+//! An interval is 128 bits in Arrow's `MonthDayNano` layout. Equal intervals have equal bits, but
+//! the bits do not sort as intervals do.
 
 use arrow::datatypes::{DataType, TimeUnit};
 
@@ -13,25 +15,25 @@ use crate::expr::ArithmeticOp;
 use crate::function::{DatePart, Function, IntervalField};
 use crate::prelude::Section;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const NANOS: i64 = 1_000_000_000;
 
 impl RowWriter<'_> {
-    /// An integer that orders as the interval does.
-    pub(crate) fn in_order(&mut self, interval: &Value) -> Value {
+    /// An integer that sorts as the interval does.
+    pub(crate) fn interval_sort_key(&mut self, interval: &Value) -> Value {
         self.params.need(Section::IntervalValue);
-        let code = self.local(CType::I128, &format!("interval_order({})", interval.code));
+        let code = self.local(CType::I128, &format!("interval_sort_key({})", interval.code));
         Value { data_type: DataType::Decimal128(38, 0), code, ..interval.clone() }
     }
 
-    /// The interval, of a type, that [`in_order`](Self::in_order) made the integer of.
-    pub(crate) fn out_of_order(&mut self, integer: Value, data_type: &DataType) -> Value {
+    /// The inverse of [`interval_sort_key`](Self::interval_sort_key).
+    pub(crate) fn interval_of_sort_key(&mut self, key: Value, data_type: &DataType) -> Value {
         self.params.need(Section::IntervalValue);
-        let code = self.local(CType::I128, &format!("interval_ordered({})", integer.code));
-        Value { data_type: data_type.clone(), code, ..integer }
+        let code = self.local(CType::I128, &format!("interval_of_sort_key({})", key.code));
+        Value { data_type: data_type.clone(), code, ..key }
     }
 
-    /// `+` or `-`, part by part.
+    /// `+` or `-`, field by field.
     pub(super) fn interval_sum(&mut self, op: ArithmeticOp, left: &Value, right: &Value) -> Value {
         let valid = self.both_valid(left, right);
         self.interval_call(op, &left.code, &right.code, Value { valid, ..left.clone() })
@@ -50,14 +52,14 @@ impl RowWriter<'_> {
         Value { code, bounds: None, ..like }
     }
 
-    /// What [`Function::Shift`] and aggregates take.
+    /// A field as an argument of [`Function::AddInterval`] and of aggregates.
     pub(super) fn interval_field(&mut self, field: IntervalField, interval: &Value) -> Result<Value> {
         if CType::native(&interval.data_type) != Some(CType::I128) || !matches!(interval.data_type, DataType::Interval(_)) {
             return refuse_call(Function::IntervalField(field), std::slice::from_ref(interval));
         }
         self.params.need(Section::IntervalValue);
         let (name, negated) = match field {
-            IntervalField::InOrder => return Ok(self.in_order(interval)),
+            IntervalField::SortKey => return Ok(self.interval_sort_key(interval)),
             IntervalField::Months { negated } => ("months", negated),
             IntervalField::Days { negated } => ("days", negated),
             IntervalField::Nanos { negated } => ("nanos", negated),
@@ -74,7 +76,7 @@ impl RowWriter<'_> {
         Ok(Value { data_type: DataType::Int64, ctype: CType::I64, code, valid: interval.valid.clone(), bounds: None })
     }
 
-    /// `date_part` of an interval: of its months, its days or its nanoseconds alone, but for the epoch.
+    /// `date_part` of an interval. Each part but the epoch comes from one field.
     pub(super) fn interval_part(&mut self, part: DatePart, interval: &Value, data_type: &DataType) -> Result<Value> {
         let v = &interval.code;
         let (nanos, second) = (format!("interval_nanos({v})"), format!("(interval_nanos({v}) / {NANOS} % 60)"));
@@ -91,7 +93,9 @@ impl RowWriter<'_> {
             DatePart::Microsecond => fraction(1_000_000),
             DatePart::Nanosecond => format!("{second} * {NANOS} + interval_fraction({v})"),
             DatePart::Epoch => format!("interval_seconds({v})"),
-            _ => return refuse_call(Function::DatePart(part), std::slice::from_ref(interval)),
+            DatePart::IsoYear | DatePart::Quarter | DatePart::DayOfWeek | DatePart::IsoDayOfWeek | DatePart::DayOfYear => {
+                return refuse_call(Function::DatePart(part), std::slice::from_ref(interval));
+            }
         };
         self.params.need(Section::IntervalValue);
         let ctype = CType::native(data_type).unwrap_or(CType::I32);
@@ -99,8 +103,8 @@ impl RowWriter<'_> {
         Ok(Value { data_type: data_type.clone(), ctype, code, valid: interval.valid.clone(), bounds: None })
     }
 
-    /// `date_part` of a duration: how many whole weeks, days, hours, minutes or seconds it is. NULL where 32 bits do not hold these.
-    /// So it is with nanoseconds that stand beside the seconds, which count as none then.
+    /// `date_part` of a duration: its whole weeks, days, hours, minutes or seconds. As in
+    /// DataFusion, a result beyond 32 bits is NULL, and nanoseconds beyond 32 bits count as 0.
     pub(super) fn duration_part(&mut self, part: DatePart, value: &Value, per: i64, data_type: &DataType) -> Result<Value> {
         let seconds = match part {
             DatePart::Week => 7 * 86_400,
@@ -108,14 +112,22 @@ impl RowWriter<'_> {
             DatePart::Hour => 3_600,
             DatePart::Minute => 60,
             DatePart::Second | DatePart::Nanosecond | DatePart::Epoch => 1,
-            _ => return refuse_call(Function::DatePart(part), std::slice::from_ref(value)),
+            DatePart::Year
+            | DatePart::IsoYear
+            | DatePart::Quarter
+            | DatePart::Month
+            | DatePart::DayOfWeek
+            | DatePart::IsoDayOfWeek
+            | DatePart::DayOfYear
+            | DatePart::Millisecond
+            | DatePart::Microsecond => return refuse_call(Function::DatePart(part), std::slice::from_ref(value)),
         };
         let whole = self.local(CType::I64, &format!("{} / {}", value.code, seconds * per));
         let valid = self.fail_or_null(value.valid.clone(), &[format!("({whole} != (i32){whole})")], false);
         let ctype = CType::native(data_type).unwrap_or(CType::I32);
         let code = if matches!(part, DatePart::Nanosecond | DatePart::Epoch) {
             let (ticks, tick) = (&value.code, NANOS / per);
-            // Of 32 bits.
+            // Range of 32-bit nanoseconds.
             let most = i64::from(i32::MAX) / tick;
             let least = i64::from(i32::MIN) / tick;
             let nanos = self.local(CType::I64, &format!("({ticks} >= {least} && {ticks} <= {most}) ? {ticks} * {tick} : 0"));
@@ -131,7 +143,7 @@ impl RowWriter<'_> {
         Ok(Value { data_type: data_type.clone(), ctype, code, valid, bounds: None })
     }
 
-    /// Nanoseconds alone; no months, no days.
+    /// An interval of nanoseconds, without months and days.
     pub(super) fn duration_to_interval(&mut self, value: Value, to: &DataType, unit: &TimeUnit, checked: bool) -> Result<Value> {
         if CType::native(to) != Some(CType::I128) {
             return unsupported(format!("CAST from {} to {to} is not supported on the device", value.data_type));
@@ -143,7 +155,7 @@ impl RowWriter<'_> {
         Ok(Value { data_type: to.clone(), ctype: CType::I128, code, valid, bounds: None })
     }
 
-    /// Fails where there are months or days.
+    /// Months or days fail the row.
     pub(super) fn interval_to_duration(&mut self, value: Value, to: &DataType, unit: &TimeUnit, checked: bool) -> Value {
         self.params.need(Section::IntervalValue);
         let valid = self.fail_or_null(value.valid, &[format!("({}.lo != 0)", value.code)], checked);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Casts from and to strings.
 //!
-//! Parsing follows arrow-cast's `parse.rs`, white space and leap seconds included; formatting follows
-//! its `display.rs` with DataFusion's options. Floats are what lexical-core reads and ryu writes. Text
-//! that a row computes lies in scratch memory until the item's next row.
+//! - Parsing follows arrow-cast's `parse.rs`, white space and leap seconds included.
+//! - Formatting follows its `display.rs` with DataFusion's options.
+//! - Floats are parsed as by lexical-core and formatted as by ryu.
+//!
+//! A formatted string lies in scratch memory until the work-item's next row.
 
 use arrow::datatypes::{DataType, TimeUnit};
 
@@ -18,21 +20,21 @@ use crate::Result;
 use crate::prelude::Section;
 
 impl RowWriter<'_> {
-    /// Casts among strings and binary: the bytes stay.
-    pub(super) fn strings(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
+    /// Casts among strings and binary, which keep the bytes.
+    pub(super) fn cast_bytes(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         use DataType::*;
-        let text = |data_type: &DataType| matches!(data_type, Utf8 | LargeUtf8 | Utf8View);
+        let is_string = |data_type: &DataType| matches!(data_type, Utf8 | LargeUtf8 | Utf8View);
         let mut valid = value.valid.clone();
-        if !text(&value.data_type) && text(to) {
+        if !is_string(&value.data_type) && is_string(to) {
             self.params.need(Section::Utf8);
             self.costly();
-            let sound = self.flag(&format!("{} && str_is_utf8({})", value.valid_code(), value.code));
-            valid = self.fail_or_null(valid, &[format!("!{sound}")], checked);
+            let is_utf8 = self.flag(&format!("{} && str_is_utf8({})", value.valid_code(), value.code));
+            valid = self.fail_or_null(valid, &[format!("!{is_utf8}")], checked);
         }
         Ok(Value { data_type: to.clone(), valid, ..value })
     }
 
-    /// Text as a value of another type.
+    /// Parses a string as a value of another type.
     pub(super) fn parse(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         use DataType::*;
         if matches!(value.data_type, Binary | LargeBinary | BinaryView | FixedSizeBinary(_)) {
@@ -41,7 +43,8 @@ impl RowWriter<'_> {
         let ctype = CType::native(to).unwrap_or(CType::I64);
         match to {
             Boolean => {
-                let (ok, code) = self.parsed(&value, Section::Parse, "i32", |text, out| format!("parse_bool({text}, &{out})"));
+                let (ok, code) =
+                    self.parsed(&value, Section::Parse, "i32", |string, out| format!("parse_bool({string}, &{out})"));
                 let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
                 Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
             }
@@ -52,15 +55,15 @@ impl RowWriter<'_> {
                     return unsupported(format!("CAST from {} to {to} does not exist", value.data_type));
                 }
                 if ctype == CType::I256 {
-                    let (ok, code) = self.parsed(&value, Section::ParseDecimal256, "i256", |text, out| {
-                        format!("parse_decimal256({text}, {scale}u, &{out})")
+                    let (ok, code) = self.parsed(&value, Section::ParseDecimal256, "i256", |string, out| {
+                        format!("parse_decimal256({string}, {scale}u, &{out})")
                     });
                     let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
                     let parsed = Value { data_type: to.clone(), ctype, code, valid, bounds: None };
                     return self.limited_wide(parsed, to, precision, checked);
                 }
-                let (ok, code) = self.parsed(&value, Section::ParseDecimal, "i128", |text, out| {
-                    format!("parse_decimal({text}, {scale}u, &{out})")
+                let (ok, code) = self.parsed(&value, Section::ParseDecimal, "i128", |string, out| {
+                    format!("parse_decimal({string}, {scale}u, &{out})")
                 });
                 let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
                 let parsed = Value { data_type: to.clone(), ctype: CType::I128, code, valid, bounds: None };
@@ -68,8 +71,8 @@ impl RowWriter<'_> {
             }
             Date32 => {
                 let zones = self.params.zones();
-                let (ok, code) =
-                    self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_date({text}, {zones}, 1, &{out})"));
+                let (ok, code) = self
+                    .parsed(&value, Section::ParseTime, "i64", |string, out| format!("parse_date({string}, {zones}, 1, &{out})"));
                 let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
                 let code = self.local(ctype, &format!("(i32){code}"));
                 Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
@@ -78,13 +81,13 @@ impl RowWriter<'_> {
             Timestamp(unit, zone) => self.parse_timestamp(value, to, unit, zone.as_deref(), checked),
             Time32(unit) | Time64(unit) => self.parse_time(value, to, unit, ctype, checked),
             Float32 | Float64 => {
-                // Bits of mantissa, greatest biased exponent.
+                // Bits of the mantissa, and the greatest biased exponent.
                 let (format, of_bits) = match ctype {
                     CType::F32 => ("23, 255", "BITS_F32((u32)"),
                     _ => ("52, 2047", "BITS_F64("),
                 };
-                let (ok, bits) =
-                    self.parsed(&value, Section::ParseFloat, "u64", |text, out| format!("parse_float({text}, {format}, &{out})"));
+                let (ok, bits) = self
+                    .parsed(&value, Section::ParseFloat, "u64", |string, out| format!("parse_float({string}, {format}, &{out})"));
                 let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
                 let code = self.local(ctype, &format!("{of_bits}{bits})"));
                 Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
@@ -93,7 +96,7 @@ impl RowWriter<'_> {
         }
     }
 
-    /// Two locals: what a parser answered (0 where there is no value), and what it parsed.
+    /// Two locals: a parser's status (0 for NULL and failure), and its output.
     fn parsed(&mut self, value: &Value, section: Section, out: &str, call: impl Fn(&str, &str) -> String) -> (String, String) {
         self.params.need(section);
         self.costly();
@@ -116,7 +119,7 @@ impl RowWriter<'_> {
         let negative = self.fresh();
         self.push(&format!("i32 {negative} = 0;"));
         let (ok, magnitude) =
-            self.parsed(&value, Section::Parse, "u64", |text, out| format!("parse_int({text}, &{out}, &{negative})"));
+            self.parsed(&value, Section::Parse, "u64", |string, out| format!("parse_int({string}, &{out}, &{negative})"));
         let (least, most) = ctype.range().unwrap_or_default();
         let wrong =
             format!("({magnitude} > ({negative} ? (u64){:#x}UL : (u64){:#x}UL))", least.unsigned_abs() as u64, most as u64);
@@ -125,18 +128,18 @@ impl RowWriter<'_> {
         Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
     }
 
-    /// Up to 10 bytes are a date, more are an instant.
+    /// Up to 10 bytes are a date, more are a timestamp.
     fn parse_date64(&mut self, value: Value, to: &DataType, checked: bool) -> Result<Value> {
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
         let zones = self.params.zones();
-        let (ok, code) = self.parsed(&value, Section::ParseTime, "i64", |text, out| {
+        let (ok, code) = self.parsed(&value, Section::ParseTime, "i64", |string, out| {
             let [instant, day] = [format!("{zones}, &{out}, &{nanos}"), format!("{zones}, 0, &{out}")];
-            format!("({text}.len > 10 ? parse_datetime({text}, {instant}) : parse_date({text}, {day}))")
+            format!("({string}.len > 10 ? parse_datetime({string}, {instant}) : parse_date({string}, {day}))")
         });
         let valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
-        let text = &value.code;
-        let code = self.local(CType::I64, &format!("{text}.len > 10 ? {code} * 1000 + {nanos} / 1000000 : {code} * 86400000"));
+        let string = &value.code;
+        let code = self.local(CType::I64, &format!("{string}.len > 10 ? {code} * 1000 + {nanos} / 1000000 : {code} * 86400000"));
         Ok(Value { data_type: to.clone(), ctype: CType::I64, code, valid, bounds: None })
     }
 
@@ -152,8 +155,9 @@ impl RowWriter<'_> {
         let nanos = self.fresh();
         self.push(&format!("u32 {nanos} = 0;"));
         let zones = self.params.zones();
-        let (ok, mut seconds) = self
-            .parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_datetime({text}, {zones}, &{out}, &{nanos})"));
+        let (ok, mut seconds) = self.parsed(&value, Section::ParseTime, "i64", |string, out| {
+            format!("parse_datetime({string}, {zones}, &{out}, &{nanos})")
+        });
         let mut valid = self.fail_or_null(value.valid, &[format!("!{ok}")], checked);
         if !matches!(rules, Zone::Fixed(0)) {
             let (offset, none) = self.offset_of_local(&rules, &seconds)?;
@@ -163,10 +167,10 @@ impl RowWriter<'_> {
             seconds = self.local(CType::I64, &format!("{ok} == IS_LOCAL_TIME ? {seconds} - {offset} : {seconds}"));
         }
         let per = per_second(unit);
-        // A leap second's nanoseconds reach 2 * 10^9; whole seconds do not see them.
+        // The nanoseconds of a leap second reach 2 * 10^9; units of seconds ignore them.
         let rest = if per == 1 { "0".into() } else { format!("(i64)({nanos} / {}u)", 1_000_000_000 / per) };
         let code = if *unit == TimeUnit::Nanosecond {
-            // Years 0 to 9999 are more than 64 bits of nanoseconds hold.
+            // Years 0 to 9999 exceed 64 bits of nanoseconds.
             self.params.need(Section::I128);
             let wide = self.local(CType::I128, &format!("i128_add(i128_mul64({seconds}, {per}), i128_of({rest}))"));
             valid = self.fail_or_null(valid, &[format!("!i128_fits({wide})")], checked);
@@ -177,13 +181,13 @@ impl RowWriter<'_> {
         Ok(Value { data_type: to.clone(), ctype: CType::I64, code, valid, bounds: None })
     }
 
-    /// A time of day, or else the plain number of ticks.
+    /// A time of day, or a number of ticks.
     fn parse_time(&mut self, value: Value, to: &DataType, unit: &TimeUnit, ctype: CType, checked: bool) -> Result<Value> {
-        let (ok, nanos) = self.parsed(&value, Section::ParseTime, "i64", |text, out| format!("parse_time({text}, &{out})"));
+        let (ok, nanos) = self.parsed(&value, Section::ParseTime, "i64", |string, out| format!("parse_time({string}, &{out})"));
         let negative = self.fresh();
         self.push(&format!("i32 {negative} = 0;"));
         let (number, magnitude) =
-            self.parsed(&value, Section::Parse, "u64", |text, out| format!("parse_ticks({text}, &{out}, &{negative})"));
+            self.parsed(&value, Section::Parse, "u64", |string, out| format!("parse_ticks({string}, &{out}, &{negative})"));
         let (least, most) = ctype.range().unwrap_or_default();
         let wrong =
             format!("({magnitude} > ({negative} ? (u64){:#x}UL : (u64){:#x}UL))", least.unsigned_abs() as u64, most as u64);
@@ -196,12 +200,39 @@ impl RowWriter<'_> {
         Ok(Value { data_type: to.clone(), ctype, code, valid, bounds: None })
     }
 
-    /// A value as text.
+    /// Formats a value as a string.
     pub(super) fn format(&mut self, value: Value, to: &DataType) -> Result<Value> {
-        use DataType::*;
-        if !matches!(to, Utf8 | LargeUtf8 | Utf8View) {
+        if !matches!(to, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
             return refuse(&value.data_type, to);
         }
+        let Formatter { section, call, bytes } = self.formatter(&value, to)?;
+        self.params.need(section);
+        self.costly();
+        let slot = self.params.scratch(bytes);
+        let (out, len) = (self.fresh(), self.fresh());
+        self.push(&format!("G u8 *{out} = {slot};"));
+        self.push(&format!("u32 {len} = 0;"));
+        let call = call.replace('#', &out);
+        match &value.valid {
+            Some(valid) => self.push(&format!("if ({valid}) {len} = {call};")),
+            None => self.push(&format!("{len} = {call};")),
+        }
+        let mut code = self.local(CType::Str, &format!("str_make({out}, {len})"));
+        // chrono's durations end at i64::MAX milliseconds; arrow-cast shows longer ones like this.
+        if let DataType::Duration(unit @ (TimeUnit::Second | TimeUnit::Millisecond)) = &value.data_type {
+            let most = i128::from(i64::MAX) / if *unit == TimeUnit::Second { 1000 } else { 1 };
+            let beyond = outside(&value, (-most, most));
+            if !beyond.is_empty() {
+                let invalid = self.params.string(b"<invalid>")?;
+                code = self.local(CType::Str, &format!("str_sel({}, {invalid}, {code})", beyond.join(" | ")));
+            }
+        }
+        Ok(Value { data_type: to.clone(), ctype: CType::Str, code, valid: value.valid, bounds: None })
+    }
+
+    /// The C function that formats a value.
+    fn formatter(&mut self, value: &Value, to: &DataType) -> Result<Formatter> {
+        use DataType::*;
         let code = &value.code;
         let mut bytes = SCRATCH_SLOT;
         let (section, call) = match &value.data_type {
@@ -216,7 +247,7 @@ impl RowWriter<'_> {
                     Some(CType::I256) => (CType::I256, Section::FormatDecimal256, "format_decimal256"),
                     _ => (CType::I128, Section::FormatDecimal, "format_decimal"),
                 };
-                // Sign, digits, a zero and the point before them, and zeros for a negative scale.
+                // Sign, digits, a leading zero and the point, and zeros of a negative scale.
                 let digits = if wide == CType::I256 { 77 } else { 39 };
                 bytes = (digits + 3 + usize::from(scale.min(0).unsigned_abs())).next_multiple_of(SCRATCH_SLOT);
                 self.params.need_type(wide);
@@ -230,13 +261,13 @@ impl RowWriter<'_> {
                 (Section::FormatTime, format!("format_date(#, (i64){code})"))
             }
             Date64 => {
-                self.in_calendar(&value, &TimeUnit::Millisecond, true);
+                self.in_calendar(value, &TimeUnit::Millisecond, true);
                 (Section::FormatTime, format!("format_timestamp(#, {code}, 1000, 0, 0)"))
             }
             Timestamp(unit, zone) => {
                 let shown = i32::from(zone.is_some());
                 let zone = Zone::of(zone.as_deref())?;
-                self.in_calendar(&value, unit, true);
+                self.in_calendar(value, unit, true);
                 let per = per_second(unit);
                 let offset = match zone {
                     Zone::Fixed(offset) => offset.to_string(),
@@ -248,7 +279,7 @@ impl RowWriter<'_> {
                 (Section::FormatTime, format!("format_timestamp(#, {code}, {per}, {offset}, {shown})"))
             }
             Time32(unit) | Time64(unit) => {
-                // chrono takes both parts as 32 bits, whatever was lost.
+                // arrow-cast truncates both parts to 32 bits for chrono.
                 let per = per_second(unit);
                 let seconds = self.local(CType::U32, &format!("(u32)({code} / {per})"));
                 let nanos = self.local(CType::U32, &format!("(u32)((i64)({code} % {per}) * {})", 1_000_000_000 / per));
@@ -261,7 +292,7 @@ impl RowWriter<'_> {
             }
             Interval(_) => {
                 self.params.need(Section::IntervalValue);
-                // Five parts with their signs and units.
+                // Five fields with signs and units.
                 bytes = 2 * SCRATCH_SLOT;
                 let parts = ["months", "days", "nanos"].map(|part| format!("interval_{part}({code})"));
                 (Section::FormatTime, format!("format_interval(#, {})", parts.join(", ")))
@@ -270,27 +301,15 @@ impl RowWriter<'_> {
             Float64 => (Section::FormatFloat, format!("format_f64(#, {code})")),
             other => return refuse(other, to),
         };
-        self.params.need(section);
-        self.costly();
-        let slot = self.params.scratch(bytes);
-        let (place, len) = (self.fresh(), self.fresh());
-        self.push(&format!("G u8 *{place} = {slot};"));
-        self.push(&format!("u32 {len} = 0;"));
-        let call = call.replace('#', &place);
-        match &value.valid {
-            Some(valid) => self.push(&format!("if ({valid}) {len} = {call};")),
-            None => self.push(&format!("{len} = {call};")),
-        }
-        let mut code = self.local(CType::Str, &format!("str_make({place}, {len})"));
-        // chrono has no duration of more than i64::MAX milliseconds; what it cannot hold reads so.
-        if let Duration(unit @ (TimeUnit::Second | TimeUnit::Millisecond)) = &value.data_type {
-            let most = i128::from(i64::MAX) / if *unit == TimeUnit::Second { 1000 } else { 1 };
-            let beyond = outside(&value, (-most, most));
-            if !beyond.is_empty() {
-                let word = self.params.text(b"<invalid>")?;
-                code = self.local(CType::Str, &format!("str_sel({}, {word}, {code})", beyond.join(" | ")));
-            }
-        }
-        Ok(Value { data_type: to.clone(), ctype: CType::Str, code, valid: value.valid, bounds: None })
+        Ok(Formatter { section, call, bytes })
     }
+}
+
+/// A C function that formats a value.
+struct Formatter {
+    section: Section,
+    /// The call, with `#` for the output.
+    call: String,
+    /// Greatest length of the string.
+    bytes: usize,
 }
