@@ -26,8 +26,8 @@ impl RowWriter<'_> {
         }
         let (parts, valid) = self.concatenation_parts(function, arguments)?;
         let code = parts.into_iter().fold("@".to_string(), |code, part| match part {
-            Part::Composed(part) => part.replace('@', &code),
-            Part::String(part) => format!("append_str(#, {code}, {part})"),
+            StringPart::Composed(part) => part.replace('@', &code),
+            StringPart::String(part) => format!("append_str(#, {code}, {part})"),
         });
         self.params.need(Section::Append);
         self.costly();
@@ -37,7 +37,7 @@ impl RowWriter<'_> {
     /// The parts of a concatenation, separators included, and its validity:
     /// - NULL parts are empty where the function skips NULLs, else the result is NULL,
     /// - a NULL separator gives NULL.
-    fn concatenation_parts(&mut self, function: Function, arguments: &[Value]) -> Result<(Vec<Part>, Option<String>)> {
+    fn concatenation_parts(&mut self, function: Function, arguments: &[Value]) -> Result<(Vec<StringPart>, Option<String>)> {
         let (separator, parts) = match (function, arguments) {
             (Function::ConcatWs, [separator, parts @ ..]) => (Some(separator), parts),
             _ => (None, arguments),
@@ -66,9 +66,9 @@ impl RowWriter<'_> {
             if let Some(separator) = separator {
                 match (&begun[..], there) {
                     ("0", _) => {}
-                    ("1", "1") => all.push(Part::String(separator.code.clone())),
+                    ("1", "1") => all.push(StringPart::String(separator.code.clone())),
                     (begun, there) => {
-                        all.push(Part::String(format!("str_sel({begun} & {there}, {}, {empty})", separator.code)));
+                        all.push(StringPart::String(format!("str_sel({begun} & {there}, {}, {empty})", separator.code)));
                     }
                 }
                 begun = match (&begun[..], there) {
@@ -78,9 +78,9 @@ impl RowWriter<'_> {
                 };
             }
             all.push(match (part.ctype, there) {
-                (CType::ComposedString, _) => Part::Composed(part.code.clone()),
-                (_, "1") => Part::String(part.code.clone()),
-                (_, there) => Part::String(format!("str_sel({there}, {}, {empty})", part.code)),
+                (CType::ComposedString, _) => StringPart::Composed(part.code.clone()),
+                (_, "1") => StringPart::String(part.code.clone()),
+                (_, there) => StringPart::String(format!("str_sel({there}, {}, {empty})", part.code)),
             });
         }
         Ok((all, valid))
@@ -175,7 +175,7 @@ impl RowWriter<'_> {
         let values = arguments.iter().map(|argument| self.eval(argument)).collect::<Result<Vec<_>>>()?;
         let (parts, valid) = self.concatenation_parts(*function, &values)?;
         let code = |part| match part {
-            Part::String(code) | Part::Composed(code) => code,
+            StringPart::String(code) | StringPart::Composed(code) => code,
         };
         let parts: Vec<String> = parts.into_iter().map(code).collect();
         // C has no empty arrays.
@@ -185,7 +185,7 @@ impl RowWriter<'_> {
 }
 
 /// C of a part of a concatenation.
-enum Part {
+enum StringPart {
     /// A string.
     String(String),
     /// A call that appends a composed string.

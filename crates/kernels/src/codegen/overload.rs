@@ -9,9 +9,9 @@ use super::params::SCRATCH_SLOT;
 use super::row::RowWriter;
 use super::value::{CType, Value};
 use crate::Result;
-use crate::function::{ArgumentType, Failure, Function, Overload, ResultType, Row};
+use crate::function::{ArgumentType, Failure, Function, FunctionRow, Overload, ResultType};
 
-impl Row {
+impl FunctionRow {
     /// The first overload that takes the arguments.
     pub(super) fn overload_of(&self, arguments: &[Value], data_type: &DataType) -> Option<&'static Overload> {
         let same_type = self.result != ResultType::Argument || arguments.iter().all(|argument| argument.data_type == *data_type);

@@ -6,7 +6,7 @@ use crate::prelude::Section;
 
 /// Facts about a scalar function.
 #[derive(Debug)]
-pub struct Row {
+pub struct FunctionRow {
     /// SQL name, or the name in plans and messages of a function that SQL lacks.
     pub name: &'static str,
     /// Whether DataFusion's function of this name lowers to it with unchanged arguments.
@@ -134,65 +134,65 @@ pub enum Generator {
     Sketch,
 }
 
-impl Row {
-    /// A function of DataFusion's with unchanged arguments.
-    pub const fn sql(name: &'static str, result: ResultType) -> Row {
-        Row {
-            name,
-            lowers_by_name: true,
-            result,
-            nulls: NullHandling::Propagate,
-            checks_constants: false,
-            overloads: &[],
-            generator: None,
-            over_concatenation: None,
-        }
-    }
-
-    /// A function of DataFusion's whose call needs a translation of its own, or one that SQL lacks.
-    pub const fn internal(name: &'static str, result: ResultType) -> Row {
-        Row { lowers_by_name: false, ..Row::sql(name, result) }
-    }
-
+impl FunctionRow {
     /// With C by argument types.
-    pub const fn overloads(self, overloads: &'static [Overload]) -> Row {
-        Row { overloads, ..self }
+    pub const fn overloads(self, overloads: &'static [Overload]) -> FunctionRow {
+        FunctionRow { overloads, ..self }
     }
 
     /// With a hand-written generator.
-    pub const fn generator(self, generator: Generator) -> Row {
-        Row { generator: Some(generator), ..self }
+    pub const fn generator(self, generator: Generator) -> FunctionRow {
+        FunctionRow { generator: Some(generator), ..self }
     }
 
     /// With a meaning of NULL arguments that the generator decides.
-    pub const fn generates_nulls(self) -> Row {
-        Row { nulls: NullHandling::Generated, ..self }
+    pub const fn generates_nulls(self) -> FunctionRow {
+        FunctionRow { nulls: NullHandling::Generated, ..self }
     }
 
     /// With checks of constant arguments for NULL rows as well.
-    pub const fn checks_constants(self) -> Row {
-        Row { checks_constants: true, ..self }
+    pub const fn checks_constants(self) -> FunctionRow {
+        FunctionRow { checks_constants: true, ..self }
     }
 
     /// With C over an unmaterialized concatenation.
-    pub const fn over_concatenation(self, code: &'static str) -> Row {
-        Row { over_concatenation: Some(code), ..self }
+    pub const fn over_concatenation(self, code: &'static str) -> FunctionRow {
+        FunctionRow { over_concatenation: Some(code), ..self }
     }
 }
 
 impl Overload {
-    /// C of a loop or a call, computed only where all arguments are valid.
-    pub const fn guarded(arguments: &'static [ArgumentType], section: Section, code: &'static str) -> Overload {
-        Overload { arguments, section, code, failures: &[], is_cheap: false }
-    }
-
-    /// C of a few instructions, computed for every row.
-    pub const fn cheap(arguments: &'static [ArgumentType], section: Section, code: &'static str) -> Overload {
-        Overload { is_cheap: true, ..Overload::guarded(arguments, section, code) }
-    }
-
     /// With conditions that fail the row.
     pub const fn fails(self, failures: &'static [Failure]) -> Overload {
         Overload { failures, ..self }
     }
+}
+
+/// A function of DataFusion's with unchanged arguments.
+pub(super) const fn sql(name: &'static str, result: ResultType) -> FunctionRow {
+    FunctionRow {
+        name,
+        lowers_by_name: true,
+        result,
+        nulls: NullHandling::Propagate,
+        checks_constants: false,
+        overloads: &[],
+        generator: None,
+        over_concatenation: None,
+    }
+}
+
+/// A function of DataFusion's whose call needs a translation of its own, or one that SQL lacks.
+pub(super) const fn internal(name: &'static str, result: ResultType) -> FunctionRow {
+    FunctionRow { lowers_by_name: false, ..sql(name, result) }
+}
+
+/// C of a loop or a call, computed only where all arguments are valid.
+pub(super) const fn guarded(arguments: &'static [ArgumentType], section: Section, code: &'static str) -> Overload {
+    Overload { arguments, section, code, failures: &[], is_cheap: false }
+}
+
+/// C of a few instructions, computed for every row.
+pub(super) const fn cheap(arguments: &'static [ArgumentType], section: Section, code: &'static str) -> Overload {
+    Overload { is_cheap: true, ..guarded(arguments, section, code) }
 }

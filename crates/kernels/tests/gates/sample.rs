@@ -9,8 +9,8 @@ use arrow::compute::kernels::numeric;
 use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit};
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
-use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::function::{self, Function, Granularity, InexactFunction};
+use kernels::expr::{Aggregate, AggregateFamily, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
+use kernels::function::{self, ArgumentType, DatePart, Function, Granularity, InexactFunction, ResultType};
 use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
 use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, Window, WindowCall, WindowFunction};
 use kernels::support::{supports, supports_aggregate, supports_cast, supports_output};
@@ -113,39 +113,76 @@ pub fn types() -> Vec<DataType> {
     ]
 }
 
-/// Calls of every function, as far as one has this type.
+/// Calls of every function with arguments of this type, supported or not. Overloads of a row are
+/// called as the row says; functions with a generator are listed here.
 fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
+    let overloads =
+        Function::PLAIN.iter().flat_map(|function| function.row().overloads.iter().map(|overload| (*function, overload)));
+    let mut all: Vec<Expr> =
+        overloads.filter_map(|(function, overload)| overload_call(function, overload.arguments, value, a, b)).collect();
+    all.extend(generator_calls(value, a, b));
+    for function in InexactFunction::ALL {
+        all.push(call(Function::Inexact(*function), [a.clone(), b.clone()][..function.arity()].to_vec(), value));
+    }
+    for part in ["year", "isoyear", "week", "doy", "dow", "month", "hour", "second", "ms"] {
+        let part = DatePart::parse(part).unwrap();
+        all.push(call(Function::DatePart(part), vec![a.clone()], &DataType::Int32));
+    }
+    all.push(call(Function::DatePart(DatePart::Nanosecond), vec![a.clone()], &DataType::Int64));
+    all.push(call(Function::DatePart(DatePart::Epoch), vec![a.clone()], &DataType::Float64));
+    for granularity in ["second", "hour", "week", "month", "quarter", "year"] {
+        all.push(call(Function::DateTrunc(Granularity::parse(granularity).unwrap()), vec![a.clone()], value));
+    }
+    all
+}
+
+fn call(function: Function, arguments: Vec<Expr>, data_type: &DataType) -> Expr {
+    Expr::Call { function, arguments, data_type: data_type.clone() }
+}
+
+fn int(number: i128) -> Expr {
+    Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(number) })
+}
+
+/// A call of an overload: its first argument is a column of the type, others are columns or integers.
+/// `None` if no argument has the type.
+fn overload_call(function: Function, arguments: &[ArgumentType], value: &DataType, a: &Expr, b: &Expr) -> Option<Expr> {
+    let takes = |argument: &ArgumentType| match argument {
+        ArgumentType::String => value.is_string(),
+        ArgumentType::Int64 => *value == DataType::Int64,
+        ArgumentType::Float => value.is_floating(),
+        ArgumentType::Float64 => *value == DataType::Float64,
+        ArgumentType::WideNumber | ArgumentType::Number => value.is_numeric(),
+    };
+    let mut columns = [a, b].into_iter().cycle();
+    let argument = |argument: &ArgumentType| match argument {
+        ArgumentType::Int64 if *value != DataType::Int64 => Some(int(2)),
+        other => takes(other).then(|| columns.next().cloned())?,
+    };
+    let values = arguments.iter().map(argument).collect::<Option<Vec<_>>>()?;
+    let data_type = match function.row().result {
+        ResultType::Boolean => DataType::Boolean,
+        ResultType::Integer if *value == DataType::LargeUtf8 => DataType::Int64,
+        ResultType::Integer => DataType::Int32,
+        ResultType::ShortString => DataType::Utf8,
+        ResultType::Slice | ResultType::NewString | ResultType::Argument | ResultType::Generated => value.clone(),
+    };
+    takes(arguments.first()?).then(|| call(function, values, &data_type))
+}
+
+/// Calls of functions with a hand-written generator, and of functions within others.
+fn generator_calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
     use Function::*;
-    let int = |number: i128| Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(number) });
     let text = |text: &str| Expr::Literal(Literal { data_type: value.clone(), value: LiteralValue::Bytes(text.into()) });
-    let call = |function, arguments, data_type: &DataType| Expr::Call { function, arguments, data_type: data_type.clone() };
     let (a, b) = (|| a.clone(), || b.clone());
     let number = if *value == DataType::LargeUtf8 { DataType::Int64 } else { DataType::Int32 };
-    let truth = DataType::Boolean;
-    let places = || Expr::Cast { expr: Expr::IsNull(b().into()).into(), to: DataType::Int64, checked: true };
+    let digits = || Expr::Cast { expr: Expr::IsNull(b().into()).into(), to: DataType::Int64, checked: true };
     let both = || call(ConcatOperator, vec![a(), b()], value);
     let mut all = vec![
-        call(Substring, vec![a(), int(2), int(3)], value),
-        call(Left, vec![a(), int(3)], value),
-        call(Right, vec![a(), int(3)], value),
-        call(Btrim, vec![a(), b()], value),
         call(SplitPart, vec![a(), text(","), int(-2)], value),
-        call(Position, vec![a(), b()], &number),
-        call(StartsWith, vec![a(), b()], &truth),
-        call(EndsWith, vec![a(), b()], &truth),
-        call(Contains, vec![a(), b()], &truth),
-        call(Replace, vec![a(), b(), text("x")], value),
-        call(Translate, vec![a(), b(), text("x")], value),
-        call(Repeat, vec![a(), int(3)], value),
-        call(Lpad, vec![a(), int(9), b()], value),
-        call(Overlay, vec![a(), b(), int(2)], value),
         call(Concat, vec![a(), text("-"), b()], value),
         call(ConcatOperator, vec![call(Upper, vec![a()], value), b()], value),
-        Expr::Compare {
-            op: CompareOp::Lt,
-            left: call(ConcatOperator, vec![a(), b()], value).into(),
-            right: call(ConcatWs, vec![text("-"), b(), a()], value).into(),
-        },
+        Expr::Compare { op: CompareOp::Lt, left: both().into(), right: call(ConcatWs, vec![text("-"), b(), a()], value).into() },
         Expr::Case {
             branches: vec![(Expr::IsNull(a().into()), call(Repeat, vec![b(), int(3)], value))],
             otherwise: Some(call(Upper, vec![a()], value).into()),
@@ -155,24 +192,22 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
         call(Round, vec![a(), int(-1)], value),
         call(Round, vec![a(), int(1)], value),
         call(Trunc, vec![a(), int(1)], value),
-        call(Round, vec![a(), places()], value),
-        call(Trunc, vec![a(), places()], value),
+        call(Round, vec![a(), digits()], value),
+        call(Trunc, vec![a(), digits()], value),
         call(
             Log,
             vec![Expr::Literal(Literal { data_type: DataType::Float64, value: LiteralValue::Float(2.0) }), a()],
             &DataType::Float64,
         ),
         call(IntervalField(function::IntervalField::Nanos { negated: true }), vec![a()], &DataType::Int64),
-        call(CharacterLength, vec![both()], &number),
         Expr::Like { ignores_case: false, expr: both().into(), pattern: text("a%_b").into() },
         call(Gcd, vec![a(), b()], value),
         call(Lcm, vec![a(), b()], value),
         call(Nanvl, vec![a(), b()], value),
         call(Greatest, vec![a(), b()], value),
         call(Least, vec![a(), b(), a()], value),
-        call(IsNan, vec![a()], &truth),
-        call(IsZero, vec![a()], &truth),
-        call(Chr, vec![a()], &DataType::Utf8),
+        call(SketchRegister, vec![a()], &DataType::UInt16),
+        call(SketchRank, vec![a()], &DataType::UInt8),
         call(DateBin { months: false }, vec![a(), int(900_000_000_000), int(0)], value),
         call(DateBin { months: true }, vec![a(), int(3), int(0)], value),
         call(ToDate, vec![a(), text("%d/%m/%Y"), text("%A, %d %b %G-W%V-%u (%j %q) %C%y %U %W %g")], &DataType::Date32),
@@ -182,25 +217,31 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
             &DataType::Timestamp(TimeUnit::Nanosecond, None),
         ),
         call(AddInterval { checked: true }, vec![a(), int(1), int(-2), int(3)], value),
+        call(StringOfRows, vec![a(), int(2)], value),
+        call(ListOfRows, vec![a(), int(2)], &DataType::new_list(value.clone(), true)),
     ];
-    all.extend([CharacterLength, OctetLength, BitLength, Ascii].map(|function| call(function, vec![a()], &number)));
-    let same = [Upper, Lower, InitCap, Reverse, Abs, Floor, Ceil, Round, Trunc, Sqrt, Signum, Degrees, Radians, Factorial];
-    all.extend(same.map(|function| call(function, vec![a()], value)));
-    all.extend([Exp, Ln, Log2, Log10].map(|function| call(function, vec![a()], value)));
-    all.extend([Log, Power].map(|function| call(function, vec![a(), b()], value)));
-    for function in InexactFunction::ALL {
-        all.push(call(Inexact(*function), [a(), b()][..function.arity()].to_vec(), value));
-    }
-    for part in ["year", "isoyear", "week", "doy", "dow", "month", "hour", "second", "ms"] {
-        let part = function::DatePart::parse(part).unwrap();
-        all.push(call(Function::DatePart(part), vec![a()], &DataType::Int32));
-    }
-    all.push(call(Function::DatePart(function::DatePart::Nanosecond), vec![a()], &DataType::Int64));
-    all.push(call(Function::DatePart(function::DatePart::Epoch), vec![a()], &DataType::Float64));
-    for granularity in ["second", "hour", "week", "month", "quarter", "year"] {
-        all.push(call(DateTrunc(Granularity::parse(granularity).unwrap()), vec![a()], value));
-    }
+    all.extend([CharacterLength, OctetLength, BitLength].map(|function| call(function, vec![both()], &number)));
+    all.extend([Abs, Floor, Ceil, Round, Trunc, Degrees, Radians].map(|function| call(function, vec![a()], value)));
     all
+}
+
+/// Every function is supported with arguments of one of the types, so that the gates compile it.
+#[test]
+fn every_function_is_sampled() {
+    let mut missing: HashSet<Function> = Function::PLAIN.iter().copied().collect();
+    // `rows` samples the functions of lists.
+    missing.retain(|function| !matches!(function, Function::ListLength | Function::ListView));
+    for data_type in types() {
+        let input = input(&data_type);
+        for expr in calls(value_type(&data_type), &Expr::Column(0), &Expr::Column(1)) {
+            if let Expr::Call { function, .. } = &expr
+                && supports_output(&expr, &input.schema).is_ok()
+            {
+                missing.remove(function);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 struct Sampler {
@@ -379,7 +420,11 @@ impl Sampler {
             let (function, arguments) = (Function::ListKey { nulls_first: column % 2 == 0 }, vec![Expr::Column(column)]);
             Expr::Call { function, arguments, data_type: DataType::LargeBinary }
         };
-        let keys = (0..of_lists.len()).map(key).collect();
+        let lists = (0..of_lists.len()).flat_map(|column| {
+            let length = [Function::ListLength, Function::ListView].map(|function| (function, DataType::UInt64));
+            length.map(|(function, data_type)| call(function, vec![Expr::Column(column)], &data_type))
+        });
+        let keys = (0..of_lists.len()).map(key).chain(lists).collect();
         let input = Input { schema: schema(&of_lists), types: of_lists, filter: None };
         self.select(&format!("keys of lists of {data_type}"), &input, keys);
         for take in [Take::try_new, Take::detached] {
@@ -740,51 +785,41 @@ fn avg_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// Every aggregate of column 0 that is supported on the device: plain, and the common ones of the column without NULLs, with a filter,
-/// and distinct. Arguments are coerced as DataFusion does it.
+/// Every aggregate of column 0 that is supported on the device. Common ones also of the column without
+/// NULLs and with a filter; those that DISTINCT changes also with it. Arguments are coerced as in
+/// DataFusion.
 fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
-    use AggregateFunction::*;
+    use AggregateFunction::{Avg, Count, Sum};
     let value = value_type(data_type);
     let mut all = vec![aggregate(Count, None, DataType::Int64)];
-    let in_every_form =
-        [Count, Sum, Min, Max, Avg, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, VarPop, VarSamp, StddevPop, StddevSamp];
-    for function in in_every_form.into_iter().chain([AnyValue, Median, CovarPop, Corr, RegrSlope, PercentileCont, ApproxDistinct])
-    {
-        let number = value.is_numeric();
-        let (argument, result) = match function {
-            Count => (None, Some(DataType::Int64)),
-            ApproxDistinct => (None, Some(DataType::UInt64)),
-            Sum => {
-                let result = sum_type(value);
-                let coerced = result.clone().filter(|_| !value.is_decimal() && !matches!(value, DataType::Duration(_)));
-                (coerced, result)
-            }
-            Min | Max | AnyValue => (None, Some(value.clone())),
-            Median if value.is_decimal() || value.is_floating() => (None, Some(value.clone())),
-            PercentileCont => (None, value.is_floating().then(|| value.clone())),
-            CovarPop | Corr | RegrSlope if value.is_floating() => (Some(DataType::Float64), Some(DataType::Float64)),
-            Avg if value.is_decimal() || matches!(value, DataType::Duration(_)) => (None, Some(avg_type(value))),
-            Avg | VarPop | VarSamp | StddevPop | StddevSamp => (Some(DataType::Float64), number.then_some(DataType::Float64)),
-            BoolAnd | BoolOr => (None, (*value == DataType::Boolean).then_some(DataType::Boolean)),
-            BitAnd | BitOr | BitXor => (None, value.is_integer().then(|| value.clone())),
-            _ => (None, None),
-        };
-        let Some(result) = result else { continue };
-        let column = |index| match &argument {
-            Some(coerced) if coerced != data_type => cast(Expr::Column(index), coerced, true),
+    for function in AggregateFunction::ALL {
+        let family = function.row().family;
+        let Some((coerced, result)) = aggregate_types(family, value) else { continue };
+        let column = |index| match &coerced {
+            coerced if coerced != value => cast(Expr::Column(index), coerced, true),
             _ => Expr::Column(index),
         };
-        let mut plain = aggregate(function, Some(column(0)), result);
-        match function {
-            CovarPop | Corr | RegrSlope => plain.arguments.push(column(0)),
-            PercentileCont => {
+        let mut plain = aggregate(*function, Some(column(0)), result);
+        match family {
+            AggregateFamily::Bivariate { .. } => plain.arguments.push(column(0)),
+            AggregateFamily::Percentile => {
                 let number = |data_type, value| Expr::Literal(Literal { data_type, value });
                 plain.arguments.push(number(DataType::Int64, LiteralValue::Int(4)));
                 plain.arguments.push(number(DataType::Float64, LiteralValue::Float(0.3)));
             }
-            _ => {}
+            AggregateFamily::Count
+            | AggregateFamily::Sum
+            | AggregateFamily::Average
+            | AggregateFamily::Extreme { .. }
+            | AggregateFamily::AnyValue
+            | AggregateFamily::Boolean(_)
+            | AggregateFamily::Bitwise(_)
+            | AggregateFamily::Variance { .. }
+            | AggregateFamily::Median
+            | AggregateFamily::Sketch => {}
         }
-        if schema.fields().len() > 3 && in_every_form.contains(&function) {
+        let selects = function.row().selects_by_rank || plain.arguments.len() > 1 || family == AggregateFamily::Sketch;
+        if schema.fields().len() > 3 && !selects {
             all.push(Aggregate { arguments: vec![column(2)], ..plain.clone() });
             all.push(Aggregate { filter: Some(Expr::Column(3)), ..plain.clone() });
         }
@@ -795,4 +830,40 @@ fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
     }
     all.retain(|aggregate| supports_aggregate(aggregate, schema).is_ok());
     all
+}
+
+/// Types of an aggregate's argument and result, as DataFusion coerces and derives them; `None` if it
+/// does not take the type.
+fn aggregate_types(family: AggregateFamily, value: &DataType) -> Option<(DataType, DataType)> {
+    let keeps = value.is_decimal() || matches!(value, DataType::Duration(_));
+    let float = (DataType::Float64, DataType::Float64);
+    let same = (value.clone(), value.clone());
+    match family {
+        AggregateFamily::Count => Some((value.clone(), DataType::Int64)),
+        AggregateFamily::Sketch => Some((value.clone(), DataType::UInt64)),
+        AggregateFamily::Sum => {
+            let result = sum_type(value)?;
+            Some((if keeps { value.clone() } else { result.clone() }, result))
+        }
+        AggregateFamily::Extreme { .. } | AggregateFamily::AnyValue => Some(same),
+        AggregateFamily::Median => (value.is_decimal() || value.is_floating()).then_some(same),
+        AggregateFamily::Percentile => value.is_floating().then_some(same),
+        AggregateFamily::Bivariate { .. } => value.is_floating().then_some(float),
+        AggregateFamily::Average if keeps => Some((value.clone(), avg_type(value))),
+        AggregateFamily::Average | AggregateFamily::Variance { .. } => value.is_numeric().then_some(float),
+        AggregateFamily::Boolean(_) => (*value == DataType::Boolean).then_some(same),
+        AggregateFamily::Bitwise(_) => value.is_integer().then_some(same),
+    }
+}
+
+/// Every aggregate is supported with an argument of one of the types, so that the gates compile it.
+#[test]
+fn every_aggregate_is_sampled() {
+    let mut missing: HashSet<AggregateFunction> = AggregateFunction::ALL.iter().copied().collect();
+    for data_type in types() {
+        for aggregate in aggregates(&data_type, &input(&data_type).schema) {
+            missing.remove(&aggregate.function);
+        }
+    }
+    assert!(missing.is_empty(), "{missing:?}");
 }
