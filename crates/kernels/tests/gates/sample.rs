@@ -15,15 +15,15 @@ use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, S
 use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, Window, WindowCall, WindowFunction};
 use kernels::support::{supports, supports_aggregate, supports_cast, supports_output};
 
-/// A program as it is compiled.
+/// A program.
 pub struct Sample {
-    /// What it was made of.
+    /// Its operator and types.
     pub name: String,
-    /// Prelude and kernels.
+    /// The source: prelude and kernels.
     pub text: String,
 }
 
-/// Programs of a few types with groups of another size than the profile's.
+/// Programs of a few types with another work-group size than the profile's.
 pub fn sized_programs(work_group_size: u32) -> Vec<Sample> {
     let options = Options { work_group_size, compaction_tile_rows: 32 * work_group_size, ..Options::new(Profile::Gpu) };
     let mut sampler = Sampler { options, seen: HashSet::new(), samples: Vec::new() };
@@ -37,7 +37,7 @@ pub fn sized_programs(work_group_size: u32) -> Vec<Sample> {
     sampler.samples
 }
 
-/// Programs of one profile, each text once.
+/// Programs of one profile, without duplicates.
 pub fn programs(profile: Profile) -> Vec<Sample> {
     let mut sampler = Sampler { options: Options::new(profile), seen: HashSet::new(), samples: Vec::new() };
     for data_type in types() {
@@ -57,7 +57,7 @@ pub fn programs(profile: Profile) -> Vec<Sample> {
     sampler.samples
 }
 
-/// Every type that can live on a device, at least once for each form that it takes there.
+/// Every supported type, at least once per layout.
 pub fn types() -> Vec<DataType> {
     use DataType::*;
     use TimeUnit::*;
@@ -144,8 +144,8 @@ fn int(number: i128) -> Expr {
     Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(number) })
 }
 
-/// A call of an overload: its first argument is a column of the type, others are columns or integers.
-/// `None` if no argument has the type.
+/// A call of an overload: its first argument is a column of the type, others are columns or
+/// integers. `None` if no argument has the type.
 fn overload_call(function: Function, arguments: &[ArgumentType], value: &DataType, a: &Expr, b: &Expr) -> Option<Expr> {
     let takes = |argument: &ArgumentType| match argument {
         ArgumentType::String => value.is_string(),
@@ -250,13 +250,13 @@ struct Sampler {
     samples: Vec<Sample>,
 }
 
-/// Expressions that one program computes: enough to share work, few enough to find the one that spills.
+/// Expressions per program: enough to share work, few enough to find one that spills.
 const OUTPUTS: usize = 8;
 
 impl Sampler {
     fn add(&mut self, name: &str, programs: Vec<String>) {
         for (part, text) in programs.into_iter().enumerate() {
-            // A projection that only passes columns on has no kernel.
+            // A projection of plain columns has no kernel.
             if text.contains("KERNEL void") && self.seen.insert(text.clone()) {
                 self.samples.push(Sample { name: format!("{name} [{part}]"), text });
             }
@@ -288,7 +288,7 @@ impl Sampler {
         self.add(name, group.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
 
-    /// Everything that a row can compute out of one type, filtered and not.
+    /// All expressions over one type, with and without a filter.
     fn expressions(&mut self, data_type: &DataType) {
         let input = input(data_type);
         let value = value_type(data_type);
@@ -345,7 +345,7 @@ impl Sampler {
     /// Casts from one type to every other.
     fn casts(&mut self, from: &DataType) {
         let input = input(from);
-        // Casts to dictionaries are those to their values.
+        // Casts to dictionaries are casts to their values.
         let plain = |to: &DataType| value_type(to) == to && to != from;
         let targets: Vec<DataType> = types().into_iter().filter(|to| plain(to) && supports_cast(from, to).is_ok()).collect();
         for checked in [true, false] {
@@ -356,11 +356,11 @@ impl Sampler {
         }
     }
 
-    /// Every aggregate of a type: of the whole input, and in groups of each kind.
+    /// Every aggregate of a type, without keys and with each kind of key.
     fn aggregates(&mut self, data_type: &DataType) {
         let input = input(data_type);
         let all = aggregates(data_type, &input.schema);
-        // Each chunk with one kind of key, and other types' chunks with the others: texts take time.
+        // One kind of key per chunk, alternating between chunks, because compilation takes time.
         let kinds = [("dense", vec![4]), ("dense two", vec![4, 5]), ("inline", vec![6]), ("wide", vec![6, 7])];
         for chunk in all.chunks(OUTPUTS) {
             let (kind, keys) = &kinds[self.samples.len() % kinds.len()];
@@ -382,7 +382,7 @@ impl Sampler {
         }
     }
 
-    /// Arrow's form of a type, from every layout that carries it.
+    /// Conversion to Arrow's layout of a type, from every layout.
     fn form(&mut self, data_type: &DataType) {
         let layouts = layouts(data_type).into_iter().flat_map(|layout| [true, false].map(|nullable| (layout.clone(), nullable)));
         let types: Vec<ColumnType> = layouts
@@ -402,7 +402,7 @@ impl Sampler {
         self.add(&name, decode.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
 
-    /// Rows of a type from every layout, in one batch and by their numbers.
+    /// Concatenation, lists and gathers of rows of a type, from every layout.
     fn rows(&mut self, data_type: &DataType) {
         let layouts = layouts(data_type).into_iter();
         let types: Vec<ColumnType> =
@@ -433,20 +433,20 @@ impl Sampler {
         }
     }
 
-    /// The way of the type to a function that is no kernel, and back, from every layout.
+    /// Arguments and results of external functions of the type, from every layout.
     fn strict(&mut self, data_type: &DataType) {
         let layouts = layouts(data_type).into_iter();
         let types: Vec<ColumnType> =
             layouts.map(|layout| ColumnType { data_type: data_type.clone(), nullable: true, layout, bounds: None }).collect();
         let argument = |column| (Expr::Column(column), Field::new("argument", data_type.clone(), true));
         let arguments = (0..types.len()).map(argument).collect();
-        // Only values of fixed width go that way.
+        // External functions take values of fixed width only.
         if let Ok(strict) = Strict::try_new(schema(&types), types, arguments, self.options.clone()) {
             self.add(&format!("strict {data_type}"), strict.programs());
         }
     }
 
-    /// Sorts by a key of the type: alone, after others, and for the first rows.
+    /// Sorts by a key of the type: alone, with others, and with a limit.
     fn sort(&mut self, data_type: &DataType) {
         let input = input(data_type);
         let key = |column, descending| SortKey { expr: Expr::Column(column), descending, nulls_first: !descending };
@@ -505,7 +505,7 @@ impl Sampler {
             let calls = chunk.iter().map(|(function, data_type)| {
                 (WindowCall { function: function.clone(), frame }, Field::new("out", data_type.clone(), true))
             });
-            // DISTINCT is not supported on the device over each of the frames.
+            // DISTINCT is not supported over every frame.
             let outputs = vec![(Expr::Column(0), Field::new("out", data_type.clone(), true))];
             let calls = calls.filter(|call| {
                 Window::try_new(input.clone(), vec![], order.clone(), vec![], vec![call.clone()], self.options.clone()).is_ok()
@@ -530,7 +530,7 @@ impl Sampler {
         }
     }
 
-    /// Narrow carriers and bounds, as resident tables have them.
+    /// Narrow carriers and bounds, as in resident tables.
     fn resident(&mut self) {
         let decimal = DataType::Decimal128(15, 2);
         let carriers = [(Carrier::I32, 20), (Carrier::I64, 40), (Carrier::I64, 62), (Carrier::I128, 90)];
@@ -553,7 +553,7 @@ impl Sampler {
                 }
             }
         }
-        // Strings as codes.
+        // Strings as dictionary codes.
         for (codes, bounds) in [(Carrier::U8, (0, 3)), (Carrier::U16, (0, 1023))] {
             let layout = Layout::Dictionary { codes, values: Layout::Offsets32.into() };
             let ty = ColumnType { data_type: DataType::Utf8View, nullable: false, layout, bounds: Some(bounds) };
@@ -573,7 +573,7 @@ impl Sampler {
         }
     }
 
-    /// Shapes of well-known queries: several expressions share columns, and several aggregates groups.
+    /// TPC-H Q1 and Q6: several expressions share columns, and several aggregates share groups.
     fn queries(&mut self) {
         let decimal = DataType::Decimal128(15, 2);
         for (carrier, bits) in [(Carrier::I32, 24), (Carrier::I64, 50), (Carrier::I128, 50)] {
@@ -652,8 +652,9 @@ impl Sampler {
     }
 }
 
-/// Columns: 0 and 1 of the type, 2 of the type without NULLs, 3 a flag, 4 and 5 keys with narrow bounds,
-/// 6 a 64-bit key, 7 a string key.
+/// The columns:
+/// - 0 and 1 of the type, 2 of the type without NULLs, 3 a flag,
+/// - 4 and 5 keys with narrow bounds, 6 a 64-bit key, 7 a string key.
 fn input(data_type: &DataType) -> Input {
     let mut types = vec![
         ColumnType::of(data_type, true).unwrap_or_else(|| panic!("{data_type} is not supported on the device")),
@@ -675,7 +676,7 @@ fn schema(types: &[ColumnType]) -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// Layouts that carry a type: its own and others.
+/// The supported layouts of a type.
 pub fn layouts(data_type: &DataType) -> Vec<Layout> {
     use Carrier::*;
     let own = ColumnType::of(data_type, true).unwrap().layout;
@@ -692,7 +693,7 @@ pub fn layouts(data_type: &DataType) -> Vec<Layout> {
     };
     match &own {
         Layout::Null => vec![own],
-        // Computed ones lie as plain values.
+        // Computed values are plain.
         Layout::Dictionary { codes, values } => [coded(*codes, values), coded(U8, values), plain(values)].concat(),
         _ => [plain(&own), coded(U8, &own), coded(U16, &own)].concat(),
     }
@@ -725,7 +726,7 @@ fn cast(expr: Expr, to: &DataType, checked: bool) -> Expr {
     Expr::Cast { expr: expr.into(), to: to.clone(), checked }
 }
 
-/// Arithmetic of two operands of one type, as far as SQL has it.
+/// All arithmetic of two operands of one type that SQL defines.
 fn arithmetic(data_type: &DataType, left: &Expr, right: &Expr) -> Vec<Expr> {
     use ArithmeticOp::*;
     let typed = [Add, Subtract, Multiply, Divide, Modulo, BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight]
@@ -736,7 +737,7 @@ fn arithmetic(data_type: &DataType, left: &Expr, right: &Expr) -> Vec<Expr> {
         .collect()
 }
 
-/// Type of the result, which Arrow's own kernels tell.
+/// Type of the result in Arrow's kernels.
 fn arithmetic_type(op: ArithmeticOp, left: &DataType, right: &DataType) -> Option<DataType> {
     use ArithmeticOp::*;
     let (l, r): (ArrayRef, ArrayRef) = (new_empty_array(left), new_empty_array(right));
@@ -785,9 +786,9 @@ fn avg_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// Every aggregate of column 0 that is supported on the device. Common ones also of the column without
-/// NULLs and with a filter; those that DISTINCT changes also with it. Arguments are coerced as in
-/// DataFusion.
+/// Every aggregate of column 0 that is supported on the device. Common ones also of the column
+/// without NULLs and with a filter; those that DISTINCT changes also with it. Arguments are coerced
+/// as in DataFusion.
 fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
     use AggregateFunction::{Avg, Count, Sum};
     let value = value_type(data_type);
@@ -832,8 +833,8 @@ fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
     all
 }
 
-/// Types of an aggregate's argument and result, as DataFusion coerces and derives them; `None` if it
-/// does not take the type.
+/// Types of an aggregate's argument and result, as DataFusion coerces and derives them; `None` if
+/// it does not take the type.
 fn aggregate_types(family: AggregateFamily, value: &DataType) -> Option<(DataType, DataType)> {
     let keeps = value.is_decimal() || matches!(value, DataType::Duration(_));
     let float = (DataType::Float64, DataType::Float64);

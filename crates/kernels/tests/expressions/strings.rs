@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions of text: slices, numbers and truths, over every layout.
+//! Functions of strings with slices, numbers and Booleans as results, over every layout.
 
 use arrow::array::ArrayRef;
 use arrow::compute::cast;
@@ -13,7 +13,7 @@ use kernels::support::supports;
 use crate::data::{self, array, pairs_of};
 use crate::harness::{PROFILES, batch, check, check_in, evaluate, lit, natural, upload};
 
-/// One, two, three and four bytes to a character, in every order, and what the functions look for.
+/// Characters of one to four bytes in every order, and the strings that the functions search for.
 const TEXTS: [&str; 30] = [
     "",
     " ",
@@ -69,7 +69,7 @@ pub fn call(function: Function, arguments: Vec<Expr>, data_type: &DataType) -> E
 
 const TRIMS: [Function; 3] = [Function::Btrim, Function::Ltrim, Function::Rtrim];
 
-/// The layouts of text: the plain ones and dictionaries of them.
+/// The layouts of strings: plain ones and dictionaries.
 pub fn layouts() -> Vec<DataType> {
     let dictionary = |key: DataType, value: DataType| DataType::Dictionary(key.into(), value.into());
     let mut layouts = data::strings();
@@ -79,7 +79,7 @@ pub fn layouts() -> Vec<DataType> {
     layouts
 }
 
-/// Values as an array of any of the layouts.
+/// Values as an array of a layout.
 pub fn laid_out(layout: &DataType, values: &[LiteralValue]) -> ArrayRef {
     match layout {
         DataType::Dictionary(_, value) => cast(&array(value, values), layout).unwrap(),
@@ -123,7 +123,7 @@ fn slices_by_constants_in_every_layout() {
 }
 
 #[test]
-fn numbers_and_truths_in_every_layout() {
+fn numbers_and_booleans_in_every_layout() {
     for layout in layouts() {
         let value_type = kernels::expr::value_type(&layout).clone();
         let rows = batch(vec![laid_out(&layout, &texts())]);
@@ -151,10 +151,10 @@ fn numbers_and_truths_in_every_layout() {
 }
 
 #[test]
-fn every_number_of_every_row() {
+fn integer_arguments_by_row() {
     let numbers: Vec<LiteralValue> = NUMBERS.iter().map(|n| LiteralValue::Int((*n).into())).chain([LiteralValue::Null]).collect();
     for data_type in data::strings() {
-        // One expression at a time: each fails somewhere.
+        // One expression at a time, because each fails for some row.
         let (left, right) = pairs_of(&data_type, &texts(), &DataType::Int64, &numbers);
         let rows = batch(vec![left, right]);
         let columns = || vec![Expr::Column(0), Expr::Column(1)];
@@ -172,9 +172,9 @@ fn every_number_of_every_row() {
     }
 }
 
-/// Without the numbers that fail, whose rows hide those behind them.
+/// Without failing arguments, whose rows hide those behind them.
 #[test]
-fn every_fine_number_of_every_row() {
+fn valid_integer_arguments_by_row() {
     let numbers = |fine: fn(&i64) -> bool| -> Vec<LiteralValue> {
         NUMBERS.into_iter().filter(fine).map(|n| LiteralValue::Int(n.into())).chain([LiteralValue::Null]).collect()
     };
@@ -195,7 +195,7 @@ fn every_fine_number_of_every_row() {
 }
 
 #[test]
-fn pairs_of_texts_of_two_columns() {
+fn pairs_of_strings_of_two_columns() {
     for (left, right) in
         [(DataType::Utf8, DataType::Utf8View), (DataType::LargeUtf8, DataType::Utf8), (DataType::Utf8View, DataType::LargeUtf8)]
     {
@@ -215,7 +215,7 @@ fn pairs_of_texts_of_two_columns() {
 }
 
 #[test]
-fn any_number_of_rows() {
+fn every_batch_size() {
     let all = texts();
     for rows in [0, 1, 31, 257] {
         let values: Vec<LiteralValue> = all.iter().cycle().take(rows).cloned().collect();
@@ -246,15 +246,15 @@ fn columns_without_nulls_and_null_arguments() {
 }
 
 #[test]
-fn what_is_no_text_is_refused() {
+fn other_types_are_refused() {
     let rows = batch(vec![array(&DataType::Binary, &[text("a")])]);
     let expr = call(Function::Left, vec![Expr::Column(0), int(1)], &DataType::Binary);
     assert_eq!(supports(&expr, &rows.schema()).unwrap_err(), "left(Binary, Int64) is not supported on the device");
 }
 
-/// DataFusion looks at the constants of these before it looks at a row.
+/// DataFusion checks the constants of these functions before any row.
 #[test]
-fn constants_fail_for_nulls_too() {
+fn invalid_constants_fail_for_null_rows() {
     let data_type = DataType::Utf8;
     let rows = batch(vec![array(&data_type, &[LiteralValue::Null])]);
     let split = |n| call(Function::SplitPart, vec![Expr::Column(0), lit(&data_type, text(",")), int(n)], &data_type);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists, joined texts and different values of frames.
+//! `array_agg`, `string_agg` and DISTINCT values of frames.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn lists_of_every_frame() {
                 .collect();
             check(&batch, &[400, 200], &[PARTITION], &[ORDER], &calls, &options);
         }
-        // Of DISTINCT values those that stand first, or, where frames end with the partition alone, last.
+        // The first of equal values counts; the last, for frames that only end with the partition.
         let (begins, ends) = (FrameBound::UnboundedPreceding, FrameBound::UnboundedFollowing);
         let frames = [
             Frame { units: FrameUnits::Rows, start: begins, end: FrameBound::Following(3) },
@@ -42,9 +42,9 @@ fn lists_of_every_frame() {
     }
 }
 
-/// Texts among many NULLs: none is copied for a row that does not count.
+/// Strings among many NULLs: only rows that count are copied.
 #[test]
-fn lists_hold_the_values_that_count_alone() {
+fn lists_hold_counted_values_only() {
     let rows = sorted(600, 40);
     for (known, distinct, expected) in [(true, false, 600 - rows.column(TEXT).null_count()), (false, false, 600), (true, true, 1)]
     {
@@ -67,7 +67,7 @@ fn lists_hold_the_values_that_count_alone() {
 }
 
 #[test]
-fn texts_of_every_frame() {
+fn string_agg_of_every_frame() {
     let rows = sorted(600, 40);
     let texts = rows.column(TEXT).as_string::<i32>();
     for (delimiter, nullable) in [(", ", true), ("", true), ("·", false)] {
@@ -84,7 +84,7 @@ fn texts_of_every_frame() {
         let texts = |frame: Frame| call(WindowFunction::Texts { texts: col(TEXT), skipped, distinct: false }, frame);
         let once = |frame: Frame| call(WindowFunction::Texts { texts: col(TEXT), skipped, distinct: true }, frame);
         for options in profiles() {
-            // All of them once.
+            // Each value occurs once.
             let some: Vec<_> = frames().into_iter().step_by(if delimiter == ", " { 1 } else { 5 }).collect();
             for frames in some.chunks(12) {
                 let calls: Vec<_> = frames.iter().copied().map(texts).collect();
@@ -103,8 +103,8 @@ fn texts_of_every_frame() {
 }
 
 #[test]
-fn distinct_values_and_texts_over_every_frame() {
-    // Few different values in each partition.
+fn distinct_values_over_every_frame() {
+    // Few distinct values per partition.
     let rows = sorted(900, 90);
     let numbers = rows.column(NUMBER).as_primitive::<Int64Type>();
     let mut columns = rows.columns().to_vec();
@@ -130,7 +130,7 @@ fn distinct_values_and_texts_over_every_frame() {
                 frames.iter().enumerate().map(|(at, frame)| call(functions[(first + at) % 5].clone(), *frame)).collect();
             check(&batch, &[600, 300], &[PARTITION], &[ORDER], &calls, &options);
         }
-        // Averages give nothing back.
+        // Averages cannot retract values.
         let rows = |start, end| Frame { units: FrameUnits::Rows, start, end };
         let averages = [
             rows(FrameBound::Preceding(9), FrameBound::Following(3)),

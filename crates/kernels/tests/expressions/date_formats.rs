@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Text as dates and timestamps by formats.
+//! `to_date` and `to_timestamp` by formats.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use chrono::{DateTime, FixedOffset};
@@ -11,9 +11,9 @@ use rand::{Rng, SeedableRng};
 
 use crate::data::array;
 use crate::harness::{batch, check, lit};
-use crate::text::text;
+use crate::strings::text;
 
-/// With every part that there is, in sets that are computed together.
+/// Formats with every supported part, in sets that share a kernel.
 const FORMATS: [&[&str]; 5] = [
     &["%Y-%m-%d", "%d/%m/%Y", "%F %T%.f", "%m/%d/%y %I:%M %p", "%Y%m%d%H%M%S%3f", "%d %b %Y", "%A, %d. %B %Y", "%H:%M"],
     &["%Y-%m-%dT%H:%M:%S%z", "%+", "%F %R %#z", "%c", "%D %r", "%v %X", "%x %T%.3f %:z", "%Y-%j %k:%M"],
@@ -66,7 +66,7 @@ fn read(function: Function, formats: &[&str]) -> Expr {
     Expr::Call { function, arguments: [Expr::Column(0)].into_iter().chain(formats).collect(), data_type }
 }
 
-/// One row at a time: of a batch that fails only the first such row is known.
+/// One row at a time, because a batch reports the first failing row only.
 fn check_each(texts: &[String], exprs: &[Expr]) {
     for text in texts {
         check(&batch(vec![array(&DataType::Utf8, &[LiteralValue::Bytes(text.clone().into_bytes())])]), exprs);
@@ -77,13 +77,13 @@ fn moments() -> Vec<DateTime<FixedOffset>> {
     MOMENTS.iter().map(|moment| moment.parse().unwrap_or_else(|error| panic!("{moment}: {error}"))).collect()
 }
 
-/// chrono does not write what it reads by `%#z`.
+/// chrono parses `%#z` but does not format it.
 fn written(moment: DateTime<FixedOffset>, format: &str) -> String {
     moment.format(&format.replace("%#z", "%z")).to_string()
 }
 
 #[test]
-fn what_a_format_writes_it_reads() {
+fn formatted_strings_parse() {
     for formats in FORMATS {
         let texts: Vec<String> =
             formats.iter().flat_map(|format| moments().into_iter().map(move |moment| written(moment, format))).collect();
@@ -93,7 +93,7 @@ fn what_a_format_writes_it_reads() {
 }
 
 #[test]
-fn texts_that_are_nearly_of_a_format() {
+fn mutated_strings_parse_as_in_chrono() {
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
@@ -123,7 +123,7 @@ fn texts_that_are_nearly_of_a_format() {
 }
 
 #[test]
-fn the_first_format_that_fits() {
+fn the_first_matching_format_applies() {
     let exprs = [
         read(Function::ToDate, &["%m/%d/%Y", "%d/%m/%Y"]),
         read(Function::ToTimestamp, &["%d %Y", "%Y %d %m", "%Y %m %d", "%s"]),
@@ -136,7 +136,7 @@ fn the_first_format_that_fits() {
 }
 
 #[test]
-fn formats_that_have_no_device_form() {
+fn unsupported_formats_are_refused() {
     let schema = batch(vec![array(&DataType::Utf8, &[])]).schema();
     for format in ["%Y %Z", "%Q", "%", "%F %s"] {
         let reason = supports(&read(Function::ToDate, &[format]), &schema).unwrap_err();

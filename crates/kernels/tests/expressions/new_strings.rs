@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions whose result is new text.
+//! Functions that compose new strings.
 
 use arrow::datatypes::DataType;
 use kernels::expr::{CompareOp, Expr, LiteralValue};
@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::data::{self, array, pairs_of};
 use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
-use crate::text::{call, laid_out, layouts, text, texts};
+use crate::strings::{call, laid_out, layouts, text, texts};
 
 const CASES: [Function; 4] = [Function::Upper, Function::Lower, Function::InitCap, Function::Reverse];
 const CONCAT: Function = Function::Concat;
@@ -47,7 +47,7 @@ fn cases_of_every_character() {
 }
 
 #[test]
-fn sigmas_end_words_as_rusts_do() {
+fn final_sigmas_agree_with_rust() {
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
@@ -59,7 +59,7 @@ fn sigmas_end_words_as_rusts_do() {
 }
 
 #[test]
-fn texts_of_constants_and_columns() {
+fn strings_of_constants_and_columns() {
     for (nth, layout) in layouts().into_iter().enumerate() {
         let value_type = kernels::expr::value_type(&layout).clone();
         let rows = batch(vec![laid_out(&layout, &texts())]);
@@ -92,7 +92,7 @@ fn texts_of_constants_and_columns() {
             exprs.push(of(Function::Rpad, vec![int(count), literal(fill)]));
         }
         exprs.push(of(Function::Lpad, vec![int(7)]));
-        // A third of them for each layout: rows' code is the same but for the load.
+        // A third of them per layout: their kernels differ in the load only.
         let some: Vec<Expr> = exprs.into_iter().skip(nth % 3).step_by(3).collect();
         for chunk in some.chunks(8) {
             check(&rows, chunk);
@@ -126,9 +126,9 @@ fn arguments_of_two_columns() {
     }
 }
 
-/// Nothing is written for that: also not where they are of different tables.
+/// Comparisons read the parts of concatenations without materializing them.
 #[test]
-fn concatenations_are_compared_piece_by_piece() {
+fn concatenations_compare_by_parts() {
     use CompareOp::*;
     for data_type in data::strings() {
         let (left, right) = pairs_of(&data_type, &texts(), &data_type, &texts());
@@ -160,7 +160,7 @@ fn concatenations_are_compared_piece_by_piece() {
 }
 
 #[test]
-fn new_text_of_one_of_several_branches() {
+fn branches_compose_strings() {
     for data_type in data::strings() {
         let numbers: Vec<LiteralValue> = [0, 1, 3, i64::MAX].map(|n| LiteralValue::Int(n.into())).to_vec();
         let (left, right) = pairs_of(&data_type, &texts(), &DataType::Int64, &[numbers, vec![LiteralValue::Null]].concat());
@@ -173,7 +173,7 @@ fn new_text_of_one_of_several_branches() {
             otherwise: otherwise.map(Box::new),
             data_type: data_type.clone(),
         };
-        // What fails is not asked for where the number is great.
+        // Rows with a great number do not evaluate the failing branch.
         let repeat = || of(Function::Repeat, vec![s(), n()]);
         let guarded = || case(vec![(less(9), repeat())], None);
         let exclaimed = || of(STRICT, vec![s(), lit(&data_type, text("!"))]);
@@ -195,7 +195,7 @@ fn new_text_of_one_of_several_branches() {
 }
 
 #[test]
-fn what_cannot_be_fails() {
+fn impossible_arguments_fail() {
     let data_type = DataType::Utf8;
     for number in [i64::MIN, -1, 0, 1, 65, 0xd7ff, 0xd800, 0xdfff, 0xe000, 0x10_ffff, 0x11_0000, 1 << 31, i64::MAX] {
         let number = array(&DataType::Int64, &[LiteralValue::Int(number.into()), LiteralValue::Null]);
@@ -205,7 +205,7 @@ fn what_cannot_be_fails() {
             call(Function::Chr, vec![b.clone()], &data_type),
             call(Function::Overlay, vec![a.clone(), a.clone(), b.clone()], &data_type),
         ];
-        // Those that are fine are too long to be compared.
+        // Valid results are too long for the comparison.
         let long = |number: &LiteralValue| matches!(number, LiteralValue::Int(70_000..=0x7fff_ffff));
         if !long(&crate::harness::values(rows.column(1))[0]) {
             exprs.push(call(Function::Repeat, vec![a.clone(), b.clone()], &data_type));
@@ -216,7 +216,7 @@ fn what_cannot_be_fails() {
 }
 
 #[test]
-fn new_text_is_an_output_and_no_operand() {
+fn new_strings_are_outputs_only() {
     let rows = batch(vec![array(&DataType::Utf8, &[text("a")])]);
     let schema = rows.schema();
     let upper = call(Function::Upper, vec![Expr::Column(0)], &DataType::Utf8);
@@ -238,7 +238,7 @@ fn new_text_is_an_output_and_no_operand() {
     assert!(supports_output(&case, &schema).is_ok() && must_be_column(&case, &schema));
     let reason = supports(&case, &schema).unwrap_err();
     assert_eq!(reason, "CASE or coalesce of composed strings within another operation is not supported on the device");
-    // Concatenation is one text after the other, whatever they are.
+    // A concatenation takes composed strings as parts.
     let both = call(STRICT, vec![upper.clone(), lit(&DataType::Utf8, text("-")), upper], &DataType::Utf8);
     assert!(supports_output(&both, &schema).is_ok());
     check(&rows, &[both]);
