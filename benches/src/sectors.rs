@@ -21,7 +21,7 @@ pub fn bytes(context: &Context) -> usize {
 /// Sectors read per second, the best of a few rounds. Each read's place is computed, not read, so reads do not wait for each other.
 pub async fn measure(context: &Context) -> Result<f64> {
     let queue = context.queue()?;
-    let text = format!("{}{RANDOM_SECTORS}", Section::Base.text());
+    let text = format!("{}{RANDOM_SECTORS}", Section::Base.source());
     let program = queue.compile(ProgramSource::new(text, "random sectors")).await?;
     let kernel = program.kernel("random_sectors")?;
 

@@ -47,12 +47,7 @@ impl RowWriter<'_> {
             }
             ArithmeticOp::Multiply => (s1 + s2, 0, 0),
             ArithmeticOp::Divide => {
-                let most = match native {
-                    CType::I32 => 9,
-                    CType::I64 => 18,
-                    CType::I128 => 38,
-                    _ => 76,
-                };
+                let most = i32::from(most_digits(native));
                 let scale = (s1 + 4).min(most);
                 let up = scale - s1 + s2;
                 (scale, up.max(0), (-up).max(0))
@@ -230,6 +225,16 @@ pub(super) fn precision_scale(data_type: &DataType) -> Option<(u8, i8)> {
         | DataType::Decimal128(precision, scale)
         | DataType::Decimal256(precision, scale) => Some((*precision, *scale)),
         _ => None,
+    }
+}
+
+/// Greatest precision of a decimal with this integer type.
+pub(super) const fn most_digits(native: CType) -> u8 {
+    match native {
+        CType::I32 => 9,
+        CType::I64 => 18,
+        CType::I128 => 38,
+        _ => 76,
     }
 }
 

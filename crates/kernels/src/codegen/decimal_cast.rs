@@ -5,7 +5,7 @@ use arrow::datatypes::DataType;
 
 use super::arithmetic::within;
 use super::cast::outside;
-use super::decimal::{constant_value, native, power_of_ten, precision_scale};
+use super::decimal::{constant_value, most_digits, native, power_of_ten, precision_scale};
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value, literal};
 use crate::prelude::Section;
@@ -52,11 +52,7 @@ impl RowWriter<'_> {
             true => i32::from(p1) + up <= i32::from(p2),
             false => i32::from(p1) + up < i32::from(p2),
         };
-        let most = match CType::native(if up >= 0 { to } else { &value.data_type }) {
-            Some(CType::I32) => 9,
-            Some(CType::I64) => 18,
-            _ => 38,
-        };
+        let most = i32::from(most_digits(native(if up >= 0 { to } else { &value.data_type })?));
         if up > most {
             return unsupported(format!("CAST from {} to {to} fails for every value", value.data_type));
         }
@@ -264,7 +260,7 @@ impl RowWriter<'_> {
     }
 }
 
-/// DigitRounding of dropped digits.
+/// Rounding of dropped digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DigitRounding {
     Truncate,

@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use super::arithmetic::within;
 use super::call::refuse_call;
 use super::cast::outside;
-use super::decimal::{constant_value, native, power_of_ten, precision_scale};
+use super::decimal::{constant_value, most_digits, native, power_of_ten, precision_scale};
 use super::decimal_cast::DigitRounding;
 use super::row::RowWriter;
 use super::value::{CType, Value, literal};
@@ -71,12 +71,7 @@ impl RowWriter<'_> {
         let refuse = || refuse_call(if round { Function::Round } else { Function::Trunc }, std::slice::from_ref(value));
         let ((precision, scale), (out_precision, out_scale)) =
             (precision_scale(&value.data_type).unwrap_or_default(), precision_scale(data_type).unwrap_or_default());
-        let most = match native(data_type)? {
-            CType::I32 => 9,
-            CType::I64 => 18,
-            CType::I128 => 38,
-            _ => 76,
-        };
+        let most = most_digits(native(data_type)?);
         let dropped = i64::from(scale).saturating_sub(to);
         let retyped = |value: Value| Value { data_type: data_type.clone(), ..value };
         if native(data_type)? != native(&value.data_type)? || (dropped <= 0 && scale != out_scale) {
@@ -204,12 +199,7 @@ impl RowWriter<'_> {
         data_type: &DataType,
     ) -> Result<Value> {
         let own = native(data_type)?;
-        let most: u8 = match own {
-            CType::I32 => 9,
-            CType::I64 => 18,
-            CType::I128 => 38,
-            _ => 76,
-        };
+        let most = most_digits(own);
         let (wide, section) = match own {
             CType::I256 => (CType::I256, Section::RoundDigitsI256),
             _ => (CType::I128, Section::RoundDigitsI128),

@@ -5,7 +5,7 @@
 
 use arrow::datatypes::{DataType, i256};
 
-use super::decimal::{constant_value, native, precision_scale, wide_power_of_ten};
+use super::decimal::{constant_value, most_digits, native, precision_scale, wide_power_of_ten};
 use super::decimal_cast::DigitRounding;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value, wide_literal};
@@ -43,12 +43,7 @@ impl RowWriter<'_> {
         if safe && up == 0 {
             return self.in_decimal(value, to);
         }
-        let most = match native(if up >= 0 { to } else { &value.data_type })? {
-            CType::I32 => 9,
-            CType::I64 => 18,
-            CType::I128 => 38,
-            _ => 76,
-        };
+        let most = i32::from(most_digits(native(if up >= 0 { to } else { &value.data_type })?));
         if up > most {
             return unsupported(format!("CAST from {} to {to} fails for every value", value.data_type));
         }
