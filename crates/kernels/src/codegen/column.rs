@@ -5,7 +5,7 @@ use arrow::datatypes::DataType;
 use columnar::{Carrier, Layout};
 
 use super::params::Param;
-use super::row::{RowReference, RowWriter, unsupported};
+use super::row::{RowRef, RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::expr::value_type;
 use crate::prelude::Section;
@@ -199,7 +199,7 @@ impl RowWriter<'_> {
         Some(self.flag(&found.map_or(bit.clone(), |found| format!("{found} & {bit}"))))
     }
 
-    fn reference(&self, column: usize) -> Option<&RowReference> {
+    fn reference(&self, column: usize) -> Option<&RowRef> {
         self.references.get(column).and_then(Option::as_ref)
     }
 

@@ -58,7 +58,7 @@ mod zone;
 pub use bind::{Bindings, Constants};
 pub use dictionary_predicate::DictionaryPredicate;
 pub use params::{LiteralPart, Param, Params, SCRATCH};
-pub use row::{RowReference, RowWriter};
+pub use row::{RowRef, RowWriter};
 pub use value::{CType, Value, wide_literal};
 
 /// Loop structure of a kernel, by kind of device.

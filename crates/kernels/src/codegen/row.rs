@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// computed once per block and the blocks within it. A column is loaded at its first use.
 pub struct RowWriter<'a> {
     pub(super) types: &'a [ColumnType],
-    pub(super) references: &'a [Option<RowReference>],
+    pub(super) references: &'a [Option<RowRef>],
     pub(super) params: &'a mut Params,
     pub(super) row: String,
     profile: Profile,
@@ -30,7 +30,7 @@ pub struct RowWriter<'a> {
 
 /// Row at which a column is read instead of the writer's row, such as a row of a join's other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowReference {
+pub struct RowRef {
     /// C: the row, always within the column.
     pub row: String,
     /// C, 0 or 1: whether the row exists; `None`: always. Without a row the column is NULL.
@@ -88,7 +88,7 @@ impl<'a> RowWriter<'a> {
     }
 
     /// Reads columns with a row reference at that row.
-    pub fn with_row_references(mut self, references: &'a [Option<RowReference>]) -> RowWriter<'a> {
+    pub fn with_row_refs(mut self, references: &'a [Option<RowRef>]) -> RowWriter<'a> {
         self.references = references;
         self
     }

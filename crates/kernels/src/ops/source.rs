@@ -10,7 +10,7 @@ use device::{Arg, Buffer};
 
 use super::Input;
 use super::join::Lookup;
-use crate::codegen::{Params, Profile, RowReference, RowWriter};
+use crate::codegen::{Params, Profile, RowRef, RowWriter};
 use crate::expr::Expr;
 use crate::{Error, Result};
 
@@ -23,7 +23,7 @@ pub(super) struct Source {
     columns: usize,
     aliases: Vec<usize>,
     /// Where columns of a join's other sides are read, aliases included.
-    places: Vec<Option<RowReference>>,
+    places: Vec<Option<RowRef>>,
     /// The joins that find these places, and the filter with them.
     lookup: Option<Lookup>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Source {
 impl Source {
     pub fn try_new(input: Input) -> Result<Source> {
         let places = vec![None; input.types.len()];
-        Self::with_row_references(input, places)
+        Self::with_row_refs(input, places)
     }
 
     /// Columns of these types that nobody asks for by their logical type.
@@ -43,7 +43,7 @@ impl Source {
     }
 
     /// The source of which columns are read at their places.
-    pub fn with_row_references(input: Input, places: Vec<Option<RowReference>>) -> Result<Source> {
+    pub fn with_row_refs(input: Input, places: Vec<Option<RowRef>>) -> Result<Source> {
         let Input { schema, types, filter } = input;
         if schema.fields().len() != types.len() {
             return Err(Error::Internal(format!("{} types for {} columns", types.len(), schema.fields().len())));
@@ -53,13 +53,13 @@ impl Source {
 
     /// The columns of all sides of joins that each row goes through where it is read.
     pub fn with_lookup(schema: SchemaRef, types: Vec<ColumnType>, lookup: Lookup) -> Result<Source> {
-        let source = Self::with_row_references(Input { schema, types, filter: None }, lookup.places().to_vec())?;
+        let source = Self::with_row_refs(Input { schema, types, filter: None }, lookup.places().to_vec())?;
         Ok(Source { lookup: Some(lookup), ..source })
     }
 
     /// A writer of rows.
     pub fn writer<'a>(&'a self, profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
-        RowWriter::new(&self.types, profile, params).with_row_references(&self.places)
+        RowWriter::new(&self.types, profile, params).with_row_refs(&self.places)
     }
 
     /// The joins that rows go through.

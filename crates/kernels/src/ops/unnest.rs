@@ -16,7 +16,7 @@ use super::project::{Projection, Rows};
 use super::select::{Column, plan, share};
 use super::source::Source;
 use super::{Input, Options, check_rows};
-use crate::codegen::{Params, Profile, RowReference, RowWriter, Value};
+use crate::codegen::{Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
 use crate::function::Function;
 use crate::prelude::Section;
@@ -115,7 +115,7 @@ impl Unnest {
                         lists.push(*column);
                         fields.push(Arc::new(Field::new(format!("elements of {column}"), elements.data_type.clone(), true)));
                         all.push(*elements);
-                        places.push(Some(RowReference { row: at(number), found: Some(found(number)), is_mark: false }));
+                        places.push(Some(RowRef { row: at(number), found: Some(found(number)), is_mark: false }));
                     }
                     width + number
                 }
@@ -125,7 +125,7 @@ impl Unnest {
             return Err(Error::Internal("no lists to unnest".into()));
         }
         let input = Input { schema: Arc::new(Schema::new(fields)), types: all, filter: None };
-        let mut source = Source::with_row_references(input, places)?;
+        let mut source = Source::with_row_refs(input, places)?;
         let planned = columns.into_iter().zip(&outputs).enumerate();
         let planned = planned
             .map(|(index, (column, (_, field)))| plan(&mut source, true, index, Expr::Column(column), field, &options))

@@ -82,7 +82,7 @@ impl Lookup {
     /// A writer for the row `at` of a block before a step.
     fn block_writer<'a>(&'a self, params: &'a mut Params, types: &'a [ColumnType], step: Step) -> RowWriter<'a> {
         let (Step::Filter { number, .. } | Step::Ask { number } | Step::Search { number, .. }) = step;
-        let mut writer = RowWriter::new(types, Profile::Cpu, params).with_row_references(self.places());
+        let mut writer = RowWriter::new(types, Profile::Cpu, params).with_row_refs(self.places());
         self.locate(&mut writer, number);
         writer
     }

@@ -10,7 +10,7 @@ use device::Arg;
 use super::search::{NONE, Names, Search};
 use super::table::{Form, JoinTable, Shape};
 use super::{Join, JoinKind, joined_types};
-use crate::codegen::{CType, Profile, RowReference, RowWriter};
+use crate::codegen::{CType, Profile, RowRef, RowWriter};
 use crate::expr::Expr;
 use crate::ops::Input;
 use crate::{Error, Result};
@@ -22,7 +22,7 @@ pub(in crate::ops) struct Lookup {
     pub(super) tables: Vec<Arc<JoinTable>>,
     names: Vec<Names>,
     filters: Vec<(usize, Expr)>,
-    places: Vec<Option<RowReference>>,
+    places: Vec<Option<RowRef>>,
 }
 
 /// What a row goes through.
@@ -45,7 +45,7 @@ impl Lookup {
     pub fn try_new(input: &Input, joins: &[Join], tables: Option<&[Arc<JoinTable>]>, profile: Profile) -> Result<Lookup> {
         let types = joined_types(&input.types, joins);
         let mut searches = Vec::with_capacity(joins.len());
-        let mut places: Vec<Option<RowReference>> = vec![None; input.types.len()];
+        let mut places: Vec<Option<RowRef>> = vec![None; input.types.len()];
         for (number, join) in joins.iter().enumerate() {
             let table = tables.and_then(|tables| tables.get(number));
             let form = match table {
@@ -59,7 +59,7 @@ impl Lookup {
             let place = search.place();
             places.extend(join.types.iter().map(|_| Some(place.clone())));
             if join.kind == JoinKind::RightMark {
-                places.push(Some(RowReference { is_mark: true, ..place }));
+                places.push(Some(RowRef { is_mark: true, ..place }));
             }
             searches.push(search);
         }
@@ -74,7 +74,7 @@ impl Lookup {
     }
 
     /// Where the columns of all sides are read once the searches are over.
-    pub fn places(&self) -> &[Option<RowReference>] {
+    pub fn places(&self) -> &[Option<RowRef>] {
         &self.places
     }
 

@@ -193,7 +193,7 @@ fn mark_kernel(
     let (n, marks) = (params.named("n", "u64"), params.named("marks", "G u8 *"));
     let mut places = vec![None; probe];
     places.resize(types.len(), Some(search.place()));
-    let mut writer = RowWriter::new(types, options.profile, &mut params).with_row_references(&places);
+    let mut writer = RowWriter::new(types, options.profile, &mut params).with_row_refs(&places);
     writer.push("i32 kept = 1;");
     for filter in filters {
         writer.guarded("kept", |writer| {

@@ -8,7 +8,7 @@
 //! to one row where the build side's keys turn out to be unique, else to a range of rows.
 //!
 //! Row numbers are all that a probe finds: columns of the build side are read where they lie, through
-//! [`RowReference`](crate::codegen::RowReference)s, by the kernel that writes the result. A `Probe` goes through any number of joins that give
+//! [`RowRef`](crate::codegen::RowRef)s, by the kernel that writes the result. A `Probe` goes through any number of joins that give
 //! a row one match at most, in one kernel; a join that multiplies rows ends it ([`JoinChain`] strings several
 //! together). Joins that keep rows of the build side note which ones were matched, in `Probe` (left and
 //! full joins) or [`Mark`] (left semi, anti and mark joins).

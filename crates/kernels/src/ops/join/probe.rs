@@ -18,7 +18,7 @@ use super::pace::{self, Pace};
 use super::search::NONE;
 use super::table::JoinTable;
 use super::{Join, JoinKind, joined_schema, joined_types};
-use crate::codegen::{Params, Profile, RowReference, RowWriter, Value};
+use crate::codegen::{Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::compact::{Survivors, mask_body, mask_tile, tallied_body, write_body};
 use crate::ops::primitives::{LoadedPrimitives, Primitives};
@@ -117,10 +117,10 @@ impl Probe {
         if pairs {
             let found = lookup.searches.last().is_some_and(|search| keeps_build(search.kind)).then(|| "fp".to_string());
             for place in &mut writing[..probe.1.len()] {
-                *place = Some(RowReference { row: "p".into(), found: found.clone(), is_mark: false });
+                *place = Some(RowRef { row: "p".into(), found: found.clone(), is_mark: false });
             }
         }
-        let mut source = Source::with_row_references(Input { schema, types, filter: None }, writing)?;
+        let mut source = Source::with_row_refs(Input { schema, types, filter: None }, writing)?;
         let result = Arc::new(Schema::new(outputs.iter().map(|(_, field)| field.clone()).collect::<Vec<_>>()));
         let mut columns = Vec::with_capacity(outputs.len());
         for (index, (expr, field)) in outputs.into_iter().enumerate() {
@@ -420,7 +420,7 @@ impl Probe {
 
     fn searching_writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a> {
         params.need(Section::Base);
-        RowWriter::new(&self.source.types, self.options.profile, params).with_row_references(self.lookup.places())
+        RowWriter::new(&self.source.types, self.options.profile, params).with_row_refs(self.lookup.places())
     }
 
     fn mask_kernel(&self) -> Result<Kernel> {

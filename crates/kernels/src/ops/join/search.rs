@@ -11,7 +11,7 @@ use super::keys::{self, KeyForm};
 use super::table::{Form, JoinTable, Shape};
 use super::{Join, JoinKind};
 use crate::Result;
-use crate::codegen::{CType, Params, Profile, RowReference, RowWriter, Value};
+use crate::codegen::{CType, Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
 
 /// Stands for "no row" in 32 bits.
@@ -77,9 +77,9 @@ impl Search {
     }
 
     /// Where the build side's columns are read once the search is over.
-    pub fn place(&self) -> RowReference {
+    pub fn place(&self) -> RowRef {
         let found = self.kind.keeps_probe().then(|| format!("f{}", self.number));
-        RowReference { row: format!("r{}", self.number), found, is_mark: false }
+        RowRef { row: format!("r{}", self.number), found, is_mark: false }
     }
 
     /// C that names what [`place`](Self::place) needs, from the row that was found or [`NONE`].
@@ -93,7 +93,7 @@ impl Search {
     pub fn matches(
         &self,
         writer: &mut RowWriter<'_>,
-        columns: (&[ColumnType], &[Option<RowReference>]),
+        columns: (&[ColumnType], &[Option<RowRef>]),
         row: &str,
         body: &mut dyn FnMut(&mut RowWriter<'_>, &str) -> Result<()>,
     ) -> Result<()> {
@@ -104,7 +104,7 @@ impl Search {
     pub fn count(
         &self,
         writer: &mut RowWriter<'_>,
-        columns: (&[ColumnType], &[Option<RowReference>]),
+        columns: (&[ColumnType], &[Option<RowRef>]),
         row: &str,
         count: &str,
     ) -> Result<()> {
@@ -117,7 +117,7 @@ impl Search {
     fn visit(
         &self,
         writer: &mut RowWriter<'_>,
-        (types, places): (&[ColumnType], &[Option<RowReference>]),
+        (types, places): (&[ColumnType], &[Option<RowRef>]),
         row: &str,
         count: Option<&str>,
         body: &mut dyn FnMut(&mut RowWriter<'_>, &str) -> Result<()>,
@@ -128,7 +128,7 @@ impl Search {
         let candidate = format!("c{k}");
         let mut inner = places.to_vec();
         for column in self.columns.clone() {
-            inner[column] = Some(RowReference { row: candidate.clone(), found: None, is_mark: false });
+            inner[column] = Some(RowRef { row: candidate.clone(), found: None, is_mark: false });
         }
         let mut visit = |writer: &mut RowWriter<'_>| -> Result<()> {
             let Some(residual) = &self.residual else { return body(writer, &candidate) };
@@ -297,7 +297,7 @@ impl Search {
         known: Option<String>,
         table: &str,
         slot: &str,
-        (types, places): (&[ColumnType], &[Option<RowReference>]),
+        (types, places): (&[ColumnType], &[Option<RowRef>]),
         row: &str,
     ) -> Result<()> {
         writer.guarded(known.as_deref().unwrap_or("1"), |writer| {
@@ -347,10 +347,10 @@ pub(super) struct Names(Vec<String>);
 fn other_writer<'a>(
     writer: &'a mut RowWriter<'_>,
     types: &'a [ColumnType],
-    places: &'a [Option<RowReference>],
+    places: &'a [Option<RowRef>],
     row: &str,
     number: usize,
 ) -> RowWriter<'a> {
     let profile = writer.profile();
-    RowWriter::new(types, profile, writer.params()).with_row_references(places).with_names(row, &format!("y{number}_"))
+    RowWriter::new(types, profile, writer.params()).with_row_refs(places).with_names(row, &format!("y{number}_"))
 }

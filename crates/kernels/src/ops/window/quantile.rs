@@ -18,7 +18,7 @@ use super::is_known;
 use super::sorted::{ROWS, Sorted, Tell};
 use super::value::{KNOWN, known_flags};
 use super::wavelet::{Companions, Wavelet};
-use crate::codegen::{Params, RowReference, RowWriter, Value};
+use crate::codegen::{Params, RowRef, RowWriter, Value};
 use crate::expr::{Aggregate, AggregateFunction, CompareOp, Expr, Literal, LiteralValue};
 use crate::ops::Options;
 use crate::ops::accumulate::{Accumulators, StateUse};
@@ -400,8 +400,8 @@ fn end(name: &str, ranked: &Ranked, field: &Field, types: &[ColumnType], options
     let n = params.named("n", "u64");
     // Values are those of other rows, their number is the row's own.
     let mut own = vec![None; types.len()];
-    own[count] = Some(RowReference { row: "row".into(), found: None, is_mark: false });
-    let mut writer = RowWriter::new(&types, options.profile, &mut params).with_row_references(&own).with_names("at", "x");
+    own[count] = Some(RowRef { row: "row".into(), found: None, is_mark: false });
+    let mut writer = RowWriter::new(&types, options.profile, &mut params).with_row_refs(&own).with_names("at", "x");
     let there = writer.eval(&Expr::Column(count))?;
     let before = writer.statements();
     let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
