@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use futures::executor::block_on;
 use kernels::Error;
-use kernels::ops::{Concat, Frame, Join, JoinBuild, JoinKind, Sort, SortKey, Window, WindowCall, WindowFunction};
+use kernels::ops::{Concat, Frame, Join, JoinBuild, JoinKind, JoinRole, Sort, SortKey, Window, WindowCall, WindowFunction};
 use support::*;
 
 fn schema() -> SchemaRef {
@@ -85,8 +85,7 @@ fn a_build_side_has_rows_that_30_bits_number() {
         residual: None,
         schema: schema(),
         types: input(&schema(), None).types,
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     };
     for options in profiles() {
         let build = JoinBuild::try_new(&join.types, &[], &join, options).unwrap();

@@ -13,7 +13,10 @@ use columnar::{ColumnType, DeviceBatch, natural_types};
 use device::Queue;
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{Aggregate, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Options, Pace, Reduce};
+use kernels::ops::{
+    FusedJoinCounts, FusedJoins, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable, Options, Reduce,
+    Throttle,
+};
 use support::*;
 
 /// Rows with a number that is their key, a reference to another side's `of` keys, some of which are not there, and
@@ -62,8 +65,7 @@ fn join(kind: JoinKind, build: &RecordBatch, probe: usize, residual: Option<Expr
         residual,
         schema: build.schema(),
         types: types_of(build),
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     }
 }
 
@@ -94,9 +96,10 @@ struct Query {
 }
 
 impl Query {
-    fn joined(&self) -> (JoinChain, Joined) {
+    fn joined(&self) -> (JoinChain, FusedJoins) {
         let (input, outputs) = (self.input.clone(), self.outputs.clone());
-        let (chain, joined) = JoinChain::before_sink(input, &self.joins, Some(&self.tables), outputs, &self.options).unwrap();
+        let (chain, joined) =
+            JoinChain::before_aggregation(input, &self.joins, Some(&self.tables), outputs, &self.options).unwrap();
         (chain, joined.expect("joins that a sink can take"))
     }
 
@@ -155,7 +158,7 @@ async fn sorted(queue: &Queue, batches: Vec<DeviceBatch>) -> Vec<String> {
 }
 
 /// Compares the two ways, by every key that can be: a flag and the codes of a dictionary. The joined rows as both count them.
-fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
+fn check(query: &Query, probe: &RecordBatch, what: &str) -> FusedJoinCounts {
     let queue = queue();
     futures::executor::block_on(async {
         let rows = up(&queue, probe, &query.input.types);
@@ -172,7 +175,7 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
         for batch in &written {
             expected.push(&queue, &mut left, batch).await.unwrap();
         }
-        for piece in read.iter().flat_map(|batch| joined.pieces(&queue, batch)) {
+        for piece in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
             actual.push(&queue, &mut right, &piece).await.unwrap();
         }
         let counted = actual.joined_rows(&queue, &right).await.unwrap();
@@ -192,7 +195,7 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
             for batch in &written {
                 expected.push(&queue, &mut left, batch).await.unwrap();
             }
-            for piece in read.iter().flat_map(|batch| joined.pieces(&queue, batch)) {
+            for piece in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
                 actual.push(&queue, &mut right, &piece).await.unwrap();
             }
             assert_eq!(actual.joined_rows(&queue, &right).await.unwrap(), counted, "{what}, by {keys:?}");
@@ -353,11 +356,11 @@ fn rows_that_meet_many_are_aggregated_in_several_launches() {
             let op = Reduce::over_joins(&joined, &aggregates(), options.clone()).unwrap().unwrap();
             futures::executor::block_on(async {
                 let rows = up(&queue, &probe, &query.input.types);
-                let pieces: Vec<_> = joined.pieces(&queue, &rows).collect();
+                let pieces: Vec<_> = joined.slices(&queue, &rows).collect();
                 assert_eq!(pieces.len(), expected, "lists of {length}, {:?}", options.profile);
-                let (mut cut, mut whole, mut pace) = (op.start(), op.start(), Pace::default());
+                let (mut cut, mut whole, mut pace) = (op.start(), op.start(), Throttle::default());
                 for piece in &pieces {
-                    joined.keep_pace(&queue, &mut pace, piece).await.unwrap();
+                    joined.throttle(&queue, &mut pace, piece).await.unwrap();
                     op.push(&queue, &mut cut, piece).await.unwrap();
                 }
                 op.push(&queue, &mut whole, &rows).await.unwrap();
@@ -380,7 +383,7 @@ fn a_join_that_multiplies_before_them() {
         let query = query(&probe, joins, &[&many, &one], outputs(Some(2 * WIDTH), &one), None, options.clone());
         assert!(check(&query, &probe, &format!("{:?}", options.profile)).kept > 500);
         // Alone it is nothing that a sink could go through.
-        let alone = JoinChain::before_sink(
+        let alone = JoinChain::before_aggregation(
             query.input.clone(),
             &query.joins[..1],
             Some(&query.tables[..1]),

@@ -7,7 +7,7 @@
 
 use arrow::datatypes::{DataType, i256};
 
-use super::source::Source;
+use super::launch::source::Source;
 use crate::codegen::{CType, Params, Profile, RowWriter, Value, wide_literal};
 use crate::expr::{Aggregate, AggregateFunction, Expr};
 use crate::function::{Function, IntervalField};

@@ -79,7 +79,7 @@ fn quantiles_of_distinct_values_in_large_frames() {
         (0..n).map(|i| Some((random(i, 1) % 20_000) as f64 / 3.0).filter(|_| !random(i, 2).is_multiple_of(9))).collect();
     let whole = batch(vec![("float", Arc::new(floats.clone()) as ArrayRef, true)]);
     let queue = queue();
-    let value = || WindowFunction::Quantile { quantile: Quantile::Share(0.25), value: col(0), distinct: true };
+    let value = || WindowFunction::Quantile { quantile: Quantile::Percentile(0.25), value: col(0), distinct: true };
     let frame = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(30_000), end: FrameBound::Following(1000) };
     let of_frame = call(value(), frame);
     let expected = |row: usize| {
