@@ -192,7 +192,7 @@ impl ArrowLayout {
     fn dictionary_layouts(&self) -> impl Iterator<Item = &ArrowLayout> {
         self.columns.iter().filter_map(|column| match &column.shape {
             ArrowShape::Codes(layout) => Some(&**layout),
-            _ => None,
+            ArrowShape::Plain | ArrowShape::Numbered(_) => None,
         })
     }
 
@@ -253,13 +253,21 @@ impl ArrowLayout {
             let merges = column.merges_heaps(given) || column.concatenates(given, self.heap_bytes);
             let converts = column.values == ValueSource::OtherOffsets || merges;
             let narrows = column.values == ValueSource::Concatenated && column.target == Layout::Offsets32;
-            let numbers = matches!(column.shape, ArrowShape::Numbered(_));
+            let numbers = column.shape.is_numbered();
             changes && (converts || narrows || numbers || column.validity_work(given).is_some())
         })
     }
 }
 
 impl ArrowShape {
+    /// Whether codes number the rows.
+    fn is_numbered(&self) -> bool {
+        match self {
+            ArrowShape::Numbered(_) => true,
+            ArrowShape::Plain | ArrowShape::Codes(_) => false,
+        }
+    }
+
     /// The shape of a column of type `from`, and the layout of its values or codes. `layout`: the
     /// natural one of the type.
     fn of(
@@ -436,9 +444,9 @@ impl ArrowColumn {
         let passes = match self.values {
             ValueSource::Pass => true,
             ValueSource::Views => !self.merges_heaps(given),
-            _ => false,
+            ValueSource::OtherOffsets | ValueSource::Written | ValueSource::WrittenViews | ValueSource::Concatenated => false,
         };
-        if passes && !matches!(self.shape, ArrowShape::Numbered(_)) { given.offset() } else { 0 }
+        if passes && !self.shape.is_numbered() { given.offset() } else { 0 }
     }
 
     /// The work on the validity of a column; `None` without any.

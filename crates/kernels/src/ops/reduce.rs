@@ -2,8 +2,8 @@
 //! Aggregation without keys, of a whole input to one row.
 //!
 //! Each work-item keeps its states in registers over its rows. A second kernel folds the partial
-//! states of the work-groups into the state on the device, always in the same order, so that float
-//! sums repeat. Strings and DISTINCT need a table: [`GroupBy`] without keys aggregates them.
+//! states of the work-groups into the state on the device. Their order is fixed, so that float sums
+//! repeat. Strings and DISTINCT need a table: [`GroupBy`] without keys aggregates them.
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
@@ -177,7 +177,9 @@ impl Reduce {
         match (&self.strategy, &mut state.state) {
             (ReduceStrategy::Registers(registers), StrategyState::Registers(state)) => registers.push(queue, state, batch).await,
             (ReduceStrategy::Table(table), StrategyState::Table(state)) => table.push(queue, state, batch).await,
-            _ => Err(Error::Internal("a state of another aggregation".into())),
+            (ReduceStrategy::Registers(_), StrategyState::Table(_)) | (ReduceStrategy::Table(_), StrategyState::Registers(_)) => {
+                Err(foreign_state())
+            }
         }
     }
 
@@ -194,7 +196,9 @@ impl Reduce {
             (ReduceStrategy::Registers(registers), StrategyState::Registers(state)) => {
                 FusedJoinCounts::read(queue, registers.source.tallies(), state.tallies.as_ref())
             }
-            _ => FusedJoinCounts::read(queue, 0, None),
+            (ReduceStrategy::Table(_), _) | (ReduceStrategy::Registers(_), StrategyState::Table(_)) => {
+                FusedJoinCounts::read(queue, 0, None)
+            }
         }
     }
 
@@ -206,9 +210,15 @@ impl Reduce {
                 let mut batches = table.finish(queue, *state).await?;
                 batches.pop().ok_or_else(|| Error::Internal("an aggregation without keys gave no row".into()))
             }
-            _ => Err(Error::Internal("a state of another aggregation".into())),
+            (ReduceStrategy::Registers(_), StrategyState::Table(_)) | (ReduceStrategy::Table(_), StrategyState::Registers(_)) => {
+                Err(foreign_state())
+            }
         }
     }
+}
+
+fn foreign_state() -> Error {
+    Error::Internal("a state of another aggregation".into())
 }
 
 /// Whether a state refers to rows, as those of strings do, and so does not fit registers.

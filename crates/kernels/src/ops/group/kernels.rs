@@ -7,7 +7,7 @@ use super::table::{
     INSERT_INLINE, INSERT_WIDE, NO_GROUP, NUMBER_WIDE, PREFETCHED_GROUPS, UNRESOLVED, claimed, find_blocks, first_slot_inline,
     first_slot_wide, number_inline, probe_inline, probe_wide, slot_inline,
 };
-use super::{Feed, Mode};
+use super::{Feed, GroupMode};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
@@ -29,7 +29,7 @@ const STATES: &str = "const G u64 *RESTRICT";
 /// A planned aggregation, which generates the kernels.
 pub(super) struct GroupKernels {
     pub options: Options,
-    pub mode: Mode,
+    pub mode: GroupMode,
     pub keys: Vec<GroupKey>,
     pub accumulators: Accumulators,
     pub bests: Vec<Best>,
@@ -79,15 +79,17 @@ impl Update<'_> {
     /// Appends the updates by the current row. The searches of joins, if any, come before.
     fn write_row(&self, writer: &mut RowWriter<'_>, planned: &Feed, lookup: Option<&Lookup>) -> Result<()> {
         match (&self.kernels.mode, lookup) {
-            (Mode::Dense { .. }, Some(lookup)) => {
+            (GroupMode::Dense { .. }, Some(lookup)) => {
                 lookup.locate(writer, lookup.joins());
                 self.write_dense(writer, planned)
             }
-            (Mode::Dense { .. }, None) => {
+            (GroupMode::Dense { .. }, None) => {
                 self.kernels.filtered(&planned.source, writer, |writer| self.write_dense(writer, planned))
             }
-            (Mode::Inline { .. } | Mode::Wide, None) => self.write_hashed(writer),
-            (Mode::Inline { .. } | Mode::Wide, Some(_)) => Err(Error::Internal("joins below groups that a table numbers".into())),
+            (GroupMode::Inline { .. } | GroupMode::Wide, None) => self.write_hashed(writer),
+            (GroupMode::Inline { .. } | GroupMode::Wide, Some(_)) => {
+                Err(Error::Internal("joins below groups that a table numbers".into()))
+            }
         }
     }
 
@@ -157,11 +159,11 @@ impl GroupKernels {
     /// The kernels of one input.
     pub fn feed(&self, feed: usize, source: Source, keys: Vec<Expr>, kernels: &mut Vec<Kernel>) -> Result<Feed> {
         let mut planned = Feed { source, keys, find: None, store_keys: vec![], updates: vec![] };
-        if !matches!(self.mode, Mode::Dense { .. }) {
+        if !self.mode.is_dense() {
             planned.find = Some(kernels.len());
             kernels.push(self.find_kernel(feed, &planned)?);
         }
-        if matches!(self.mode, Mode::Wide) {
+        if self.mode.stores_keys() {
             for index in 0..self.keys.len() {
                 let values = kernels.len();
                 kernels.push(self.store_key_kernel(feed, &planned, index, false)?);
@@ -225,7 +227,7 @@ impl GroupKernels {
         }
         writer.push(&format!("u32 g = {number};"));
         // The value of an expression that failed may be out of its bounds.
-        if let (Mode::Dense { groups }, true) = (&self.mode, writer.params().can_fail()) {
+        if let (GroupMode::Dense { groups }, true) = (&self.mode, writer.params().can_fail()) {
             writer.push(&format!("if (g >= {groups}u) g = 0;"));
         }
     }
@@ -243,7 +245,7 @@ impl GroupKernels {
         ] {
             params.named(name, c_type);
         }
-        if matches!(self.mode, Mode::Wide) {
+        if self.mode.stores_keys() {
             for (name, c_type) in
                 [("origins", "G u32 *RESTRICT"), ("new_slots", "G u32 *RESTRICT"), ("hashes", "G u64 *RESTRICT")]
             {
@@ -260,11 +262,11 @@ impl GroupKernels {
         self.filtered(&planned.source, &mut writer, |writer| {
             own = self.evaluate(writer, planned)?;
             match &self.mode {
-                Mode::Inline { null_slot } => {
+                GroupMode::Inline { null_slot } => {
                     self.pack(writer, &own, *null_slot);
                     writer.push(&slot_inline(*null_slot));
                 }
-                Mode::Dense { .. } | Mode::Wide => {
+                GroupMode::Dense { .. } | GroupMode::Wide => {
                     writer.push("key = (u64)0x9e3779b97f4a7c15UL;");
                     for (key, value) in self.keys.iter().zip(&own) {
                         key.hash(writer, "key", value);
@@ -279,18 +281,18 @@ impl GroupKernels {
         })?;
         let slot = writer.statements();
         let mut evaluated = String::new();
-        if profile == Profile::Cpu && matches!(self.mode, Mode::Wide) {
+        if profile == Profile::Cpu && self.mode.stores_keys() {
             let mut writer = planned.source.writer(profile, &mut params);
             own = self.evaluate(&mut writer, planned)?;
             evaluated = writer.statements();
         }
         let (first_slot, number, probe) = match &self.mode {
-            Mode::Inline { null_slot } => {
+            GroupMode::Inline { null_slot } => {
                 let number = number_inline(*null_slot);
                 let probe = probe_inline(&claimed(profile, &number));
                 (first_slot_inline(), number, probe)
             }
-            Mode::Dense { .. } | Mode::Wide => {
+            GroupMode::Dense { .. } | GroupMode::Wide => {
                 let (row, group) = self.comparisons(planned, &own, &mut params)?;
                 (first_slot_wide(), NUMBER_WIDE.into(), evaluated + &probe_wide(&row, &group, &claimed(profile, NUMBER_WIDE)))
             }
@@ -411,10 +413,10 @@ impl GroupKernels {
     fn state_access(&self) -> StateAccess {
         match self.mode {
             _ if self.private => StateAccess::Private,
-            Mode::Dense { groups } if groups * self.state_slots() * 8 <= self.options.shared_bytes => {
+            GroupMode::Dense { groups } if groups * self.state_slots() * 8 <= self.options.shared_bytes => {
                 StateAccess::Replica { slots: groups * self.state_slots() }
             }
-            Mode::Dense { .. } | Mode::Inline { .. } | Mode::Wide => StateAccess::Global,
+            GroupMode::Dense { .. } | GroupMode::Inline { .. } | GroupMode::Wide => StateAccess::Global,
         }
     }
 
@@ -497,11 +499,11 @@ impl GroupKernels {
             params.named(name, c_type);
         }
         let body = match self.mode {
-            Mode::Wide => {
+            GroupMode::Wide => {
                 params.named("hashes", "const G u64 *RESTRICT");
                 INSERT_WIDE
             }
-            Mode::Dense { .. } | Mode::Inline { .. } => {
+            GroupMode::Dense { .. } | GroupMode::Inline { .. } => {
                 params.named("keys", "const G u64 *RESTRICT");
                 params.named("null_group", "u64");
                 INSERT_INLINE
@@ -605,13 +607,13 @@ impl GroupKernels {
         let key = &self.keys[index];
         key.need(writer.params());
         let (packed, null) = match &self.mode {
-            Mode::Dense { .. } => {
+            GroupMode::Dense { .. } => {
                 let stride: u64 = self.keys[index + 1..].iter().filter_map(GroupKey::span).product();
                 let span = key.span().unwrap_or(1);
                 let packed = writer.local(CType::U64, &format!("row / {stride}u % {span}u"));
                 (packed.clone(), key.nullable.then(|| format!("({packed} == {}u)", span - 1)))
             }
-            Mode::Inline { null_slot } => {
+            GroupMode::Inline { null_slot } => {
                 let keys = writer.params().named("keys", "const G u64 *RESTRICT");
                 if *null_slot {
                     let group = writer.params().named("null_group", "u64");
@@ -624,7 +626,7 @@ impl GroupKernels {
                     (packed, key.nullable.then(|| format!("(i32)({keys}[row] >> {} & 1)", shift + bits)))
                 }
             }
-            Mode::Wide => match &key.output {
+            GroupMode::Wide => match &key.output {
                 // The codes of a new dictionary with a value for each group.
                 KeyOutput::Dictionary(codes) => {
                     let valid = key.nullable.then(|| key.stored(writer.params(), "row").valid_code().to_string());

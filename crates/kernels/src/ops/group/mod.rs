@@ -9,9 +9,9 @@
 //! - *wide*: other keys. The table stores references, and a key store has the keys of the groups.
 //!
 //! The states are one array, with the state slots of a group together. On CPUs each work-item has a
-//! private copy of the array, always for the same share of a batch, so that nothing is atomic and
-//! float sums repeat. On GPUs there is one array of atomics; few dense groups have a replica in the
-//! shared memory of each work-group.
+//! private copy of the array, so that nothing is atomic. It always has the same share of a batch,
+//! so that float sums repeat. On GPUs there is one array of atomics; few dense groups have a
+//! replica in the shared memory of each work-group.
 //!
 //! DISTINCT is an inner aggregation by the keys and the argument. Its groups are fed to the outer
 //! one at the end, as an input of its own.
@@ -55,7 +55,7 @@ pub struct GroupBy {
     options: Options,
     primitives: Primitives,
     program: Program,
-    mode: Mode,
+    mode: GroupMode,
     keys: Vec<GroupKey>,
     accumulators: Accumulators,
     /// MIN and MAX of values that exceed a state slot.
@@ -71,10 +71,28 @@ pub struct GroupBy {
 
 /// How a row finds the number of its group.
 #[derive(Debug, Clone)]
-enum Mode {
+enum GroupMode {
     Dense { groups: usize },
     Inline { null_slot: bool },
     Wide,
+}
+
+impl GroupMode {
+    /// Whether group numbers are computed, without a hash table.
+    fn is_dense(&self) -> bool {
+        match self {
+            GroupMode::Dense { .. } => true,
+            GroupMode::Inline { .. } | GroupMode::Wide => false,
+        }
+    }
+
+    /// Whether the keys of groups are in a key store.
+    fn stores_keys(&self) -> bool {
+        match self {
+            GroupMode::Wide => true,
+            GroupMode::Dense { .. } | GroupMode::Inline { .. } => false,
+        }
+    }
 }
 
 /// An input: that of the aggregation, or distinct values.
@@ -188,9 +206,9 @@ impl GroupBy {
     /// How rows find their groups, for EXPLAIN: `dense`, `inline` or `wide`.
     pub fn mode(&self) -> &'static str {
         match self.mode {
-            Mode::Dense { .. } => "dense",
-            Mode::Inline { .. } => "inline",
-            Mode::Wide => "wide",
+            GroupMode::Dense { .. } => "dense",
+            GroupMode::Inline { .. } => "inline",
+            GroupMode::Wide => "wide",
         }
     }
 
@@ -244,7 +262,7 @@ impl GroupBy {
             }
         }
         let launch = self.launch(queue).await?;
-        if let Mode::Dense { groups } = self.mode
+        if let GroupMode::Dense { groups } = self.mode
             && (self.keys.is_empty() || state.states.is_some())
         {
             state.groups = groups;
@@ -257,10 +275,10 @@ impl GroupBy {
         }
         extra.push(("null_group", Arg::U64(state.null_group)));
         let survivors = match self.mode {
-            Mode::Dense { groups } if !self.keys.is_empty() => {
+            GroupMode::Dense { groups } if !self.keys.is_empty() => {
                 Some(Survivors::find(&launch, self.kernels.occupied, &[], groups, &extra).await?)
             }
-            Mode::Dense { .. } | Mode::Inline { .. } | Mode::Wide => None,
+            GroupMode::Dense { .. } | GroupMode::Inline { .. } | GroupMode::Wide => None,
         };
         let (count, rows) = match &survivors {
             Some(survivors) => (survivors.count, ProjectedRows::surviving(&[], survivors)),
@@ -289,7 +307,7 @@ impl GroupBy {
     ) -> Result<Vec<DeviceColumn>> {
         let stored = state.hashed.map(|hashed| hashed.keys.columns).unwrap_or_default();
         let mut stored = stored.into_iter();
-        let is_wide = matches!(self.mode, Mode::Wide);
+        let is_wide = self.mode.stores_keys();
         let mut columns = Vec::with_capacity(self.types.len());
         for (index, buffers) in written.into_iter().enumerate() {
             columns.push(match (self.keys.get(index), buffers) {
@@ -326,11 +344,11 @@ impl GroupBy {
         let columns = self.unify_dictionaries(&launch, state, feed, plan.source.columns(batch)?).await?;
         let bound = plan.source.bind_columns(&columns)?;
         let ids = match self.mode {
-            Mode::Dense { groups } => {
+            GroupMode::Dense { groups } => {
                 state.groups = groups;
                 None
             }
-            Mode::Inline { .. } | Mode::Wide => Some(self.find(&launch, state, plan, &bound, n).await?),
+            GroupMode::Inline { .. } | GroupMode::Wide => Some(self.find(&launch, state, plan, &bound, n).await?),
         };
         self.reserve_states(&launch, state, state.groups)?;
         if plan.source.tallies() > 0 && state.tallies.is_none() {
@@ -365,7 +383,7 @@ impl GroupBy {
                 LookUp::Done { groups, null_group } => {
                     state.null_group = null_group;
                     let first = std::mem::replace(&mut state.groups, groups);
-                    if matches!(self.mode, Mode::Wide) && groups > first {
+                    if self.mode.stores_keys() && groups > first {
                         self.store_keys(launch, &mut hashed, feed, bound, (first, groups)).await?;
                     }
                     state.hashed = Some(hashed);
@@ -576,8 +594,8 @@ impl GroupBy {
             None => (queue.alloc(8)?, 0, 1, None),
         };
         let capacity = match self.mode {
-            Mode::Dense { groups } => groups,
-            Mode::Inline { .. } | Mode::Wide => groups.next_power_of_two().max(self.options.initial_groups),
+            GroupMode::Dense { groups } => groups,
+            GroupMode::Inline { .. } | GroupMode::Wide => groups.next_power_of_two().max(self.options.initial_groups),
         };
         let most = if slots == 0 { usize::MAX } else { self.options.private_bytes / (capacity * slots * 8).max(1) };
         let wanted = match self.options.max_work_groups {
@@ -616,7 +634,7 @@ impl GroupBy {
             Some(keys) if keys.capacity >= capacity => return Ok(keys),
             old => old,
         };
-        let wide = matches!(self.mode, Mode::Wide);
+        let wide = self.mode.stores_keys();
         let words = queue.alloc(capacity * 8)?;
         let small = if wide { capacity * 4 } else { 0 };
         let (origins, new_slots) = (queue.alloc(small)?, queue.alloc(small)?);

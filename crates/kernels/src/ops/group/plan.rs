@@ -9,7 +9,7 @@ use columnar::ColumnType;
 use super::best::Best;
 use super::kernels::GroupKernels;
 use super::key::{GroupKey, KeyOutput};
-use super::{GroupBy, KernelIndices, Mode, private};
+use super::{GroupBy, GroupMode, KernelIndices, private};
 use crate::codegen::{CType, Params, Profile};
 use crate::expr::{Aggregate, AggregateFunction, Expr, value_type};
 use crate::function::Function;
@@ -55,7 +55,7 @@ impl GroupBy {
         let aggregates: Vec<(Aggregate, Field)> =
             aggregates.into_iter().map(|(aggregate, field)| (aggregate.plain(), field)).collect();
         let computed = |expr: &Expr| !matches!(expr, Expr::Column(_));
-        let wide_keys = matches!(mode, Mode::Wide) && keys.iter().any(|(expr, _)| computed(expr));
+        let wide_keys = mode.stores_keys() && keys.iter().any(|(expr, _)| computed(expr));
         let best_arguments = aggregates.iter().any(|(aggregate, _)| {
             use AggregateFunction::{AnyValue, Max, Min};
             let mut computed = aggregate.arguments.iter().filter(|argument| computed(argument));
@@ -68,7 +68,7 @@ impl GroupBy {
         });
         // Two kernels read each row, so a filter runs once before them. Nor is there room for the
         // arguments of many keys and of a filter.
-        let filtered = !matches!(mode, Mode::Dense { .. })
+        let filtered = !mode.is_dense()
             && input.filter.is_some()
             && (options.profile == Profile::Cpu || keys.len() > MAX_KEYS_BESIDE_FILTER);
         if wide_keys || best_arguments || filtered {
@@ -96,7 +96,7 @@ impl GroupBy {
         let (group_keys, expressions) = plan_keys(&mut source, &keys, false, &options)?;
         let mode = choose_mode(&group_keys, &options);
         let grouped = aggregates.iter().any(|(aggregate, _)| aggregate.groups_values());
-        if grouped || !matches!(mode, Mode::Dense { .. }) {
+        if grouped || !mode.is_dense() {
             return Ok(None);
         }
         let input = Input { schema: source.schema.clone(), types: source.types.clone(), filter: None };
@@ -121,19 +121,19 @@ fn plan_keys(
 }
 
 /// Chooses how rows find their groups.
-fn choose_mode(keys: &[GroupKey], options: &Options) -> Mode {
+fn choose_mode(keys: &[GroupKey], options: &Options) -> GroupMode {
     let groups = keys.iter().try_fold(1u64, |groups, key| groups.checked_mul(key.span()?));
     if let Some(groups) = groups
         && groups <= options.dense_groups as u64
     {
-        return Mode::Dense { groups: groups as usize };
+        return GroupMode::Dense { groups: groups as usize };
     }
-    let Some(bits) = keys.iter().try_fold(0u32, |bits, key| Some(bits + key.bits()?)) else { return Mode::Wide };
+    let Some(bits) = keys.iter().try_fold(0u32, |bits, key| Some(bits + key.bits()?)) else { return GroupMode::Wide };
     let nulls = keys.iter().filter(|key| key.nullable).count() as u32;
     match keys {
-        [key] => Mode::Inline { null_slot: key.nullable },
-        _ if bits + nulls <= 64 => Mode::Inline { null_slot: false },
-        _ => Mode::Wide,
+        [key] => GroupMode::Inline { null_slot: key.nullable },
+        _ if bits + nulls <= 64 => GroupMode::Inline { null_slot: false },
+        _ => GroupMode::Wide,
     }
 }
 
@@ -196,7 +196,7 @@ struct Planned {
     group_keys: Vec<GroupKey>,
     /// What kernels evaluate for the keys.
     expressions: Vec<Expr>,
-    mode: Mode,
+    mode: GroupMode,
     aggregates: Vec<(Aggregate, Field)>,
 }
 
@@ -212,7 +212,7 @@ struct DistinctFeed {
 /// The states of the aggregates, and the inner aggregations that feed some of them.
 fn plan_states(planned: &Planned, private: bool, options: &Options) -> Result<(Accumulators, usize, Vec<DistinctFeed>)> {
     let Planned { source, keys, group_keys, mode, aggregates, .. } = planned;
-    let is_dense = matches!(mode, Mode::Dense { .. });
+    let is_dense = mode.is_dense();
     let usage = Use { atomic: !private, grouped: !group_keys.is_empty() && !is_dense };
     let mut accumulators = Accumulators { keyed: !group_keys.is_empty(), ..Accumulators::default() };
     let occupied = if is_dense && !group_keys.is_empty() { accumulators.count_rows(0) } else { 0 };
@@ -292,7 +292,7 @@ fn build(planned: Planned, options: Options) -> Result<GroupBy> {
         .map(|key| key.ty().clone())
         .chain(outputs[group.keys.len()..].iter().flatten().map(|output| (*output.ty).clone()))
         .collect();
-    let compacted = matches!(group.mode, Mode::Dense { .. }) && !group.keys.is_empty();
+    let compacted = group.mode.is_dense() && !group.keys.is_empty();
     let results = Projection::try_new("group", &group, outputs, compacted, &options, &mut kernels)?;
     Ok(GroupBy {
         materialized: None,
@@ -318,9 +318,9 @@ fn outputs(group: &GroupKernels, aggregates: &[(Aggregate, Field)]) -> Result<Ve
     let mut outputs = Vec::with_capacity(group.keys.len() + aggregates.len());
     for key in &group.keys {
         outputs.push(match (&group.mode, &key.output) {
-            (Mode::Wide, KeyOutput::Dictionary(codes)) => Some(codes.clone()),
-            (Mode::Wide, KeyOutput::Plain | KeyOutput::Codes(_)) => None,
-            (Mode::Dense { .. } | Mode::Inline { .. }, _) => Some(key.store.clone()),
+            (GroupMode::Wide, KeyOutput::Dictionary(codes)) => Some(codes.clone()),
+            (GroupMode::Wide, KeyOutput::Plain | KeyOutput::Codes(_)) => None,
+            (GroupMode::Dense { .. } | GroupMode::Inline { .. }, _) => Some(key.store.clone()),
         });
     }
     for (index, (_, field)) in aggregates.iter().enumerate() {

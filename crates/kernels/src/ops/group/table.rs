@@ -11,8 +11,8 @@
 //!   batch is committed it refers to the group. Keys are compared through the columns of the batch
 //!   or the key store.
 //!
-//! Look-ups do not change states. So a table that turns out too small is replaced by a larger one,
-//! filled with the groups of earlier batches, and the batch is looked up again.
+//! Look-ups do not change states. If a table turns out too small, a larger one is filled with the
+//! groups of earlier batches, and the batch is looked up again.
 
 use device::{Arg, Buffer, Queue};
 

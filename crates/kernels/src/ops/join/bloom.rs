@@ -126,8 +126,7 @@ impl BuildKernels<'_> {
 
 impl JoinBuild {
     /// Adds a Bloom filter to a table if it is of use: the table exceeds the caches, or a dynamic
-    /// filter lacks the columns that its search would compare. Without memory for it the join runs
-    /// without.
+    /// filter lacks the columns to compare. If there is no memory for it, the join runs without.
     ///
     /// # Errors
     /// Errors of the device.

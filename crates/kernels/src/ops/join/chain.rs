@@ -321,9 +321,9 @@ impl JoinChain {
     }
 }
 
-/// Splits off the filters over columns of the probe side, if each remaining row has many
-/// candidates: rows that they remove would count for the size of slices. Returns the filter, if
-/// any, and the remaining input.
+/// Splits off the filters over columns of the probe side, if each row has many candidates.
+/// Otherwise removed rows would make slices smaller. Returns the filter, if any, and the remaining
+/// input.
 fn split_probe_filter(
     input: Input,
     joins: &[Join],

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Joins. The left side is *built* to a [`JoinTable`], the right side *probes* it, batch by batch.
 //!
-//! A key leads to a *slot*, and a slot to one row if the keys of the build side turn out to be
-//! unique, else to a range of rows:
+//! A key leads to a *slot*. A slot leads to one row if the keys of the build side are unique, else
+//! to a range of rows.
 //!
 //! - Keys become *key fields*, u64 that are equal where the values are. A kernel finds the range of
 //!   each field.
@@ -14,8 +14,8 @@
 //! A probe finds row numbers. The kernel that writes the result reads the columns of the build side
 //! at these rows, through [`Place`](crate::codegen::Place)s. A `Probe` goes through any number of
 //! joins with at most one match for each row, in one kernel. A join that multiplies rows ends it; a
-//! [`JoinChain`] is a list of probes. Joins that keep build rows note which ones were matched: a
-//! `Probe` for left and full joins, a [`VisitedBitmap`] for left semi, anti and mark joins.
+//! [`JoinChain`] is a list of probes. Joins that keep build rows note the matched ones. A `Probe`
+//! does so for left and full joins, a [`VisitedBitmap`] for left semi, anti and mark joins.
 //!
 //! DataFusion's `HashJoinExec` is the model: `visited_indices_bitmap` is the visited bitmap here.
 
@@ -179,7 +179,7 @@ pub struct Join {
     /// Whether NULL keys are equal.
     pub null_equals_null: bool,
     /// Whether a left anti join is SQL's `NOT IN`. Then a NULL among the keys of the probe side
-    /// leaves no row, and a row with a NULL key stays only if the probe side has no rows.
+    /// removes all rows. A build row with a NULL key stays only if the probe side has no rows.
     pub null_aware: bool,
     /// Another condition of a match, over the columns up to those of this join.
     pub residual: Option<Expr>,
@@ -196,8 +196,8 @@ impl Join {
     /// others.
     ///
     /// With a Bloom filter ([`JoinBuild::add_bloom_filter`]) it keeps a few more. `keys` are over
-    /// the columns of the probe side, paired with NULL literals of the build side's types, which
-    /// are no integers of 128 bits or more. Not every table can serve it ([`JoinTable::filters`]).
+    /// the columns of the probe side, paired with NULL literals of the build side's types. Integers
+    /// of 128 bits or more are not allowed. Not every table can serve it ([`JoinTable::filters`]).
     pub fn dynamic_filter(keys: Vec<(Expr, Expr)>, null_equals_null: bool) -> Join {
         Join {
             kind: JoinKind::RightSemi,

@@ -5,9 +5,9 @@
 //! - If each row has at most one match, `probe_mask` records the matches of the rows and whether
 //!   they stay. The columns are written for the rows that stay, as [`Select`](crate::ops::Select)
 //!   does.
-//! - If the last join gives a row several matches, `probe_count` counts them, a prefix sum makes
-//!   offsets of the counts, `probe_pairs` lists the pairs of rows, and the columns are written for
-//!   the pairs.
+//! - If the last join gives a row several matches, `probe_count` counts them, and a prefix sum
+//!   makes offsets of the counts. Then `probe_pairs` lists the pairs of rows, and the columns are
+//!   written for the pairs.
 
 use std::sync::{Arc, OnceLock};
 

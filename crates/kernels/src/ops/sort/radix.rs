@@ -11,8 +11,8 @@
 //!
 //! A tile of the cpu profile is the contiguous run of one work-item. A tile of the gpu profile has
 //! [`WORDS_PER_WORK_ITEM`] words for each work-item of a work-group. Its words are first ordered
-//! within the tile, by each half of the digit: work-items count their consecutive words, and a
-//! prefix sum of the counts gives the position of each word (Satish, Harris and Garland, 2009). So
+//! within the tile, by each half of the digit (Satish, Harris and Garland, 2009). Work-items count
+//! their consecutive words, and a prefix sum of the counts gives the position of each word. So
 //! adjacent work-items write adjacent words, and no rank comes from an atomic. Shared memory: 76
 //! bytes for each work-item, and 2 KiB.
 //!
@@ -201,8 +201,8 @@ impl LoadedRadix<'_> {
 }
 
 impl WordRange {
-    /// The number to subtract from words, and the digits that order them then: those in which words
-    /// differ, or those of the difference between least and most, if these are fewer.
+    /// The number to subtract from words, and the digits that order them then. These are the digits
+    /// in which words differ, or those of the difference between least and most, if fewer.
     fn digits(&self) -> (u64, Vec<u32>) {
         let differ = |varying: u64| (0..u64::BITS).step_by(DIGIT_BITS as usize).filter(move |shift| varying >> shift & 255 != 0);
         let (as_they_are, span) = (differ(self.varying), self.most - self.least);

@@ -2,8 +2,8 @@
 //! Ranks of strings: equal strings have equal ranks, lesser strings lesser ones.
 //!
 //! Forward radix sort: all strings are sorted by their first bytes as one word. Then strings that
-//! tie and have more bytes are sorted by these, within the *segment* of strings that they tie with,
-//! until no ties are left.
+//! tie are sorted by their next bytes, within the *segment* of strings that they tie with, until no
+//! ties are left.
 //!
 //! A word has [`CHUNK`] bytes and, below them, the number of these bytes that the string has, so
 //! that no byte value is reserved. Bytes that the strings of a segment have in common are skipped,

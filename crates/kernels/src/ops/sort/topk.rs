@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rows of a batch that can still be among the first k.
 //!
-//! Once k rows have been sorted, the last one is a threshold: one word of its keys (see
-//! [`threshold_word`](super::key::threshold_word)), and more bytes of a string that ties in that.
-//! Most rows of later batches are removed by it. The bytes of views are copied, so that a few rows
-//! do not keep the heaps of all batches in memory.
+//! Once k rows have been sorted, the last one is a threshold, which removes most rows of later
+//! batches. It has one word of the keys (see [`threshold_word`](super::key::threshold_word)), and
+//! more bytes of a string that ties in that. The bytes of views are copied, so that a few rows do
+//! not keep the heaps of all batches in memory.
 
 use arrow::datatypes::SchemaRef;
 use columnar::{Carrier, ColumnType, DeviceBatch};

@@ -388,7 +388,13 @@ impl fmt::Display for BoundRow<'_> {
                 };
                 let found = |key: &str| match units {
                     FrameUnits::NonArithmeticRange => edge.to_owned(),
-                    _ => format!(
+                    FrameUnits::Rows
+                    | FrameUnits::Range { .. }
+                    | FrameUnits::Range128 { .. }
+                    | FrameUnits::Range256 { .. }
+                    | FrameUnits::FloatRange { .. }
+                    | FrameUnits::IntervalRange { .. }
+                    | FrameUnits::Groups => format!(
                         "range_search(range_keys, values_start, values_end, {key}, {offset}, {back}, descending, {behind}, {edge})"
                     ),
                 };
@@ -404,7 +410,16 @@ impl fmt::Display for BoundRow<'_> {
                 };
                 write!(f, "(has_key ? {} : {nulls})", found("own_key"))
             }
-            _ => f.write_str(if *behind { "peer_end" } else { "peer_start" }),
+            (
+                FrameBound::CurrentRow | FrameBound::Preceding(_) | FrameBound::Following(_),
+                FrameUnits::Range { .. }
+                | FrameUnits::Range128 { .. }
+                | FrameUnits::Range256 { .. }
+                | FrameUnits::FloatRange { .. }
+                | FrameUnits::IntervalRange { .. }
+                | FrameUnits::NonArithmeticRange
+                | FrameUnits::Groups,
+            ) => f.write_str(if *behind { "peer_end" } else { "peer_start" }),
         }
     }
 }

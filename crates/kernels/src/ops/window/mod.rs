@@ -85,8 +85,8 @@ pub enum WindowFunction {
         value: Expr,
         /// Whether NULLs are left out.
         ignore_nulls: bool,
-        /// Whether repeated values are left out, except for the first; or except for the last, if
-        /// frames end with the partition and do not begin with it.
+        /// Whether only the first of repeated values counts. If frames end with the partition and
+        /// do not begin with it, only the last one counts.
         distinct: bool,
     },
     /// `string_agg`: the concatenated strings of a `LargeUtf8` column in the frame; NULL if all
@@ -96,7 +96,7 @@ pub enum WindowFunction {
         strings: Expr,
         /// Number of bytes at the beginning of each string that the result leaves out.
         skipped: u32,
-        /// Whether repeated strings are left out, as those of [`ArrayAgg`](Self::ArrayAgg).
+        /// Whether one of repeated strings counts, as in [`ArrayAgg`](Self::ArrayAgg).
         distinct: bool,
     },
     /// An aggregate of the rows of the frame, except for medians and percentiles.

@@ -6,10 +6,10 @@
 //! frame is a range of them. A [`Wavelet`] matrix finds the ranks around the position, and the
 //! states of grouped aggregation make a result of their values.
 //!
-//! With DISTINCT the counted rows depend on the frame, unless that begins or ends with the
-//! partition: rows without an equal value before them in the frame. So the matrix has, for each
-//! row, the nearest row before with its value. A frame of few rows is read for each row instead,
-//! and a rank is found by bisection.
+//! With DISTINCT, rows without an equal value before them in the frame count. They depend on the
+//! frame, unless that begins or ends with the partition. So the matrix has, for each row, the
+//! nearest row before with its value. A frame of few rows is read for each row instead, and a rank
+//! is found by bisection.
 
 use arrow::datatypes::{DataType, Field};
 use columnar::{ColumnType, DeviceColumn};
@@ -60,8 +60,9 @@ pub(super) struct QuantilePlan {
 }
 
 impl QuantilePlan {
-    /// With DISTINCT a row counts unless its value occurs before it in the partition if frames
-    /// begin with that, or after it if frames end with the partition.
+    /// With DISTINCT and frames that begin with the partition, a row counts unless its value occurs
+    /// before it in the partition. If frames end with the partition, unless its value occurs after
+    /// it.
     pub fn plan(
         quantile: Quantile,
         column: usize,
@@ -312,8 +313,8 @@ fn over_frames(
     Ok(Kernel::new(name, params, row_loop(options.profile, "row", &n, &statements)))
 }
 
-/// The kernel that writes each row's frame as a range of the counted rows, and the threshold of its
-/// companions: one more than the last row before the frame.
+/// The kernel that writes each row's frame as a range of the counted rows. The threshold of its
+/// companions is one more than the last row before the frame.
 fn frames_kernel(name: &str, frame: &Frame, options: &Options) -> Result<Kernel> {
     let named = [(COUNTED, "const G i64 *RESTRICT"), (RANGES, "G u32 *RESTRICT"), (THRESHOLDS, "G u32 *RESTRICT")];
     over_frames(&format!("window_frames{name}"), frame, options, &named, |_, n| {

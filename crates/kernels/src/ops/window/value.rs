@@ -94,12 +94,22 @@ impl ValueCall {
         match &mut kind {
             ValueKind::Nth { column, ignore_nulls, .. } => *ignore_nulls &= is_nullable(*column),
             ValueKind::StringAgg { column, nullable, .. } => *nullable &= is_nullable(*column),
-            ValueKind::Lag { column, nulls, .. } if !is_nullable(*column) => *nulls = NullTreatment::Respect,
-            // No value after the next one is read.
-            ValueKind::Lag { offset: -1.., nulls, .. } if *nulls == NullTreatment::IgnoreBounded => {
-                *nulls = NullTreatment::Ignore;
+            ValueKind::Lag { column, offset, nulls, .. } => {
+                if !is_nullable(*column) {
+                    *nulls = NullTreatment::Respect;
+                } else if *offset >= -1 && *nulls == NullTreatment::IgnoreBounded {
+                    // No value after the next one is read.
+                    *nulls = NullTreatment::Ignore;
+                }
             }
-            _ => {}
+            ValueKind::RowNumber
+            | ValueKind::Rank
+            | ValueKind::DenseRank
+            | ValueKind::PercentRank
+            | ValueKind::CumeDist
+            | ValueKind::Ntile(_)
+            | ValueKind::OfRank { .. }
+            | ValueKind::ArrayAgg { .. } => {}
         }
         let rows = FunctionRows { kind: &kind, types, profile: options.profile };
         let mut params = Params::new();
@@ -114,13 +124,10 @@ impl ValueCall {
             }
             None => None,
         };
-        let hidden = match kind {
-            ValueKind::Lag { nulls: NullTreatment::IgnoreBounded, .. } => {
-                kernels.push(hidden_kernel(name, options));
-                Some(kernels.len() - 1)
-            }
-            _ => None,
-        };
+        let hidden = kind.hides_values().then_some(kernels.len());
+        if hidden.is_some() {
+            kernels.push(hidden_kernel(name, options));
+        }
         Ok(ValueCall { kind, output, projection, counted, hidden, gather })
     }
 
@@ -172,7 +179,17 @@ impl ValueCall {
             ValueKind::ArrayAgg { column, .. } | ValueKind::Lag { column, .. } | ValueKind::Nth { column, .. } if is_list => {
                 share(&launch.primitives, self.ty(), n, buffers, &columns[*column])
             }
-            _ => self.output.finish(&launch.primitives, n, buffers, None),
+            ValueKind::ArrayAgg { .. }
+            | ValueKind::Lag { .. }
+            | ValueKind::Nth { .. }
+            | ValueKind::StringAgg { .. }
+            | ValueKind::RowNumber
+            | ValueKind::Rank
+            | ValueKind::DenseRank
+            | ValueKind::PercentRank
+            | ValueKind::CumeDist
+            | ValueKind::Ntile(_)
+            | ValueKind::OfRank { .. } => self.output.finish(&launch.primitives, n, buffers, None),
         }
     }
 }
@@ -316,6 +333,23 @@ impl ValueKind {
         }
     }
 
+    /// Whether some values are out of sight: see [`NullTreatment::IgnoreBounded`].
+    fn hides_values(&self) -> bool {
+        match self {
+            ValueKind::Lag { nulls, .. } => *nulls == NullTreatment::IgnoreBounded,
+            ValueKind::RowNumber
+            | ValueKind::Rank
+            | ValueKind::DenseRank
+            | ValueKind::PercentRank
+            | ValueKind::CumeDist
+            | ValueKind::Ntile(_)
+            | ValueKind::OfRank { .. }
+            | ValueKind::ArrayAgg { .. }
+            | ValueKind::StringAgg { .. }
+            | ValueKind::Nth { .. } => false,
+        }
+    }
+
     /// The condition for a row to count; `None` if all rows do.
     fn counts(&self) -> Option<Expr> {
         match self {
@@ -375,7 +409,16 @@ impl ValueKind {
                 let ty = ColumnType { data_type, nullable: value.valid.is_some(), ..ty(*column)? };
                 Ok((Output::new(ty, CType::List, name), None))
             }
-            _ => Ok((Output::of(value, field.data_type(), name)?, None)),
+            ValueKind::Lag { .. }
+            | ValueKind::Nth { .. }
+            | ValueKind::StringAgg { .. }
+            | ValueKind::RowNumber
+            | ValueKind::Rank
+            | ValueKind::DenseRank
+            | ValueKind::PercentRank
+            | ValueKind::CumeDist
+            | ValueKind::Ntile(_)
+            | ValueKind::OfRank { .. } => Ok((Output::of(value, field.data_type(), name)?, None)),
         }
     }
 }

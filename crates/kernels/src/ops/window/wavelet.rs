@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The k-th least number of each of many ranges of one sequence: a wavelet matrix (Claude, Navarro
-//! and Ordóñez, 2015) and its searches (Gagie, Puglisi and Turpin, 2009). They run level by level,
-//! so that one level is in memory at a time.
+//! The k-th least number of each of many ranges of one sequence. It is found by the searches of a
+//! wavelet matrix (Claude, Navarro and Ordóñez, 2015; Gagie, Puglisi and Turpin, 2009). They run
+//! level by level, so that one level is in memory at a time.
 //!
 //! - A level is a bit of the numbers, from the highest to the lowest.
 //! - It moves the numbers whose bit is 0 before those whose bit is 1; both keep their order.
@@ -135,8 +135,8 @@ impl LoadedWavelet<'_> {
     ///
     /// Each of `count` searches is for number k, from 0, of a range. `searches` has the begins of
     /// all ranges, then their ends, then all k, u32 each. If a range has more than k numbers, its
-    /// begin becomes the position of number k in the returned numbers, else some position up to
-    /// their end.
+    /// begin becomes the position of number k in the returned numbers. Else it becomes some
+    /// position up to their end.
     ///
     /// With `companions` there are one or two searches for each row: all first searches, then all
     /// second ones.
