@@ -10,9 +10,7 @@
 //!   offset/length pairs over the same elements.
 //! - The elements of a literal list are uploaded with each batch.
 
-use std::sync::Arc;
-
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
 use device::Queue;
 
@@ -51,11 +49,7 @@ impl Select {
     pub fn try_new(input: Input, outputs: Vec<(Expr, Field)>, options: Options) -> Result<Select> {
         let mut source = Source::try_new(input)?;
         let filtered = source.filter.is_some();
-        let schema = Arc::new(Schema::new(outputs.iter().map(|(_, field)| field.clone()).collect::<Vec<_>>()));
-        let mut columns = Vec::with_capacity(outputs.len());
-        for (index, (expr, field)) in outputs.into_iter().enumerate() {
-            columns.push(OutputColumn::plan(&mut source, filtered, index, expr, &field, &options)?);
-        }
+        let (schema, columns) = OutputColumn::plan_all(&mut source, filtered, outputs, &options)?;
         let types = columns.iter().map(|column| column.ty(&source).clone()).collect();
         let mut select = Select {
             primitives: Primitives::try_new(&options)?,

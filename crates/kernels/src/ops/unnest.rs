@@ -132,19 +132,15 @@ impl Unnest {
         }
         let input = Input { schema: Arc::new(Schema::new(fields)), types: all, filter: None };
         let mut source = Source::with_row_refs(input, row_refs)?;
-        let planned = columns.into_iter().zip(&outputs).enumerate();
-        let planned = planned
-            .map(|(index, (column, (_, field)))| {
-                OutputColumn::plan(&mut source, true, index, Expr::Column(column), field, &options)
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let outputs = columns.into_iter().zip(outputs).map(|(column, (_, field))| (Expr::Column(column), field)).collect();
+        let (schema, columns) = OutputColumn::plan_all(&mut source, true, outputs, &options)?;
         let mut unnest = Unnest {
-            types: planned.iter().map(|column| column.ty(&source).clone()).collect(),
-            schema: Arc::new(Schema::new(outputs.into_iter().map(|(_, field)| field).collect::<Vec<_>>())),
+            types: columns.iter().map(|column| column.ty(&source).clone()).collect(),
+            schema,
             primitives: Primitives::try_new(&options)?,
             program: Program::try_new("Unnest", &options, vec![])?,
             projection: Projection::default(),
-            columns: planned,
+            columns,
             source,
             lists,
             width,

@@ -83,8 +83,8 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
         PercentRank | CumeDist => DataType::Float64,
         Lag { value, .. } | NthValue(value, _) | NthNonNull(value, _) => value.data_type(&batch.schema()).unwrap(),
         Quantile { value, .. } => value.data_type(&batch.schema()).unwrap(),
-        Values { value, .. } => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
-        Texts { .. } => DataType::LargeUtf8,
+        ArrayAgg { value, .. } => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
+        StringAgg { .. } => DataType::LargeUtf8,
         Aggregate(aggregate) => aggregate.data_type.clone(),
     };
     Field::new("result", data_type, true)

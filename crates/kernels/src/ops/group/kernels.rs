@@ -14,6 +14,7 @@ use crate::ops::Options;
 use crate::ops::accumulate::{Accumulators, Ending, Kind};
 use crate::ops::join::Lookup;
 use crate::ops::launch::compact::{mask_body, tallied_body};
+use crate::ops::launch::equality::equal;
 use crate::ops::launch::program::{Kernel, contiguous_rows, row_loop};
 use crate::ops::launch::projection::Rows;
 use crate::ops::launch::source::Source;
@@ -63,7 +64,7 @@ enum Winner {
 }
 
 /// An update kernel, with the C names of its parameters.
-struct Update<'a> {
+struct UpdateKernel<'a> {
     kernels: &'a GroupKernels,
     feed: usize,
     /// The states that the kernel updates have a feed, the others none.
@@ -75,7 +76,7 @@ struct Update<'a> {
     rivals: Vec<Rival<'a>>,
 }
 
-impl Update<'_> {
+impl UpdateKernel<'_> {
     /// Appends the updates by the current row. The searches of joins, if any, come before.
     fn write_row(&self, writer: &mut RowWriter<'_>, planned: &Feed, lookup: Option<&Lookup>) -> Result<()> {
         match (&self.kernels.mode, lookup) {
@@ -101,7 +102,7 @@ impl Update<'_> {
 
     /// Reads the id of the row; the look-up has applied the filter.
     fn write_hashed(&self, writer: &mut RowWriter<'_>) -> Result<()> {
-        let Update { n, states, capacity, .. } = self;
+        let UpdateKernel { n, states, capacity, .. } = self;
         let ids = writer.params().named("ids", "const G u32 *RESTRICT");
         let slots = writer.params().named("slots", "const G u64 *RESTRICT");
         let words = self.kernels.state_slots();
@@ -122,7 +123,7 @@ impl Update<'_> {
 
     /// Appends the updates of the states of the group `g`.
     fn write_group(&self, writer: &mut RowWriter<'_>) -> Result<()> {
-        let Update { states, capacity, .. } = self;
+        let UpdateKernel { states, capacity, .. } = self;
         let words = self.kernels.state_slots();
         if words > 0 {
             writer.push(&match self.access {
@@ -315,16 +316,16 @@ impl GroupKernels {
     /// C that compares the values `own` with those of the row `other`, and C that compares them
     /// with the stored keys of the group `other`. Both set `equal`.
     fn comparisons(&self, planned: &Feed, own: &[Value], params: &mut Params) -> Result<(String, String)> {
-        let equal = |others: &[Value]| {
-            let all = self.keys.iter().zip(own).zip(others).map(|((key, own), other)| key.equal(own, other));
+        let equal_keys = |others: &[Value]| {
+            let all = own.iter().zip(others).map(|(own, other)| equal(own, other));
             format!("equal = {};", all.collect::<Vec<_>>().join(" && "))
         };
         let mut writer = planned.source.writer(self.options.profile, params).with_names("other", "y");
         let others = self.evaluate(&mut writer, planned)?;
-        writer.push(&equal(&others));
+        writer.push(&equal_keys(&others));
         let row = writer.statements();
         let stored: Vec<Value> = self.keys.iter().map(|key| key.stored(params, "other")).collect();
-        Ok((row, format!("      {}", equal(&stored))))
+        Ok((row, format!("      {}", equal_keys(&stored))))
     }
 
     /// Appends `key` (and `is_null`) of inline keys.
@@ -378,7 +379,7 @@ impl GroupKernels {
         let mut own = self.accumulators.clone();
         own.list.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
         let mut params = Params::new();
-        let update = Update {
+        let update = UpdateKernel {
             kernels: self,
             feed,
             own,

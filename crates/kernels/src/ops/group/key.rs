@@ -243,22 +243,6 @@ impl GroupKey {
         });
     }
 
-    /// C: whether two values, which may be NULL, belong to one group.
-    pub fn equal(&self, left: &Value, right: &Value) -> String {
-        let (a, b) = (&left.code, &right.code);
-        let equal = match self.ctype {
-            CType::Str => format!("str_eq({a}, {b})"),
-            CType::I128 | CType::I256 => format!("{}_eq({a}, {b})", self.ctype.name()),
-            CType::F64 => format!("F64_BITS({a}) == F64_BITS({b})"),
-            CType::F32 => format!("F32_BITS({a}) == F32_BITS({b})"),
-            _ => format!("{a} == {b}"),
-        };
-        match (&left.valid, &right.valid) {
-            (None, None) => format!("({equal})"),
-            _ => format!("({0} == {1} && (!{0} || {equal}))", left.valid_code(), right.valid_code()),
-        }
-    }
-
     /// The stored value of group `group`, as C.
     pub fn stored(&self, params: &mut Params, group: &str) -> Value {
         let [values, valid, heap] = self.store.names();

@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use device::{Arg, Buffer, Queue};
 
@@ -147,11 +147,7 @@ impl Probe {
             }
         }
         let mut source = Source::with_row_refs(Input { schema, types, filter: None }, row_refs)?;
-        let result = Arc::new(Schema::new(outputs.iter().map(|(_, field)| field.clone()).collect::<Vec<_>>()));
-        let mut columns = Vec::with_capacity(outputs.len());
-        for (index, (expr, field)) in outputs.into_iter().enumerate() {
-            columns.push(OutputColumn::plan(&mut source, true, index, expr, &field, &options)?);
-        }
+        let (result, columns) = OutputColumn::plan_all(&mut source, true, outputs, &options)?;
         let types = columns.iter().map(|column| column.ty(&source).clone()).collect();
         let mut probe = Probe {
             primitives: Primitives::try_new(&options)?,

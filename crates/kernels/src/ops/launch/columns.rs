@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, new_empty_array};
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceColumn, Layout};
 use device::{Buffer, Queue};
 
@@ -44,9 +44,24 @@ pub(in crate::ops) enum SharedValues {
 }
 
 impl OutputColumn {
+    /// Decides how `outputs` are made. Returns also their schema.
+    pub fn plan_all(
+        source: &mut Source,
+        filtered: bool,
+        outputs: Vec<(Expr, Field)>,
+        options: &Options,
+    ) -> Result<(SchemaRef, Vec<OutputColumn>)> {
+        let schema = Schema::new(outputs.iter().map(|(_, field)| field.clone()).collect::<Vec<_>>());
+        let mut columns = Vec::with_capacity(outputs.len());
+        for (index, (expr, field)) in outputs.into_iter().enumerate() {
+            columns.push(OutputColumn::plan(source, filtered, index, expr, &field, options)?);
+        }
+        Ok((Arc::new(schema), columns))
+    }
+
     /// Decides how the output `index` is made. Without a filter (`filtered`), plain columns are
     /// passed on.
-    pub fn plan(
+    fn plan(
         source: &mut Source,
         filtered: bool,
         index: usize,

@@ -8,6 +8,7 @@
 //! | [`source`] | the columns that kernels read |
 //! | [`output`], [`projection`], [`columns`] | the columns that kernels write |
 //! | [`compact`] | filters that keep the order of rows |
+//! | [`equality`] | C that compares values |
 //! | [`primitives`], [`layout_kernels`] | kernels that are the same for every query |
 //! | [`dictionary`], [`dictionary_predicates`] | dictionaries of several batches, predicates over them |
 //! | [`sizes`] | sizes of work-groups, tiles and grids |
@@ -16,6 +17,7 @@ pub(super) mod columns;
 pub(super) mod compact;
 pub(super) mod dictionary;
 pub(super) mod dictionary_predicates;
+pub(super) mod equality;
 pub(super) mod layout_kernels;
 pub(super) mod output;
 pub(super) mod primitives;

@@ -15,6 +15,7 @@ use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
 use crate::ops::launch::Launch;
+use crate::ops::launch::equality::equal;
 use crate::ops::launch::primitives::Lengths;
 use crate::ops::launch::program::{Kernel, read_u64, row_loop};
 use crate::prelude::Section;
@@ -93,7 +94,7 @@ fn flags_kernel(types: &[ColumnType], partition: &[usize], order: &[usize], opti
                 Ok((writer.statements(), value))
             };
             let ((first, left), (second, right)) = (load("row", 'x')?, load("before", 'y')?);
-            statements.push_str(&format!("{first}{second}    {flag} |= !{};\n", equal(&left, &right)));
+            statements.push_str(&format!("{first}{second}    {flag} |= !{};\n", same_peer(&left, &right)));
         }
     }
     statements.push_str(&format!("    {parts}[row + 1] = part;\n    {peers}[row + 1] = part | peer;\n"));
@@ -109,22 +110,9 @@ fn value(writer: &mut RowWriter<'_>, types: &[ColumnType], column: usize) -> Res
     }
 }
 
-/// C: whether two values, which may be NULL, are the same. Floats are compared by their bits, as in
-/// Arrow's `partition`.
-pub(super) fn equal(left: &Value, right: &Value) -> String {
-    let (a, b) = (&left.code, &right.code);
-    let equal = match left.ctype {
-        _ if left.is_null() => return "1".into(),
-        CType::Str => format!("str_eq({a}, {b})"),
-        CType::I128 | CType::I256 => format!("{}_eq({a}, {b})", left.ctype.name()),
-        CType::F64 => format!("F64_BITS({a}) == F64_BITS({b})"),
-        CType::F32 => format!("F32_BITS({a}) == F32_BITS({b})"),
-        _ => format!("{a} == {b}"),
-    };
-    match (&left.valid, &right.valid) {
-        (None, None) => format!("({equal})"),
-        _ => format!("({0} == {1} && (!{0} || {equal}))", left.valid_code(), right.valid_code()),
-    }
+/// C: whether two values are the same; values of type Null always are.
+pub(super) fn same_peer(left: &Value, right: &Value) -> String {
+    if left.is_null() { "1".into() } else { equal(left, right) }
 }
 
 fn starts_kernel(options: &Options) -> Kernel {

@@ -43,7 +43,7 @@ use order_dependent::OrderDependent;
 use order_facts::{OrderFact, OrderFacts};
 pub use quantile::Quantile;
 use quantile::{QuantileCall, QuantilePlan};
-use value::{ValueCall, ValueKind};
+use value::{Ranking, ValueCall, ValueKind};
 use wavelet::Wavelet;
 
 /// A function of a row and the rows around it.
@@ -471,13 +471,13 @@ impl PlanContext<'_> {
                 let counted = non_null.into_iter().chain(first).reduce(|a, b| Expr::And(vec![a, b]));
                 ValueKind::ArrayAgg { column, frame, counted }
             }
-            WindowFunction::RowNumber => ValueKind::RowNumber,
-            WindowFunction::Rank => ValueKind::Rank,
-            WindowFunction::DenseRank => ValueKind::DenseRank,
-            WindowFunction::PercentRank => ValueKind::PercentRank,
-            WindowFunction::CumeDist => ValueKind::CumeDist,
+            WindowFunction::RowNumber => ValueKind::Ranking(Ranking::RowNumber),
+            WindowFunction::Rank => ValueKind::Ranking(Ranking::Rank),
+            WindowFunction::DenseRank => ValueKind::Ranking(Ranking::DenseRank),
+            WindowFunction::PercentRank => ValueKind::Ranking(Ranking::PercentRank),
+            WindowFunction::CumeDist => ValueKind::Ranking(Ranking::CumeDist),
             WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) is not supported on the device".into())),
-            WindowFunction::Ntile(n) => ValueKind::Ntile(*n),
+            WindowFunction::Ntile(n) => ValueKind::Ranking(Ranking::Ntile(*n)),
             WindowFunction::Lag { value, offset, default, nulls } => {
                 ValueKind::Lag { column: column(value)?, offset: *offset, default: default.clone(), nulls: *nulls }
             }

@@ -15,9 +15,9 @@ use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::bounds::equal;
+use super::bounds::same_peer;
 use super::frame::PartitionIndex;
-use crate::codegen::{Params, RowWriter};
+use crate::codegen::{Params, RowWriter, Value};
 use crate::expr::Expr;
 use crate::function::Function;
 use crate::ops::launch::program::{Kernel, row_loop};
@@ -215,51 +215,61 @@ fn ranks_kernel(name: &str, options: &Options) -> Kernel {
     Kernel::new(format!("window_ranks{name}"), params, row_loop(options.profile, "i", &n, &statements))
 }
 
-/// The kernel that compares each row with the adjacent one in the order.
-fn occurrences_kernel(name: &str, after: bool, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
+/// The parameters of kernels that compare rows in the order of their values.
+fn compare_params() -> Params {
     let mut params = Params::new();
     params.need(Section::Base);
     params.named(ROWS, "const G u32 *RESTRICT");
     params.named(FACT, "G u32 *RESTRICT");
     params.named("parts", "const G i64 *RESTRICT");
-    let n = params.named("n", "u64");
-    let mut load = |row: &str, prefix: &str| {
-        let mut writer = RowWriter::new(types, options.profile, &mut params).with_names(row, prefix);
-        let value = writer.eval(&Expr::Column(column))?;
-        Ok::<_, Error>((writer.statements(), value))
-    };
-    let ((first, left), (second, right)) = (load("row", "x")?, load("other", "y")?);
-    let other = if after { format!("i + 1 < {n} ? i + 1 : i") } else { "i ? i - 1 : i".into() };
+    params.named("n", "u64");
+    params
+}
+
+/// C of an expression for the row that a C variable numbers: statements and value.
+struct RowValue(String, Value);
+
+impl RowValue {
+    fn of(
+        expr: &Expr,
+        types: &[ColumnType],
+        options: &Options,
+        params: &mut Params,
+        (row, prefix): (&str, &str),
+    ) -> Result<RowValue> {
+        let mut writer = RowWriter::new(types, options.profile, params).with_names(row, prefix);
+        let value = writer.eval(expr)?;
+        Ok(RowValue(writer.statements(), value))
+    }
+}
+
+/// The kernel that compares each row with the adjacent one in the order.
+fn occurrences_kernel(name: &str, after: bool, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
+    let mut params = compare_params();
+    let value = Expr::Column(column);
+    let RowValue(first, left) = RowValue::of(&value, types, options, &mut params, ("row", "x"))?;
+    let RowValue(second, right) = RowValue::of(&value, types, options, &mut params, ("other", "y"))?;
+    let other = if after { "i + 1 < n ? i + 1 : i" } else { "i ? i - 1 : i" };
     let statements = format!(
         "    u64 row = {ROWS}[i], other = {ROWS}[{other}];\n{first}{second}    i32 same = other != row && parts[row + 1] == parts[other + 1] && {};\n    {FACT}[row] = same ? (u32)other + 1 : 0;\n",
-        equal(&left, &right)
+        same_peer(&left, &right)
     );
-    Ok(Kernel::new(format!("window_occurrences{name}"), params, row_loop(options.profile, "i", &n, &statements)))
+    Ok(Kernel::new(format!("window_occurrences{name}"), params, row_loop(options.profile, "i", "n", &statements)))
 }
 
 /// The kernel that goes along the rows of each register of each partition.
 fn registers_kernel(name: &str, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
-    let mut params = Params::new();
-    params.need(Section::Base);
-    params.named(ROWS, "const G u32 *RESTRICT");
-    params.named(FACT, "G u32 *RESTRICT");
-    params.named("parts", "const G i64 *RESTRICT");
-    let n = params.named("n", "u64");
-    let mut load = |row: &str, prefix: &str, expr: &Expr| {
-        let mut writer = RowWriter::new(types, options.profile, &mut params).with_names(row, prefix);
-        let value = writer.eval(expr)?;
-        Ok::<_, Error>((writer.statements(), value))
-    };
+    let mut params = compare_params();
     let register = OrderFact::RegisterBefore.key(column);
-    let (first, own) = load("row", "x", &register)?;
-    let (second, before) = load("other", "y", &register)?;
-    let (third, next) = load("at", "z", &register)?;
-    let (fourth, rank) = load("at", "w", &sketch_rank(column))?;
+    let RowValue(first, own) = RowValue::of(&register, types, options, &mut params, ("row", "x"))?;
+    let RowValue(second, before) = RowValue::of(&register, types, options, &mut params, ("other", "y"))?;
+    let RowValue(third, next) = RowValue::of(&register, types, options, &mut params, ("at", "z"))?;
+    let RowValue(fourth, rank) = RowValue::of(&sketch_rank(column), types, options, &mut params, ("at", "w"))?;
     let statements = format!(
         "    u64 row = {ROWS}[i], other = {ROWS}[i ? i - 1 : 0];
 {first}{second}    if (i == 0 || parts[row + 1] != parts[other + 1] || !{same}) {{
       u32 most = 0;
-      for (u64 k = i; k < {n}; ++k) {{
+      for (u64 k = i; k < n; ++k) {{
         u64 at = {ROWS}[k];
 {third}        if (parts[at + 1] != parts[row + 1] || !{same_register}) break;
 {fourth}        u32 rank = {valid} ? {rank} : 0;
@@ -268,10 +278,10 @@ fn registers_kernel(name: &str, column: usize, types: &[ColumnType], options: &O
       }}
     }}
 ",
-        same = equal(&own, &before),
-        same_register = equal(&own, &next),
+        same = same_peer(&own, &before),
+        same_register = same_peer(&own, &next),
         valid = rank.valid_code(),
         rank = rank.code,
     );
-    Ok(Kernel::new(format!("window_registers{name}"), params, row_loop(options.profile, "i", &n, &statements)))
+    Ok(Kernel::new(format!("window_registers{name}"), params, row_loop(options.profile, "i", "n", &statements)))
 }

@@ -21,15 +21,22 @@ use crate::ops::{Gather, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// The value of a function, over columns.
-#[derive(Debug, Clone)]
-pub(super) enum ValueKind {
+/// A function of the position of a row in its partition, as
+/// [`WindowFunction`](super::WindowFunction) has them.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ranking {
     RowNumber,
     Rank,
     DenseRank,
     PercentRank,
     CumeDist,
     Ntile(u64),
+}
+
+/// The value of a function, over columns.
+#[derive(Debug, Clone)]
+pub(super) enum ValueKind {
+    Ranking(Ranking),
     /// The value of `column` so many rows before, or after if negative; else the default.
     Lag {
         column: usize,
@@ -102,14 +109,7 @@ impl ValueCall {
                     *nulls = NullTreatment::Ignore;
                 }
             }
-            ValueKind::RowNumber
-            | ValueKind::Rank
-            | ValueKind::DenseRank
-            | ValueKind::PercentRank
-            | ValueKind::CumeDist
-            | ValueKind::Ntile(_)
-            | ValueKind::OfRank { .. }
-            | ValueKind::ArrayAgg { .. } => {}
+            ValueKind::Ranking(_) | ValueKind::OfRank { .. } | ValueKind::ArrayAgg { .. } => {}
         }
         let rows = FunctionRows { kind: &kind, types, profile: options.profile };
         let mut params = Params::new();
@@ -183,12 +183,7 @@ impl ValueCall {
             | ValueKind::Lag { .. }
             | ValueKind::Nth { .. }
             | ValueKind::StringAgg { .. }
-            | ValueKind::RowNumber
-            | ValueKind::Rank
-            | ValueKind::DenseRank
-            | ValueKind::PercentRank
-            | ValueKind::CumeDist
-            | ValueKind::Ntile(_)
+            | ValueKind::Ranking(_)
             | ValueKind::OfRank { .. } => self.output.finish(&launch.primitives, n, buffers, None),
         }
     }
@@ -297,13 +292,8 @@ impl ValueKind {
         // More rows than a batch can have.
         let most = 1 << 40;
         match self {
-            ValueKind::RowNumber
-            | ValueKind::Rank
-            | ValueKind::DenseRank
-            | ValueKind::PercentRank
-            | ValueKind::CumeDist
-            | ValueKind::OfRank { .. } => vec![],
-            ValueKind::Ntile(n) => vec![(NUMBER, Arg::U64(*n))],
+            ValueKind::Ranking(Ranking::Ntile(n)) => vec![(NUMBER, Arg::U64(*n))],
+            ValueKind::Ranking(_) | ValueKind::OfRank { .. } => vec![],
             ValueKind::Lag { offset, .. } => vec![(NUMBER, Arg::U64((*offset).clamp(-most, most) as u64))],
             ValueKind::ArrayAgg { frame, .. } => frame.offsets(),
             ValueKind::StringAgg { frame, skipped, .. } => {
@@ -322,14 +312,11 @@ impl ValueKind {
     /// Whether kernels take the parameter [`NUMBER`].
     fn takes_number(&self) -> bool {
         match self {
-            ValueKind::Ntile(_) | ValueKind::Lag { .. } | ValueKind::StringAgg { .. } | ValueKind::Nth { .. } => true,
-            ValueKind::RowNumber
-            | ValueKind::Rank
-            | ValueKind::DenseRank
-            | ValueKind::PercentRank
-            | ValueKind::CumeDist
-            | ValueKind::OfRank { .. }
-            | ValueKind::ArrayAgg { .. } => false,
+            ValueKind::Ranking(Ranking::Ntile(_))
+            | ValueKind::Lag { .. }
+            | ValueKind::StringAgg { .. }
+            | ValueKind::Nth { .. } => true,
+            ValueKind::Ranking(_) | ValueKind::OfRank { .. } | ValueKind::ArrayAgg { .. } => false,
         }
     }
 
@@ -337,12 +324,7 @@ impl ValueKind {
     fn hides_values(&self) -> bool {
         match self {
             ValueKind::Lag { nulls, .. } => *nulls == NullTreatment::IgnoreBounded,
-            ValueKind::RowNumber
-            | ValueKind::Rank
-            | ValueKind::DenseRank
-            | ValueKind::PercentRank
-            | ValueKind::CumeDist
-            | ValueKind::Ntile(_)
+            ValueKind::Ranking(_)
             | ValueKind::OfRank { .. }
             | ValueKind::ArrayAgg { .. }
             | ValueKind::StringAgg { .. }
@@ -362,12 +344,7 @@ impl ValueKind {
             ValueKind::Nth { ignore_nulls: false, .. }
             | ValueKind::StringAgg { nullable: false, .. }
             | ValueKind::Lag { nulls: NullTreatment::Respect, .. }
-            | ValueKind::RowNumber
-            | ValueKind::Rank
-            | ValueKind::DenseRank
-            | ValueKind::PercentRank
-            | ValueKind::CumeDist
-            | ValueKind::Ntile(_)
+            | ValueKind::Ranking(_)
             | ValueKind::OfRank { .. } => None,
         }
     }
@@ -412,12 +389,7 @@ impl ValueKind {
             ValueKind::Lag { .. }
             | ValueKind::Nth { .. }
             | ValueKind::StringAgg { .. }
-            | ValueKind::RowNumber
-            | ValueKind::Rank
-            | ValueKind::DenseRank
-            | ValueKind::PercentRank
-            | ValueKind::CumeDist
-            | ValueKind::Ntile(_)
+            | ValueKind::Ranking(_)
             | ValueKind::OfRank { .. } => Ok((Output::of(value, field.data_type(), name)?, None)),
         }
     }
@@ -443,22 +415,7 @@ impl Rows for FunctionRows<'_> {
             writer.params().named(NUMBER, "u64");
         }
         match self.kind {
-            ValueKind::RowNumber => Ok(number("(row - part_start + 1)")),
-            ValueKind::Rank => Ok(number("(peer_start - part_start + 1)")),
-            ValueKind::DenseRank => Ok(number("(peer + 2 - (u64)peers[part_start + 1])")),
-            ValueKind::PercentRank => {
-                writer.push("f64 others = part_end - part_start > 1 ? (f64)(part_end - part_start) - 1.0 : 1.0;");
-                Ok(float("((f64)(peer_start - part_start) / others)"))
-            }
-            ValueKind::CumeDist => Ok(float("((f64)(peer_end - part_start) / (f64)(part_end - part_start))")),
-            ValueKind::Ntile(_) => {
-                // The first buckets have one row more than the others.
-                writer.push(
-                    "u64 i = row - part_start, least = (part_end - part_start) / number, more = (part_end - part_start) % number;
-u64 large = more * (least + 1), bucket = i < large ? i / (least + 1) + 1 : more + (i - large) / (least ? least : 1) + 1;",
-                );
-                Ok(number("bucket"))
-            }
+            ValueKind::Ranking(ranking) => Ok(ranking.value(writer)),
             ValueKind::Lag { column, default, nulls, .. } => lag(writer, *column, default.as_ref(), *nulls),
             ValueKind::OfRank { column, rank } => self.of_rank(writer, *column, *rank),
             ValueKind::ArrayAgg { frame, counted, .. } => {
@@ -472,6 +429,29 @@ u64 large = more * (least + 1), bucket = i < large ? i / (least + 1) + 1 : more 
             }
             ValueKind::StringAgg { column, frame, nullable, .. } => string_agg(writer, *column, frame, *nullable),
             ValueKind::Nth { column, n, frame, ignore_nulls } => nth(writer, *column, *n, frame, *ignore_nulls),
+        }
+    }
+}
+
+impl Ranking {
+    fn value(self, writer: &mut RowWriter<'_>) -> Value {
+        match self {
+            Ranking::RowNumber => number("(row - part_start + 1)"),
+            Ranking::Rank => number("(peer_start - part_start + 1)"),
+            Ranking::DenseRank => number("(peer + 2 - (u64)peers[part_start + 1])"),
+            Ranking::PercentRank => {
+                writer.push("f64 others = part_end - part_start > 1 ? (f64)(part_end - part_start) - 1.0 : 1.0;");
+                float("((f64)(peer_start - part_start) / others)")
+            }
+            Ranking::CumeDist => float("((f64)(peer_end - part_start) / (f64)(part_end - part_start))"),
+            Ranking::Ntile(_) => {
+                // The first buckets have one row more than the others.
+                writer.push(
+                    "u64 i = row - part_start, least = (part_end - part_start) / number, more = (part_end - part_start) % number;
+u64 large = more * (least + 1), bucket = i < large ? i / (least + 1) + 1 : more + (i - large) / (least ? least : 1) + 1;",
+                );
+                number("bucket")
+            }
         }
     }
 }
