@@ -21,7 +21,7 @@ use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Meter, Queue};
 use futures::executor::block_on;
 use kernels::codegen::CType;
-use kernels::ops::{ArrowForm, Options};
+use kernels::ops::{ArrowLayout, Options};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use support::{SIZES, down, profiles, queue, up};
@@ -119,7 +119,7 @@ fn assert_same_buffers(actual: &DeviceColumn, expected: &DeviceColumn, label: &s
 
 /// Converts a batch, and asserts its layouts and its values.
 #[track_caller]
-fn check_form(queue: &Queue, form: &ArrowForm, batch: &DeviceBatch, label: &str) -> DeviceBatch {
+fn check_form(queue: &Queue, form: &ArrowLayout, batch: &DeviceBatch, label: &str) -> DeviceBatch {
     let expected = down(queue, batch);
     let result = block_on(form.run(queue, batch)).unwrap_or_else(|error| panic!("{label}: {error}"));
     assert_eq!(form.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>(), "{label}");
@@ -146,7 +146,7 @@ fn check_form(queue: &Queue, form: &ArrowForm, batch: &DeviceBatch, label: &str)
 
 #[track_caller]
 fn check(queue: &Queue, batch: &DeviceBatch, types: &[ColumnType], options: &Options, label: &str) {
-    let form = ArrowForm::try_new(batch.schema().clone(), types.to_vec(), options.clone()).unwrap();
+    let form = ArrowLayout::try_new(batch.schema().clone(), types.to_vec(), options.clone()).unwrap();
     check_form(queue, &form, batch, label);
 }
 
@@ -160,7 +160,7 @@ fn check_all(cases: &[Case], rng: &mut StdRng) {
     let n = batch.num_rows();
     let host: Vec<_> = cases.iter().map(|case| &case.array).collect();
     for options in profiles() {
-        let form = ArrowForm::try_new(batch.schema().clone(), types.clone(), options.clone()).unwrap();
+        let form = ArrowLayout::try_new(batch.schema().clone(), types.clone(), options.clone()).unwrap();
         let label = format!("{n} rows, {:?}", options.profile);
         let formed = check_form(&queue, &form, &batch, &label);
         for (column, array) in down(&queue, &formed).columns().iter().zip(&host) {
@@ -387,7 +387,7 @@ fn computed_values_of_dictionary_types_get_codes() {
                 let fields = types.iter().map(|ty| Field::new("x", ty.data_type.clone(), ty.nullable));
                 let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
                 let batch = DeviceBatch::try_new(schema.clone(), columns, sliced.num_rows()).unwrap();
-                let form = ArrowForm::try_new(schema, types, options.clone()).unwrap();
+                let form = ArrowLayout::try_new(schema, types, options.clone()).unwrap();
                 let result = block_on(form.run(&queue, &batch)).unwrap();
                 assert!(result.columns().iter().all(lies_as_arrow), "{n} rows, {nulls:?}");
                 drop(export(&queue, &result).unwrap());
@@ -416,7 +416,7 @@ fn more_rows_than_dictionary_keys_are_refused() {
     };
     let types = vec![batch(1).columns()[0].ty().as_ref().clone()];
     for options in profiles() {
-        let form = ArrowForm::try_new(batch(1).schema().clone(), types.clone(), options).unwrap();
+        let form = ArrowLayout::try_new(batch(1).schema().clone(), types.clone(), options).unwrap();
         assert_eq!(block_on(form.run(&queue, &batch(128))).unwrap().num_rows(), 128);
         let error = block_on(form.run(&queue, &batch(129))).unwrap_err();
         assert_eq!(
@@ -470,7 +470,7 @@ fn views_of_nulls_are_not_dereferenced() {
             let ty = column.ty().as_ref().clone();
             let schema = Arc::new(Schema::new(vec![Field::new("x", ty.data_type.clone(), true)]));
             let batch = DeviceBatch::try_new(schema.clone(), vec![column], n).unwrap();
-            let form = ArrowForm::try_new(schema, vec![ty], options.clone()).unwrap();
+            let form = ArrowLayout::try_new(schema, vec![ty], options.clone()).unwrap();
             let formed = block_on(form.run(&queue, &batch)).unwrap().columns()[0].clone();
             assert!(lies_as_arrow(&formed));
             let values = formed.dictionary().map_or(&formed, |values| values);
@@ -499,7 +499,7 @@ fn heaps_beyond_32_bits_are_compacted() {
     let batch = uploaded(&queue, &cases);
     let limit = 100 * 20;
     for options in profiles() {
-        let form = ArrowForm::with_heap_bytes(batch.schema().clone(), types(&cases), options.clone(), limit).unwrap();
+        let form = ArrowLayout::with_heap_bytes(batch.schema().clone(), types(&cases), options.clone(), limit).unwrap();
         for (offset, len) in [(0, 100), (1234, 7), (n - 99, 99)] {
             let formed = check_form(&queue, &form, &batch.slice(offset, len), &format!("{len} from {offset} on"));
             for column in formed.columns() {
@@ -510,7 +510,7 @@ fn heaps_beyond_32_bits_are_compacted() {
         for (index, case) in cases.iter().enumerate() {
             let one = batch.project(&[index]).unwrap();
             let ty = vec![case.ty.clone()];
-            let form = ArrowForm::with_heap_bytes(one.schema().clone(), ty, options.clone(), limit).unwrap();
+            let form = ArrowLayout::with_heap_bytes(one.schema().clone(), ty, options.clone(), limit).unwrap();
             match case.ty.data_type {
                 DataType::LargeUtf8 => drop(check_form(&queue, &form, &one, "LargeUtf8")),
                 _ => {
@@ -541,7 +541,7 @@ fn arrow_layouts_launch_and_compile_nothing() {
     let batch = uploaded(&queue, &cases);
     for options in profiles() {
         let meter = Arc::new(Meter::default());
-        let form = ArrowForm::try_new(batch.schema().clone(), types(&cases), options.clone()).unwrap();
+        let form = ArrowLayout::try_new(batch.schema().clone(), types(&cases), options.clone()).unwrap();
         block_on(form.run(&queue.metered(&meter), &batch)).unwrap();
         assert_eq!((meter.launches(), meter.compile_time().as_nanos(), meter.allocated_bytes()), (0, 0, 0));
         assert_eq!(form.output_types(), types(&cases));

@@ -17,7 +17,9 @@ use columnar::{DeviceBatch, natural_types};
 use device::Queue;
 use futures::future::try_join_all;
 use kernels::expr::{CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{BitsFor, ChainState, Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, Options};
+use kernels::ops::{
+    BloomFilterUse, ChainState, Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable, Options, VisitedBitmap,
+};
 use support::*;
 
 const KINDS: [JoinKind; 10] = [
@@ -98,8 +100,7 @@ fn join_of(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Join {
         residual: case.residual.then(|| residual(probe)),
         schema: build.schema(),
         types: natural_types(&build.schema()).unwrap(),
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     }
 }
 
@@ -125,7 +126,7 @@ async fn table_in_caches(
     let batch = concat.run(queue, pieces).await.unwrap();
     let builder = JoinBuild::try_new(&probe_types, &[], &join, options.clone()).unwrap().with_cache(cached);
     let mut table = builder.build(queue, batch).await.unwrap();
-    builder.add_bits(queue, &mut table, BitsFor { filters: false, search: true }).await.unwrap();
+    builder.add_bloom_filter(queue, &mut table, BloomFilterUse { dynamic_filters: false, search: true }).await.unwrap();
     Arc::new(table)
 }
 
@@ -156,8 +157,8 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
         let whole = up(&queue, probe, &probe_types);
         let pieces: Vec<DeviceBatch> = whole.pieces((probe.num_rows() / 3).max(1)).collect();
         let mut results = Vec::new();
-        if case.kind.gives_build() {
-            let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
+        if case.kind.gives_build_rows() {
+            let mark = VisitedBitmap::try_new(input, &join, Some(table), options.clone()).unwrap();
             let mut state = mark.start();
             for piece in &pieces {
                 mark.push(&queue, &mut state, piece).await.unwrap();
@@ -181,11 +182,11 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
             let outputs = all.iter().map(|index| (col(*index), field(*index).with_name(format!("o{index}")))).collect();
             let has_bits = table.filter_bytes() > 0;
             let chain = Arc::new(JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap());
-            let asks = chain.kernel_text().iter().any(|(_, text)| text.contains("t0_bits"));
-            assert_eq!(asks, has_bits && case.kind.drops_unmatched(), "bits are asked first where there are any");
+            let asks = chain.kernel_source().iter().any(|(_, text)| text.contains("t0_bits"));
+            assert_eq!(asks, has_bits && case.kind.drops_unmatched_probe_rows(), "bits are asked first where there are any");
             let mut state = chain.start();
             // No batch waits for the results of another.
-            let begun = pieces.iter().flat_map(|piece| chain.pieces(&queue, piece)).map(chain.beginning(&queue, &state));
+            let begun = pieces.iter().flat_map(|piece| chain.slices(&queue, piece)).map(chain.first_step(&queue, &state));
             for begun in try_join_all(begun).await.unwrap() {
                 chain.resume(&mut state, begun);
                 results.extend(given(&chain, &queue, &mut state).await);
@@ -274,7 +275,7 @@ fn expected(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Vec<String
 fn check(case: &Case, build: &RecordBatch, probe: &RecordBatch) {
     let expected = expected(case, build, probe);
     // A table that fits the caches, and one with a Bloom filter.
-    let asks_first = case.kind.drops_unmatched() && !case.keys.is_empty();
+    let asks_first = case.kind.drops_unmatched_probe_rows() && !case.keys.is_empty();
     let caches = [Some(usize::MAX), asks_first.then_some(0)];
     for (options, cached) in
         profiles().flat_map(|options| caches.into_iter().flatten().map(move |cached| (options.clone(), cached)))
@@ -386,8 +387,7 @@ fn chains_of_joins() {
                 residual: None,
                 schema: batch.schema(),
                 types: types.clone(),
-                is_scalar: false,
-                tallied: false,
+                role: JoinRole::Query,
             };
             let joins = vec![
                 side_of(&one, JoinKind::Inner, 0, 0),
@@ -468,7 +468,7 @@ fn not_in() {
                 join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
                 let types = natural_types(&probe.schema()).unwrap();
                 let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
-                let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
+                let mark = VisitedBitmap::try_new(input, &join, Some(table), options.clone()).unwrap();
                 let mut state = mark.start();
                 mark.push(&queue, &mut state, &up(&queue, probe, &types)).await.unwrap();
                 let marked = mark.finish(&queue, state).await.unwrap();
@@ -601,8 +601,8 @@ fn dynamic_filters_of_tables_beyond_the_caches() {
                     let batch = up(&queue, &build, &join.types);
                     let builder = JoinBuild::try_new(&types, &[], &join, options.clone()).unwrap();
                     let mut table = builder.build(&queue, Some(batch)).await.unwrap();
-                    let wanted = BitsFor { filters: true, search: false };
-                    builder.add_bits(&queue, &mut table, wanted).await.unwrap();
+                    let wanted = BloomFilterUse { dynamic_filters: true, search: false };
+                    builder.add_bloom_filter(&queue, &mut table, wanted).await.unwrap();
                     assert!(filter.can_filter_by(&table), "{name}");
                     // A bit per dense number, or 16 per key.
                     let bytes = if keys == [0] { n * 6 / 8 } else { n * 2 };
@@ -708,8 +708,8 @@ fn many_candidate_pairs_take_several_launches() {
     let many = 2048 * units + 1;
     for options in profiles() {
         for (length, kind, conditional, filtered, kernel, expected) in [
-            (many, JoinKind::LeftSemi, true, false, "join_mark", 3),
-            (many, JoinKind::LeftSemi, false, false, "join_mark", 3),
+            (many, JoinKind::LeftSemi, true, false, "join_visit", 3),
+            (many, JoinKind::LeftSemi, false, false, "join_visit", 3),
             (many, JoinKind::RightSemi, true, false, "probe_mask", 3),
             (many, JoinKind::Inner, true, false, "probe_count", 3),
             // Rows that a filter removes do not count.
@@ -718,7 +718,7 @@ fn many_candidate_pairs_take_several_launches() {
             // Candidate lists have known lengths; few rows need one launch.
             (many, JoinKind::Inner, false, false, "probe_count", 1),
             (many, JoinKind::RightSemi, false, false, "probe_mask", 1),
-            (7, JoinKind::LeftSemi, true, false, "join_mark", 1),
+            (7, JoinKind::LeftSemi, true, false, "join_visit", 1),
             (7, JoinKind::RightSemi, true, false, "probe_mask", 1),
             (7, JoinKind::Inner, true, false, "probe_count", 1),
         ] {
@@ -737,7 +737,7 @@ fn many_candidate_pairs_take_several_launches() {
                 let before = launches(&queue, kernel);
                 let found = match kind {
                     JoinKind::LeftSemi => {
-                        let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
+                        let mark = VisitedBitmap::try_new(input, &join, Some(table), options.clone()).unwrap();
                         let mut state = mark.start();
                         mark.push(&queue, &mut state, &rows).await.unwrap();
                         mark.finish(&queue, state).await.unwrap().pop()

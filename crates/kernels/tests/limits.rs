@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType, Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use futures::executor::block_on;
 use kernels::Error;
-use kernels::ops::{Concat, Frame, Join, JoinBuild, JoinKind, Sort, SortKey, Window, WindowCall, WindowFunction};
+use kernels::ops::{Concat, Frame, Join, JoinBuild, JoinKind, JoinRole, Sort, SortKey, Window, WindowCall, WindowFunction};
 use support::*;
 
 fn schema() -> SchemaRef {
@@ -86,8 +86,7 @@ fn build_sides_take_at_most_30_bits_of_rows() {
         residual: None,
         schema: schema(),
         types: input(&schema(), None).types,
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     };
     for options in profiles() {
         let build = JoinBuild::try_new(&join.types, &[], &join, options).unwrap();

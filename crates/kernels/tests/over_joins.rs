@@ -14,7 +14,10 @@ use columnar::{ColumnType, DeviceBatch, natural_types};
 use device::Queue;
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{Aggregate, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Options, Pace, Reduce};
+use kernels::ops::{
+    FusedJoinCounts, FusedJoins, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable, Options, Reduce,
+    Throttle,
+};
 use support::*;
 
 /// Rows with a number as key, a foreign key to the `of` keys of another side, partly dangling, and
@@ -63,8 +66,7 @@ fn join(kind: JoinKind, build: &RecordBatch, probe: usize, residual: Option<Expr
         residual,
         schema: build.schema(),
         types: types_of(build),
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     }
 }
 
@@ -95,9 +97,10 @@ struct Query {
 }
 
 impl Query {
-    fn joined(&self) -> (JoinChain, Joined) {
+    fn joined(&self) -> (JoinChain, FusedJoins) {
         let (input, outputs) = (self.input.clone(), self.outputs.clone());
-        let (chain, joined) = JoinChain::before_sink(input, &self.joins, Some(&self.tables), outputs, &self.options).unwrap();
+        let (chain, joined) =
+            JoinChain::before_aggregation(input, &self.joins, Some(&self.tables), outputs, &self.options).unwrap();
         (chain, joined.expect("joins that a sink can take"))
     }
 
@@ -157,7 +160,7 @@ async fn sorted(queue: &Queue, batches: Vec<DeviceBatch>) -> Vec<String> {
 
 /// Compares fused and materialized aggregations by every supported key: a flag and dictionary
 /// codes. Returns the number of joined rows of both.
-fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
+fn check(query: &Query, probe: &RecordBatch, what: &str) -> FusedJoinCounts {
     let queue = queue();
     futures::executor::block_on(async {
         let rows = up(&queue, probe, &query.input.types);
@@ -174,7 +177,7 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
         for batch in &written {
             expected.push(&queue, &mut left, batch).await.unwrap();
         }
-        for piece in read.iter().flat_map(|batch| joined.pieces(&queue, batch)) {
+        for piece in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
             actual.push(&queue, &mut right, &piece).await.unwrap();
         }
         let counted = actual.joined_rows(&queue, &right).await.unwrap();
@@ -194,7 +197,7 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
             for batch in &written {
                 expected.push(&queue, &mut left, batch).await.unwrap();
             }
-            for piece in read.iter().flat_map(|batch| joined.pieces(&queue, batch)) {
+            for piece in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
                 actual.push(&queue, &mut right, &piece).await.unwrap();
             }
             assert_eq!(actual.joined_rows(&queue, &right).await.unwrap(), counted, "{what}, by {keys:?}");
@@ -355,11 +358,11 @@ fn many_candidate_pairs_take_several_launches() {
             let op = Reduce::over_joins(&joined, &aggregates(), options.clone()).unwrap().unwrap();
             futures::executor::block_on(async {
                 let rows = up(&queue, &probe, &query.input.types);
-                let pieces: Vec<_> = joined.pieces(&queue, &rows).collect();
+                let pieces: Vec<_> = joined.slices(&queue, &rows).collect();
                 assert_eq!(pieces.len(), expected, "lists of {length}, {:?}", options.profile);
-                let (mut cut, mut whole, mut pace) = (op.start(), op.start(), Pace::default());
+                let (mut cut, mut whole, mut pace) = (op.start(), op.start(), Throttle::default());
                 for piece in &pieces {
-                    joined.keep_pace(&queue, &mut pace, piece).await.unwrap();
+                    joined.throttle(&queue, &mut pace, piece).await.unwrap();
                     op.push(&queue, &mut cut, piece).await.unwrap();
                 }
                 op.push(&queue, &mut whole, &rows).await.unwrap();
@@ -382,7 +385,7 @@ fn a_multiplying_join_below() {
         let query = query(&probe, joins, &[&many, &one], outputs(Some(2 * WIDTH), &one), None, options.clone());
         assert!(check(&query, &probe, &format!("{:?}", options.profile)).kept > 500);
         // The multiplying join alone cannot be fused.
-        let alone = JoinChain::before_sink(
+        let alone = JoinChain::before_aggregation(
             query.input.clone(),
             &query.joins[..1],
             Some(&query.tables[..1]),

@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
 use columnar::{Carrier, ColumnType, DeviceBatch, Layout, natural_types};
 use futures::executor::block_on;
 use kernels::expr::ArithmeticOp;
-use kernels::ops::{Arguments, Options, Strict};
+use kernels::ops::{Arguments, NullStripping, Options};
 use support::*;
 
 fn numbers(n: usize, null: impl Fn(usize) -> bool) -> ArrayRef {
@@ -32,17 +32,22 @@ fn table(n: usize) -> RecordBatch {
     ])
 }
 
-fn strict(host: &RecordBatch, types: &[ColumnType], exprs: &[(kernels::expr::Expr, DataType)], options: &Options) -> Strict {
+fn strict(
+    host: &RecordBatch,
+    types: &[ColumnType],
+    exprs: &[(kernels::expr::Expr, DataType)],
+    options: &Options,
+) -> NullStripping {
     let arguments = exprs.iter().map(|(expr, data_type)| (expr.clone(), Field::new("a", data_type.clone(), true))).collect();
-    Strict::try_new(host.schema(), types.to_vec(), arguments, options.clone()).unwrap()
+    NullStripping::try_new(host.schema(), types.to_vec(), arguments, options.clone()).unwrap()
 }
 
-fn i64_type(strict: &Strict) -> Arc<ColumnType> {
+fn i64_type(strict: &NullStripping) -> Arc<ColumnType> {
     Arc::new(ColumnType::of(&DataType::Int64, strict.is_nullable()).unwrap())
 }
 
 /// The first argument as the result.
-fn back(strict: &Strict, arguments: &Arguments) -> Int64Array {
+fn back(strict: &NullStripping, arguments: &Arguments) -> Int64Array {
     let queue = queue();
     let values = arguments.buffers.first().cloned().map(|values| (values, None));
     let column = block_on(strict.column(&queue, arguments, values, i64_type(strict))).unwrap();
@@ -84,7 +89,7 @@ fn plain_columns_without_nulls_are_not_copied() {
         let plain = strict(&host, &types, &[(col(2), DataType::Int64)], &options);
         let arguments = block_on(plain.arguments(&queue, &device)).unwrap();
         assert!(arguments.buffers[0].same(&device.columns()[2].buffers()[0]));
-        assert!(!plain.is_nullable() && plain.kernel_text().is_empty());
+        assert!(!plain.is_nullable() && plain.kernel_source().is_empty());
         assert_eq!(back(&plain, &arguments), *host.column(2).as_primitive::<Int64Type>());
         // A slice from the middle is copied, because functions do not support offsets.
         let arguments = block_on(plain.arguments(&queue, &device.slice(8, 100))).unwrap();

@@ -21,8 +21,8 @@ use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{ArrowForm, Concat, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
+use kernels::ops::{ArrowLayout, Concat, Gather, GroupBy, Input, NullStripping, Options, Reduce, Select, Sort, SortKey};
+use kernels::ops::{Frame, FrameBound, FrameUnits, NullTreatment, Window, WindowCall, WindowFunction};
 
 use crate::missing;
 use crate::sample::layouts;
@@ -276,7 +276,7 @@ fn concat_and_gather() {
             let numbers: Vec<u8> = (0..150u32).flat_map(|row| (row * 7 % 400).to_le_bytes()).collect();
             let indices = queue.alloc(numbers.len()).unwrap();
             queue.write(&indices, 0, &numbers).unwrap();
-            for take in [Take::try_new, Take::detached] {
+            for take in [Gather::try_new, Gather::with_copied_views] {
                 let take = take(schema.clone(), concat.output_types().to_vec(), options.clone()).unwrap();
                 let taken = block_on(take.run(queue, &all, &indices, 150)).unwrap();
                 assert_eq!(rows(queue, &taken).num_rows(), 150);
@@ -291,7 +291,7 @@ fn null_stripping() {
         for options in profiles() {
             let Input { schema, types, .. } = source(None);
             let argument = vec![named(Expr::Column(RATIO), &schema)];
-            let strict = Strict::try_new(schema, types, argument, options.clone()).unwrap();
+            let strict = NullStripping::try_new(schema, types, argument, options.clone()).unwrap();
             let arguments = block_on(strict.arguments(queue, &uploaded(queue, 0))).unwrap();
             let ty = std::sync::Arc::new(columnar::ColumnType::of(&arrow::datatypes::DataType::Int64, true).unwrap());
             let values = queue.zeroed(arguments.count * 8).unwrap();
@@ -332,10 +332,10 @@ fn windows() {
     let functions = || {
         let aggregates = aggregates().into_iter().map(|(aggregate, _)| aggregate);
         let of_numbers = aggregates.filter(|aggregate| !aggregate.data_type.is_string()).map(WindowFunction::Aggregate);
-        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None, counted: Counted::All };
-        let lead = Lag { value: Expr::Column(NAME), offset: -2, default: None, counted: Counted::InSight };
+        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None, nulls: NullTreatment::Respect };
+        let lead = Lag { value: Expr::Column(NAME), offset: -2, default: None, nulls: NullTreatment::IgnoreBounded };
         let median = Quantile { quantile: kernels::ops::Quantile::Median, value: Expr::Column(RATIO), distinct: false };
-        [Rank, CumeDist, Ntile(7), lag, lead, NthValue(Expr::Column(CITY), 2), NthKnown(Expr::Column(CITY), -1), median]
+        [Rank, CumeDist, Ntile(7), lag, lead, NthValue(Expr::Column(CITY), 2), NthNonNull(Expr::Column(CITY), -1), median]
             .into_iter()
             .chain(of_numbers)
     };
@@ -343,7 +343,7 @@ fn windows() {
         for options in profiles() {
             let sliding = Frame { units: FrameUnits::Groups, start: FrameBound::Preceding(40), end: FrameBound::Following(2) };
             let by_key = Frame {
-                units: FrameUnits::Range { falls: false },
+                units: FrameUnits::Range { descending: false },
                 start: FrameBound::Preceding(1_000_000_009),
                 end: FrameBound::Following(7),
             };
@@ -352,7 +352,7 @@ fn windows() {
                 let field = |function: &WindowFunction| match function {
                     Aggregate(aggregate) => aggregate.data_type.clone(),
                     Lag { .. } => DataType::Utf8View,
-                    NthValue(..) | NthKnown(..) => DataType::Utf8,
+                    NthValue(..) | NthNonNull(..) => DataType::Utf8,
                     CumeDist | Quantile { .. } => DataType::Float64,
                     _ => DataType::UInt64,
                 };
@@ -528,7 +528,7 @@ fn arrow_form() {
             for options in profiles() {
                 // With a small limit, heaps are compacted.
                 for (limit, offset, len) in [(1 << 20, 0, 2 * ROWS), (1 << 20, 1, 77), (1000, 33, 30)] {
-                    let form = ArrowForm::with_heap_bytes(schema.clone(), types.clone(), options.clone(), limit).unwrap();
+                    let form = ArrowLayout::with_heap_bytes(schema.clone(), types.clone(), options.clone(), limit).unwrap();
                     let slice = batch.slice(offset, len);
                     let result = block_on(form.run(queue, &slice)).unwrap();
                     assert!(result.columns().iter().all(lies_as_arrow));

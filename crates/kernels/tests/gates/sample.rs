@@ -11,8 +11,8 @@ use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFamily, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::function::{self, ArgumentType, DatePart, Function, Granularity, InexactFunction, ResultType};
-use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, Window, WindowCall, WindowFunction};
+use kernels::ops::{ArrowLayout, Concat, Decode, Gather, GroupBy, Input, NullStripping, Options, Reduce, Select, Sort, SortKey};
+use kernels::ops::{Frame, FrameBound, FrameUnits, NullTreatment, Quantile, Window, WindowCall, WindowFunction};
 use kernels::support::{supports, supports_aggregate, supports_cast, supports_output};
 
 /// A program.
@@ -388,7 +388,7 @@ impl Sampler {
         let types: Vec<ColumnType> = layouts
             .map(|(layout, nullable)| ColumnType { data_type: data_type.clone(), nullable, layout, bounds: None })
             .collect();
-        let form = ArrowForm::try_new(schema(&types), types, self.options.clone());
+        let form = ArrowLayout::try_new(schema(&types), types, self.options.clone());
         let name = format!("form of {data_type}");
         self.add(&name, form.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
@@ -427,7 +427,7 @@ impl Sampler {
         let keys = (0..of_lists.len()).map(key).chain(lists).collect();
         let input = Input { schema: schema(&of_lists), types: of_lists, filter: None };
         self.select(&format!("keys of lists of {data_type}"), &input, keys);
-        for take in [Take::try_new, Take::detached] {
+        for take in [Gather::try_new, Gather::with_copied_views] {
             let take = take(schema(&types), types.clone(), self.options.clone());
             self.add(&format!("take {data_type}"), take.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
@@ -441,7 +441,7 @@ impl Sampler {
         let argument = |column| (Expr::Column(column), Field::new("argument", data_type.clone(), true));
         let arguments = (0..types.len()).map(argument).collect();
         // External functions take values of fixed width only.
-        if let Ok(strict) = Strict::try_new(schema(&types), types, arguments, self.options.clone()) {
+        if let Ok(strict) = NullStripping::try_new(schema(&types), types, arguments, self.options.clone()) {
             self.add(&format!("strict {data_type}"), strict.programs());
         }
     }
@@ -470,25 +470,29 @@ impl Sampler {
         let mut functions = vec![
             (WindowFunction::CumeDist, DataType::Float64),
             (WindowFunction::Ntile(3), DataType::UInt64),
-            (WindowFunction::Lag { value: Expr::Column(0), offset: 2, default, counted: Counted::All }, data_type.clone()),
+            (
+                WindowFunction::Lag { value: Expr::Column(0), offset: 2, default, nulls: NullTreatment::Respect },
+                data_type.clone(),
+            ),
             (WindowFunction::NthValue(Expr::Column(2), -1), data_type.clone()),
-            (WindowFunction::NthKnown(Expr::Column(2), 3), data_type.clone()),
+            (WindowFunction::NthNonNull(Expr::Column(2), 3), data_type.clone()),
         ];
-        for (offset, counted) in [(-1, Counted::Known), (-3, Counted::InSight)] {
-            let function = WindowFunction::Lag { value: Expr::Column(2), offset, default: None, counted };
+        for (offset, nulls) in [(-1, NullTreatment::Ignore), (-3, NullTreatment::IgnoreBounded)] {
+            let function = WindowFunction::Lag { value: Expr::Column(2), offset, default: None, nulls };
             functions.push((function, data_type.clone()));
         }
         for (known, distinct) in [(false, false), (true, false), (false, true)] {
-            let function = WindowFunction::Values { value: Expr::Column(0), known, distinct };
+            let function = WindowFunction::ArrayAgg { value: Expr::Column(0), ignore_nulls: known, distinct };
             functions.push((function, DataType::new_list(data_type.clone(), true)));
         }
         if *data_type == DataType::LargeUtf8 {
             for distinct in [false, true] {
-                functions.push((WindowFunction::Texts { texts: Expr::Column(0), skipped: 2, distinct }, DataType::LargeUtf8));
+                functions
+                    .push((WindowFunction::StringAgg { strings: Expr::Column(0), skipped: 2, distinct }, DataType::LargeUtf8));
             }
         }
         if value_type(data_type).is_decimal() || value_type(data_type).is_floating() {
-            for quantile in [Quantile::Median, Quantile::Share(0.3)] {
+            for quantile in [Quantile::Median, Quantile::Percentile(0.3)] {
                 for distinct in [false, true] {
                     let function = WindowFunction::Quantile { quantile, value: Expr::Column(0), distinct };
                     functions.push((function, value_type(data_type).clone()));
@@ -499,7 +503,7 @@ impl Sampler {
         functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));
         for (at, chunk) in functions.chunks(OUTPUTS / 2).enumerate() {
             let [by_group, by_key] =
-                [FrameUnits::Groups, FrameUnits::Range { falls: false }].map(|units| Frame { units, ..sliding });
+                [FrameUnits::Groups, FrameUnits::Range { descending: false }].map(|units| Frame { units, ..sliding });
             let frame = [Frame::RUNNING, sliding, by_group, by_key][at % 4];
             let order = if frame == by_key { vec![Expr::Column(6)] } else { vec![Expr::Column(0), Expr::Column(2)] };
             let calls = chunk.iter().map(|(function, data_type)| {
@@ -515,10 +519,12 @@ impl Sampler {
             self.add(&format!("window {data_type}"), window.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
         let units = match data_type {
-            DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _) => Some(FrameUnits::Moments { falls: false }),
-            DataType::Utf8View => Some(FrameUnits::Boundless),
-            DataType::Decimal128(19.., _) => Some(FrameUnits::Range128 { falls: false }),
-            DataType::Decimal256(_, _) => Some(FrameUnits::Range256 { falls: false }),
+            DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _) => {
+                Some(FrameUnits::IntervalRange { descending: false })
+            }
+            DataType::Utf8View => Some(FrameUnits::NonArithmeticRange),
+            DataType::Decimal128(19.., _) => Some(FrameUnits::Range128 { descending: false }),
+            DataType::Decimal256(_, _) => Some(FrameUnits::Range256 { descending: false }),
             _ => None,
         };
         if let Some(units) = units {

@@ -4,7 +4,7 @@
 use super::*;
 
 fn values(column: usize, known: bool, distinct: bool) -> WindowFunction {
-    WindowFunction::Values { value: col(column), known, distinct }
+    WindowFunction::ArrayAgg { value: col(column), ignore_nulls: known, distinct }
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn string_agg_of_every_frame() {
         fields[TEXT] = Arc::new(Field::new("text", DataType::LargeUtf8, nullable));
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
         let skipped = delimiter.len() as u32;
-        let texts = |frame: Frame| call(WindowFunction::Texts { texts: col(TEXT), skipped, distinct: false }, frame);
-        let once = |frame: Frame| call(WindowFunction::Texts { texts: col(TEXT), skipped, distinct: true }, frame);
+        let texts = |frame: Frame| call(WindowFunction::StringAgg { strings: col(TEXT), skipped, distinct: false }, frame);
+        let once = |frame: Frame| call(WindowFunction::StringAgg { strings: col(TEXT), skipped, distinct: true }, frame);
         for options in profiles() {
             // Each value occurs once.
             let some: Vec<_> = frames().into_iter().step_by(if delimiter == ", " { 1 } else { 5 }).collect();

@@ -15,7 +15,7 @@ use arrow::datatypes::{DataType, Decimal128Type, Field, Float64Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{Expr, LiteralValue};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
+use kernels::ops::{Frame, FrameBound, FrameUnits, NullTreatment, Quantile, WindowCall, WindowFunction};
 
 /// Ranges of adjacent rows with equal values in some columns.
 pub fn groups(batch: &RecordBatch, columns: &[usize]) -> Vec<std::ops::Range<usize>> {
@@ -93,7 +93,9 @@ fn once<T: PartialEq>(rows: impl DoubleEndedIterator<Item = usize>, frame: &Fram
 fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> {
     let (first, behind) = (place.partition.start as i64, place.partition.end as i64);
     let bound = |bound: FrameBound, is_end: bool| -> i64 {
-        if let (FrameUnits::FloatRange { falls }, FrameBound::Preceding(by) | FrameBound::Following(by)) = (frame.units, bound) {
+        if let (FrameUnits::FloatRange { descending: falls }, FrameBound::Preceding(by) | FrameBound::Following(by)) =
+            (frame.units, bound)
+        {
             return by_float(place, row, (by as u64, matches!(bound, FrameBound::Preceding(_)) != falls), falls, is_end) as i64;
         }
         let offset = match bound {
@@ -128,8 +130,8 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
 /// The least and greatest key of frames by integer keys, and whether the keys descend.
 fn limits_of(units: FrameUnits) -> Option<((i128, i128), bool)> {
     match units {
-        FrameUnits::Range { falls } => Some(((i64::MIN.into(), i64::MAX.into()), falls)),
-        FrameUnits::Range128 { falls } => Some(((i128::MIN, i128::MAX), falls)),
+        FrameUnits::Range { descending: falls } => Some(((i64::MIN.into(), i64::MAX.into()), falls)),
+        FrameUnits::Range128 { descending: falls } => Some(((i128::MIN, i128::MAX), falls)),
         _ => None,
     }
 }
@@ -256,7 +258,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             });
             ends.take_while(|end| *end <= i).count() as u64 + 1
         }),
-        WindowFunction::Lag { value, offset, default, counted } => {
+        WindowFunction::Lag { value, offset, default, nulls } => {
             let default = default.as_ref().map(|default| match &default.value {
                 LiteralValue::Int(value) => Arc::new(Int64Array::from(vec![*value as i64])) as ArrayRef,
                 LiteralValue::Bytes(text) => Arc::new(StringArray::from(vec![std::str::from_utf8(text).unwrap()])),
@@ -270,29 +272,31 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             taken(value, default, &|row, place| {
                 let has_value = |row: &usize| batch.column(*column).is_valid(*row);
                 let nth = offset.unsigned_abs().saturating_sub(1) as usize;
-                match (*counted, *offset) {
-                    (Counted::All, _) => {}
+                match (*nulls, *offset) {
+                    (NullTreatment::Respect, _) => {}
                     (_, 1..) => return (place.partition.start..row).rev().filter(has_value).nth(nth),
                     (_, 0) => return Some(row).filter(has_value),
-                    (Counted::InSight, _) if hidden.contains(&row) => return None,
+                    (NullTreatment::IgnoreBounded, _) if hidden.contains(&row) => return None,
                     _ => return (row + 1..place.partition.end).filter(has_value).nth(nth),
                 }
                 let to = (row as i128) - i128::from(*offset);
                 (to >= place.partition.start as i128 && to < place.partition.end as i128).then_some(to as usize)
             })
         }
-        WindowFunction::NthValue(value, number) | WindowFunction::NthKnown(value, number) => taken(value, None, &|row, place| {
-            let Expr::Column(column) = value else { panic!("{value:?}") };
-            let passes_over = matches!(call.function, WindowFunction::NthKnown(..));
-            let frame = frame_of(place, row, &call.frame);
-            let frame: Vec<usize> = frame.filter(|row| !passes_over || batch.column(*column).is_valid(*row)).collect();
-            match *number {
-                0 => None,
-                1.. => frame.into_iter().nth(*number as usize - 1),
-                _ => frame.into_iter().rev().nth(number.unsigned_abs() as usize - 1),
-            }
-        }),
-        WindowFunction::Values { value, known, distinct } => {
+        WindowFunction::NthValue(value, number) | WindowFunction::NthNonNull(value, number) => {
+            taken(value, None, &|row, place| {
+                let Expr::Column(column) = value else { panic!("{value:?}") };
+                let passes_over = matches!(call.function, WindowFunction::NthNonNull(..));
+                let frame = frame_of(place, row, &call.frame);
+                let frame: Vec<usize> = frame.filter(|row| !passes_over || batch.column(*column).is_valid(*row)).collect();
+                match *number {
+                    0 => None,
+                    1.. => frame.into_iter().nth(*number as usize - 1),
+                    _ => frame.into_iter().rev().nth(number.unsigned_abs() as usize - 1),
+                }
+            })
+        }
+        WindowFunction::ArrayAgg { value, ignore_nulls: known, distinct } => {
             let Expr::Column(column) = value else { panic!("{value:?}") };
             let column_of = batch.column(*column);
             let counted = |row: usize| {
@@ -307,7 +311,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             let some = frames.iter().map(|frame| !frame.is_empty()).collect::<NullBuffer>();
             Arc::new(ListArray::new(item, offsets, values, Some(some)))
         }
-        WindowFunction::Texts { texts, skipped, distinct } => {
+        WindowFunction::StringAgg { strings: texts, skipped, distinct } => {
             let Expr::Column(column) = texts else { panic!("{texts:?}") };
             let texts = batch.column(*column).as_string::<i64>();
             let joined = |row: usize| {
@@ -350,7 +354,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
                         return Some(f64::from((values[last / 2] as f32 + values[last / 2 + 1] as f32) / 2.0));
                     }
                     Quantile::Median => return Some((values[last / 2] + values[last / 2 + 1]) / 2.0),
-                    Quantile::Share(share) => share,
+                    Quantile::Percentile(share) => share,
                 };
                 let place = share * last as f64;
                 let (low, part) = (place as usize, place.fract());

@@ -39,7 +39,7 @@ fn ranges_by_keys() {
         WindowFunction::NthValue(col(NUMBER), -1),
     ];
     let calls = |falls: bool| -> Vec<_> {
-        let frames = ends.map(|(start, end)| Frame { units: FrameUnits::Range { falls }, start, end });
+        let frames = ends.map(|(start, end)| Frame { units: FrameUnits::Range { descending: falls }, start, end });
         let calls = frames.into_iter().enumerate().map(|(at, frame)| call(functions[at % 3].clone(), frame));
         calls.chain([call(WindowFunction::Rank, Frame::RUNNING)]).collect()
     };
@@ -83,7 +83,9 @@ fn ranges_by_wide_decimals() {
         (Preceding(i128::MAX as u128), Following(1 << 64)),
     ];
     let sum = || aggregate_of(Sum, Some(NUMBER), DataType::Int64);
-    let calls = |falls: bool| ends.map(|(start, end)| call(sum(), Frame { units: FrameUnits::Range128 { falls }, start, end }));
+    let calls = |falls: bool| {
+        ends.map(|(start, end)| call(sum(), Frame { units: FrameUnits::Range128 { descending: falls }, start, end }))
+    };
     for options in profiles() {
         for (batch, falls) in &batches {
             check(batch, &[500, 700], &[PARTITION], &[ORDER], &calls(*falls), &options);
@@ -137,7 +139,7 @@ fn ranges_by_floats() {
             let mut columns = whole.columns().to_vec();
             columns[ORDER] = column;
             let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
-            let units = FrameUnits::FloatRange { falls };
+            let units = FrameUnits::FloatRange { descending: falls };
             let calls = ends
                 .iter()
                 .enumerate()

@@ -16,7 +16,6 @@ mod state;
 mod statistics;
 mod update;
 
-use super::source::Source;
 use crate::codegen::{Params, RowWriter, Value};
 use crate::expr::Expr;
 use crate::{Error, Result};

@@ -7,7 +7,7 @@ use super::{Accumulators, Evaluator, StateKind, StateUse};
 use crate::codegen::{CType, Params, Profile, Value};
 use crate::expr::{Aggregate, AggregateFamily, BitOperator, Expr};
 use crate::function::{Function, IntervalField};
-use crate::ops::source::Source;
+use crate::ops::launch::source::Source;
 use crate::{Error, Result};
 
 /// Positions of an aggregate's states.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Batches of several sources in the layouts of one, as a union of them needs.
+//! Batches of several sources in common layouts, for a UNION.
 //!
-//! A column that lies as it should is passed on; another one is written anew: integers and decimals at full width,
-//! strings and dictionaries' values with offsets of 64 bits. Lists keep their words; their elements are laid out as a column of
-//! their own.
+//! - A column that has the common layout is passed on.
+//! - Other integers and decimals are written at full width.
+//! - Other strings and dictionary values are written with 64-bit offsets.
+//! - Lists keep their offset/length pairs; their elements are converted as a column of their own.
 
 use std::sync::Arc;
 
@@ -13,37 +14,38 @@ use device::Queue;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::output::Output;
-use super::primitives::Primitives;
-use super::program::Program;
-use super::project::{Projection, Rows};
-use super::source::Source;
+use super::launch::Launch;
+use super::launch::output::Output;
+use super::launch::primitives::Primitives;
+use super::launch::program::Program;
+use super::launch::projection::{ProjectedRows, Projection, Rows};
+use super::launch::source::Source;
 use super::{Input, Options, check_rows};
 use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::{Expr, value_type};
 use crate::{Error, Result};
 
-/// Lays batches of one source out as others.
+/// Converts batches of one source to the layouts of a union.
 #[derive(Debug, Clone)]
-pub struct Conform {
+pub struct UnifyLayouts {
     source: Source,
     schema: SchemaRef,
     types: Vec<ColumnType>,
-    /// `None`: passed on, or lists.
+    /// `None`: the column is passed on, or has lists.
     outputs: Vec<Option<Output>>,
-    /// Of columns of lists that lie otherwise, what lays their elements out.
-    lists: Vec<Option<Conform>>,
+    /// Converts the elements of list columns.
+    lists: Vec<Option<UnifyLayouts>>,
     options: Options,
     primitives: Primitives,
     program: Program,
     projection: Projection,
 }
 
-impl Conform {
-    /// The layouts in which batches of all of `sources` can lie; each has the same columns.
+impl UnifyLayouts {
+    /// The common layouts of `sources`, which have the same columns.
     ///
     /// # Errors
-    /// `Internal` where the sources differ in number or logical type of columns.
+    /// `Internal` if the sources differ in number or logical type of columns.
     pub fn common(sources: &[&[ColumnType]]) -> Result<Vec<ColumnType>> {
         let Some((first, others)) = sources.split_first() else { return Ok(vec![]) };
         (0..first.len())
@@ -52,28 +54,28 @@ impl Conform {
                 for other in others {
                     let other = other.get(index).filter(|other| value_type(&other.data_type) == value_type(&ty.data_type));
                     let Some(other) = other else { return Err(Error::Internal(format!("column {index} of a union differs"))) };
-                    ty = both(&ty, other)?;
+                    ty = common_type(&ty, other)?;
                 }
                 Ok(ty)
             })
             .collect()
     }
 
-    /// Batches of `schema` and layouts `from` in the layouts of `to`, which [`common`](Self::common) gave, under the names of
-    /// `result`.
+    /// Converts batches of `schema` from the layouts `from` to the layouts `to`, which
+    /// [`common`](Self::common) gave. The result has the names of `result`.
     ///
     /// # Errors
-    /// `Unsupported` where a column is not supported on the device.
+    /// `Unsupported` if a column is not supported on the device.
     pub fn try_new(
         schema: SchemaRef,
         from: Vec<ColumnType>,
         to: Vec<ColumnType>,
         result: SchemaRef,
         options: Options,
-    ) -> Result<Conform> {
+    ) -> Result<UnifyLayouts> {
         let outputs = from.iter().zip(&to).enumerate().map(|(index, (from, to))| {
             (!same(from, to) && !matches!(to.layout, Layout::List(_)))
-                .then(|| Output::new(to.clone(), stored(to), &index.to_string()))
+                .then(|| Output::new(to.clone(), stored_ctype(to), &index.to_string()))
         });
         let outputs: Vec<_> = outputs.collect();
         let lists = from.iter().zip(&to).map(|(from, to)| match (&from.layout, &to.layout) {
@@ -81,28 +83,28 @@ impl Conform {
                 let field = element(&from.data_type).ok_or_else(|| Error::Internal(format!("{} as lists", from.data_type)))?;
                 let schema = Arc::new(Schema::new(vec![Field::clone(field).with_nullable(true)]));
                 let (from, to) = (vec![elements.as_ref().clone()], vec![others.as_ref().clone()]);
-                Conform::try_new(Arc::clone(&schema), from, to, schema, options.clone()).map(Some)
+                UnifyLayouts::try_new(Arc::clone(&schema), from, to, schema, options.clone()).map(Some)
             }
             _ => Ok(None),
         });
         let lists = lists.collect::<Result<Vec<_>>>()?;
         let source = Source::try_new(Input { schema, types: from, filter: None })?;
-        let mut conform = Conform {
+        let mut unify = UnifyLayouts {
             source,
             schema: result,
             types: to,
             primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Conform", &options, vec![])?,
+            program: Program::try_new("UnifyLayouts", &options, vec![])?,
             projection: Projection::default(),
             outputs,
             lists,
             options,
         };
         let mut kernels = vec![];
-        let outputs = conform.outputs.clone();
-        conform.projection = Projection::try_new("conform", &conform, outputs, false, &conform.options, &mut kernels)?;
-        conform.program = Program::try_new("Conform", &conform.options, kernels)?;
-        Ok(conform)
+        let outputs = unify.outputs.clone();
+        unify.projection = Projection::try_new("unify", &unify, outputs, false, &unify.options, &mut kernels)?;
+        unify.program = Program::try_new("UnifyLayouts", &unify.options, kernels)?;
+        Ok(unify)
     }
 
     /// Types and layouts of the result.
@@ -110,33 +112,33 @@ impl Conform {
         &self.types
     }
 
-    /// Names and texts of the kernels: none where every column is passed on.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        let of_elements = self.lists.iter().flatten().flat_map(Conform::kernel_text);
-        self.program.kernel_text().into_iter().chain(of_elements).collect()
+    /// Names and sources of the kernels; none if every column is passed on.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        let of_elements = self.lists.iter().flatten().flat_map(UnifyLayouts::kernel_source);
+        self.program.kernel_source().into_iter().chain(of_elements).collect()
     }
 
-    /// The programs as they are compiled.
+    /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let of_elements = self.lists.iter().flatten().flat_map(Conform::programs);
-        [self.primitives.text().into(), self.program.text().into()].into_iter().chain(of_elements).collect()
+        let of_elements = self.lists.iter().flatten().flat_map(UnifyLayouts::programs);
+        [self.primitives.source().into(), self.program.source().into()].into_iter().chain(of_elements).collect()
     }
 
-    /// Lays a batch out anew.
+    /// Converts a batch.
     ///
     /// # Errors
-    /// `Unsupported` for lists of more than 2^31 - 1 elements in one batch; those of the device.
+    /// `Unsupported` for lists of more than 2^31 - 1 elements in one batch; errors of the device.
     pub async fn run(&self, queue: &Queue, batch: &DeviceBatch) -> Result<DeviceBatch> {
         let mut columns = self.columns(queue, batch).await?;
-        for ((column, conform), ty) in columns.iter_mut().zip(&self.lists).zip(&self.types) {
-            if let Some(conform) = conform {
-                *column = conform.elements_of(queue, column, ty).await?;
+        for ((column, unify), ty) in columns.iter_mut().zip(&self.lists).zip(&self.types) {
+            if let Some(unify) = unify {
+                *column = unify.elements_of(queue, column, ty).await?;
             }
         }
         Ok(DeviceBatch::try_new(self.schema.clone(), columns, batch.num_rows())?)
     }
 
-    /// A column of lists with elements as this lays them out. The future is an object since elements may be lists.
+    /// A column of lists with converted elements. The future is boxed since elements may be lists.
     fn elements_of<'a>(
         &'a self,
         queue: &'a Queue,
@@ -153,27 +155,25 @@ impl Conform {
             };
             let elements = if to.nullable { elements.nullable(queue, false)? } else { elements.clone() };
             let elements = retyped(&elements, to, elements.elements().or(elements.dictionary()).cloned())?;
-            let words = if ty.nullable { column.nullable(queue, false)? } else { column.clone() };
-            retyped(&words, ty, Some(Arc::new(elements)))
+            let lists = if ty.nullable { column.nullable(queue, false)? } else { column.clone() };
+            retyped(&lists, ty, Some(Arc::new(elements)))
         }
         .boxed()
     }
 
-    /// The columns, lists as they are.
+    /// The converted columns; lists are passed on.
     async fn columns(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
         let n = batch.num_rows();
         if self.outputs.iter().all(Option::is_none) {
             return Ok(batch.columns().to_vec());
         }
-        let loaded = self.program.load(queue).await?;
-        let primitives = self.primitives.load(queue).await?;
+        let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
         let bound = self.source.bind(batch)?;
-        let written =
-            self.projection.run(queue, &self.options, &self.program, &loaded, &primitives, &bound, None, n, &[]).await?;
+        let written = self.projection.run(&launch, ProjectedRows::all(&bound, n)).await?;
         let mut columns = Vec::with_capacity(self.outputs.len());
         for ((output, buffers), column) in self.outputs.iter().zip(written).zip(batch.columns()) {
             columns.push(match (output, buffers) {
-                (Some(output), Some(buffers)) => output.finish(queue, &primitives, n, buffers, Some(Arc::clone(&output.ty)))?,
+                (Some(output), Some(buffers)) => output.finish(&launch.primitives, n, buffers, Some(Arc::clone(&output.ty)))?,
                 _ => column.clone(),
             });
         }
@@ -181,14 +181,14 @@ impl Conform {
     }
 }
 
-impl Rows for Conform {
+impl Rows for UnifyLayouts {
     fn writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a> {
         self.source.writer(self.options.profile, params)
     }
 
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         let mut value = writer.eval(&Expr::Column(output))?;
-        let to = stored(&self.types[output]);
+        let to = stored_ctype(&self.types[output]);
         if value.ctype != to {
             value.code = value.to_ctype(to);
             value.ctype = to;
@@ -211,7 +211,8 @@ fn element(data_type: &DataType) -> Option<&FieldRef> {
     }
 }
 
-/// The same values described by a type that allows more, over `values`: a dictionary's or elements.
+/// The column under a more general type, over `values`: those of a dictionary, or elements of
+/// lists.
 fn retyped(column: &DeviceColumn, ty: &ColumnType, values: Option<Arc<DeviceColumn>>) -> Result<DeviceColumn> {
     let validity = column.validity().map(|(bits, first)| (bits.clone(), first));
     let (buffers, nulls) = (column.buffers().to_vec(), column.null_count());
@@ -219,20 +220,20 @@ fn retyped(column: &DeviceColumn, ty: &ColumnType, values: Option<Arc<DeviceColu
         .with_offset(column.offset())?)
 }
 
-/// The layout in which two columns of one logical type can both lie.
-fn both(left: &ColumnType, right: &ColumnType) -> Result<ColumnType> {
+/// The common layout of two columns of one logical type.
+fn common_type(left: &ColumnType, right: &ColumnType) -> Result<ColumnType> {
     let nullable = left.nullable || right.nullable;
     let bounds = match (left.bounds, right.bounds) {
         (Some((a, b)), Some((c, d))) if !matches!(left.layout, Layout::Dictionary { .. }) => Some((a.min(c), b.max(d))),
         _ => None,
     };
-    // Codes of different dictionaries are no one's codes.
+    // Codes of different dictionaries cannot be mixed.
     let coded = matches!(left.layout, Layout::Dictionary { .. }) || matches!(right.layout, Layout::Dictionary { .. });
     let natural = || ColumnType::of(value_type(&left.data_type), nullable).map(|ty| ty.layout);
     let layout = match (plain(&left.layout), plain(&right.layout)) {
         (a, b) if a == b && !coded && left.nullable == right.nullable => a.clone(),
-        (a, b) if is_text(a) && is_text(b) => Layout::Offsets64,
-        (Layout::List(a), Layout::List(b)) => Layout::List(Box::new(both(a, b)?)),
+        (a, b) if is_string(a) && is_string(b) => Layout::Offsets64,
+        (Layout::List(a), Layout::List(b)) => Layout::List(Box::new(common_type(a, b)?)),
         (a, b) if a == b => a.clone(),
         (Layout::Fixed(_), Layout::Fixed(_)) => natural().ok_or_else(|| Error::Internal("a union of no layout".into()))?,
         (a, b) => return Err(Error::Internal(format!("{a:?} and {b:?} in one union"))),
@@ -247,12 +248,12 @@ fn plain(layout: &Layout) -> &Layout {
     }
 }
 
-fn is_text(layout: &Layout) -> bool {
+fn is_string(layout: &Layout) -> bool {
     matches!(layout, Layout::Offsets32 | Layout::Offsets64 | Layout::Views)
 }
 
-/// The C type of what lies in memory.
-fn stored(ty: &ColumnType) -> CType {
+/// The C type of the values in memory.
+fn stored_ctype(ty: &ColumnType) -> CType {
     match &ty.layout {
         Layout::Null | Layout::Bits => CType::Bool,
         Layout::Fixed(carrier) => CType::of_carrier(*carrier),

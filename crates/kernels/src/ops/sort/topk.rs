@@ -1,117 +1,119 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rows of a batch that can still be among the first.
+//! The rows of a batch that can still be among the first k.
 //!
-//! Once as many rows as are wanted have been sorted, the last one of them is a threshold: by one word of its keys (see
-//! [`coarse`](super::key::coarse)), and where strings tie in that by more of their bytes, most rows of later batches are left
-//! out before they are kept. What is kept has its own strings, so that few rows do not keep the heaps of all batches.
+//! Once k rows have been sorted, the last one is a threshold, which removes most rows of later
+//! batches. It has one word of the keys (see [`threshold_word`](super::key::threshold_word)), and
+//! more bytes of a string that ties in that. The bytes of views are copied, so that a few rows do
+//! not keep the heaps of all batches in memory.
 
 use arrow::datatypes::SchemaRef;
 use columnar::{Carrier, ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Grid, Queue};
 
 use super::SortKey;
-use super::key::{self, Field, Key};
+use super::key::{self, PackedSortKey, SortField};
 use super::rank::str_chunk;
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
-use crate::ops::compact::{Survivors, mask_body, write_body};
-use crate::ops::forms::LoadedForms;
-use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Program, work_group_size};
-use crate::ops::{Options, Take};
+use crate::ops::launch::compact::{Survivors, mask_body, write_body};
+use crate::ops::launch::layout_kernels::LoadedLayoutKernels;
+use crate::ops::launch::primitives::Primitives;
+use crate::ops::launch::program::{Kernel, Program, work_group_size};
+use crate::ops::launch::{Launch, NamedArgs};
+use crate::ops::{Gather, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
 const WITHIN: usize = 0;
-const NUMBERS: usize = 1;
+const ROW_INDICES: usize = 1;
 const THRESHOLD: usize = 2;
 
-/// Most bytes of a string that a threshold has, behind its word and their number.
+/// Most bytes of a string in a threshold, after its word and the number of bytes.
 const THRESHOLD_BYTES: usize = 256;
 
-/// Keeps rows of batches that are no worse than a threshold.
+/// Keeps the rows of batches that are before a threshold.
 #[derive(Debug, Clone)]
-pub(super) struct Top {
-    take: Take,
+pub(super) struct TopK {
+    gather: Gather,
     program: Program,
     options: Options,
 }
 
-impl Top {
-    /// For batches of `schema` in the layouts of `types`, with keys in the columns `places`.
+impl TopK {
+    /// For batches of `schema` in the layouts of `types`, with the keys in the columns
+    /// `key_columns`.
     pub fn try_new(
         schema: &SchemaRef,
         types: &[ColumnType],
         keys: &[SortKey],
-        places: &[usize],
+        key_columns: &[usize],
         options: &Options,
-    ) -> Result<Top> {
-        let take = Take::detached(schema.clone(), types.to_vec(), options.clone())?;
-        let plan = |types: &[ColumnType]| -> Result<(Vec<Key>, Vec<Field>, bool)> {
-            let planned = keys.iter().zip(places).map(|(key, place)| Key::plan(*place, types, key, options.profile));
+    ) -> Result<TopK> {
+        let gather = Gather::with_copied_views(schema.clone(), types.to_vec(), options.clone())?;
+        let plan = |types: &[ColumnType]| -> Result<(Vec<PackedSortKey>, Vec<SortField>, bool)> {
+            let planned = keys.iter().zip(key_columns);
+            let planned = planned.map(|(key, column)| PackedSortKey::plan(*column, types, key, options.profile));
             let planned = planned.collect::<Result<Vec<_>>>()?;
-            let (fields, exact) = key::coarse(&planned);
+            let (fields, exact) = key::threshold_word(&planned);
             Ok((planned, fields, exact))
         };
         let (before, fields, exact) = plan(types)?;
-        let (kept, kept_fields, _) = plan(take.output_types())?;
+        let (kept, kept_fields, _) = plan(gather.output_types())?;
         if kept_fields != fields {
-            return Err(Error::Internal("keys that lie otherwise once they are kept".into()));
+            return Err(Error::Internal("keys that have another layout once they are kept".into()));
         }
         let kernels = vec![
             within(types, &before, &fields, exact, options)?,
-            numbers(options),
-            threshold(take.output_types(), &kept, &fields, options)?,
+            row_indices(options),
+            threshold(gather.output_types(), &kept, &fields, options)?,
         ];
-        Ok(Top { take, program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
+        Ok(TopK { gather, program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
     }
 
-    /// Types of what is kept.
+    /// Types of the kept rows.
     pub fn output_types(&self) -> &[ColumnType] {
-        self.take.output_types()
+        self.gather.output_types()
     }
 
-    /// The programs as they are compiled.
+    /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let own = self.program.text().to_owned();
-        self.take.programs().into_iter().chain([own]).collect()
+        let own = self.program.source().to_owned();
+        self.gather.programs().into_iter().chain([own]).collect()
     }
 
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.program.kernel_text().into_iter().chain(self.take.kernel_text()).collect()
+    /// Names and sources of the kernels.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        self.program.kernel_source().into_iter().chain(self.gather.kernel_source()).collect()
     }
 
-    /// The rows of a batch that are within the threshold, all where there is none yet. Waits where there is one, and for strings.
+    /// The rows of a batch before the threshold; all rows without one. Waits if there is a
+    /// threshold, and for strings.
     pub async fn keep(
         &self,
         queue: &Queue,
-        primitives: &LoadedPrimitives<'_>,
-        forms: &LoadedForms<'_>,
+        primitives: &Primitives,
+        layout_kernels: &LoadedLayoutKernels<'_>,
         batch: &DeviceBatch,
         threshold: Option<&Buffer>,
     ) -> Result<DeviceBatch> {
         let n = batch.num_rows();
         let (Some(threshold), true) = (threshold, n > 0) else {
-            let all = forms.number(queue, Carrier::U32, n)?;
-            return self.take.run(queue, batch, &all, n).await;
+            let all = layout_kernels.row_numbers(Carrier::U32, n)?;
+            return self.gather.run(queue, batch, &all, n).await;
         };
-        let loaded = self.program.load(queue).await?;
+        let launch = Launch::load(queue, &self.options, &self.program, primitives).await?;
         let extra = [("threshold", Arg::Buffer(threshold))];
-        let within = Survivors::find(queue, &self.options, primitives, n, &extra, |grid, named, _| {
-            loaded.launch_on(queue, WITHIN, grid, batch, None, named)
-        })
-        .await?;
-        let numbers = queue.alloc(within.count * size_of::<u32>())?;
+        let within = Survivors::find(&launch, WITHIN, batch.columns(), n, &extra).await?;
+        let indices = queue.alloc(within.count * size_of::<u32>())?;
         if within.count > 0 {
-            let mut named = within.args();
-            named.push(("numbers", Arg::Buffer(&numbers)));
-            loaded.launch(queue, NUMBERS, within.grid(), named)?;
+            let mut named: NamedArgs<'_> = within.args();
+            named.push(("indices", Arg::Buffer(&indices)));
+            launch.run(ROW_INDICES, within.grid(), named)?;
         }
-        self.take.run(queue, batch, &numbers, within.count).await
+        self.gather.run(queue, batch, &indices, within.count).await
     }
 
-    /// The threshold that the last one of sorted rows is.
+    /// The threshold of the last one of sorted rows.
     pub async fn threshold(&self, queue: &Queue, sorted: &DeviceBatch) -> Result<Option<Buffer>> {
         let Some(last) = sorted.num_rows().checked_sub(1) else { return Ok(None) };
         let loaded = self.program.load(queue).await?;
@@ -123,8 +125,9 @@ impl Top {
     }
 }
 
-/// Finds the rows within the threshold. Rows that tie with it in all keys come later, and so are none.
-fn within(types: &[ColumnType], keys: &[Key], fields: &[Field], exact: bool, options: &Options) -> Result<Kernel> {
+/// The kernel that masks the rows before the threshold. Rows with the keys of the threshold come
+/// later, and so are removed.
+fn within(types: &[ColumnType], keys: &[PackedSortKey], fields: &[SortField], exact: bool, options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
     let threshold = params.named("threshold", "const G u64 *RESTRICT");
@@ -136,7 +139,8 @@ fn within(types: &[ColumnType], keys: &[Key], fields: &[Field], exact: bool, opt
         Some((index, key)) => {
             let value = writer.eval(&Expr::Column(key.column))?;
             let order = if key.descending { "-" } else { "" };
-            // No key follows the last one. Longer strings than the threshold has may tie with it and yet differ.
+            // Of the last key, strings that exceed the bytes of the threshold may tie with it and
+            // yet differ.
             let tie = if index + 1 == keys.len() { format!("{threshold}[1] >= {THRESHOLD_BYTES}") } else { "1".into() };
             let (code, valid) = (&value.code, value.valid_code());
             writer.push(&format!(
@@ -160,21 +164,21 @@ fn within(types: &[ColumnType], keys: &[Key], fields: &[Field], exact: bool, opt
     Ok(kernel)
 }
 
-/// The key of which the last field has a string's first bytes, and its position.
-fn prefix<'a>(keys: &'a [Key], fields: &[Field]) -> Option<(usize, &'a Key)> {
+/// Position of the key whose string prefix is the last field, and the key.
+fn prefix<'a>(keys: &'a [PackedSortKey], fields: &[SortField]) -> Option<(usize, &'a PackedSortKey)> {
     let index = fields.last()?.prefix_of()?;
     keys.get(index).map(|key| (index, key))
 }
 
-fn numbers(options: &Options) -> Kernel {
+fn row_indices(options: &Options) -> Kernel {
     let mut params = Params::new();
     params.need(Section::Base);
-    let numbers = params.named("numbers", "G u32 *RESTRICT");
-    let body = write_body(&mut params, options, &format!("    {numbers}[o] = (u32)row;\n"));
-    Kernel::new("sort_numbers", params, body)
+    let indices = params.named("indices", "G u32 *RESTRICT");
+    let body = write_body(&mut params, options, &format!("    {indices}[o] = (u32)row;\n"));
+    Kernel::new("sort_row_indices", params, body)
 }
 
-fn threshold(types: &[ColumnType], keys: &[Key], fields: &[Field], options: &Options) -> Result<Kernel> {
+fn threshold(types: &[ColumnType], keys: &[PackedSortKey], fields: &[SortField], options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
     params.named("row", "u64");

@@ -1,49 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bounds that lie an interval away from the order key, for [`FrameUnits::Moments`].
+//! Bounds at an interval from the order key, for [`FrameUnits::IntervalRange`].
 //!
-//! Where a day is cut to the last one of a shorter month, or clocks are put back, the bound of a later key may lie before that of
-//! an earlier one. DataFusion looks for each bound from that of the row before on, so that none goes back; nor does it where
-//! there is no such moment, which leads beyond all keys. So all bounds are found first, and then the greatest up to each row.
+//! The bound of a later key may be before that of an earlier key. This happens if a day is cut to
+//! the last one of a shorter month, or if clocks are put back. DataFusion searches each bound from
+//! that of the row before on, so that bounds never go back. The same holds for a timestamp that
+//! does not exist, which leads beyond all keys. So all bounds are found first, and then the
+//! greatest up to each row.
 
 use arrow::datatypes::DataType;
 use columnar::{ColumnType, DeviceBatch};
-use device::{Arg, Queue};
+use device::Arg;
 
-use super::frame::{Frame, FrameBound, FrameUnits, Places, parts, positions, values};
+use super::frame::{Frame, FrameBound, FrameUnits, PartitionIndex, declare_values, interval_bound, interval_parts};
 use crate::codegen::{CType, Params, RowWriter};
 use crate::expr::{Expr, Literal, LiteralValue};
 use crate::function::Function;
 use crate::ops::Options;
-use crate::ops::program::{Kernel, Loaded, for_rows, spread};
+use crate::ops::launch::Launch;
+use crate::ops::launch::program::{Kernel, row_loop};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// Rows of which one item finds the greatest bounds.
+/// Rows of a tile, of which one work-item computes the running maximum.
 const TILE: usize = 1024;
 
-/// The different bounds of a window's frames.
+/// The distinct bounds of a window's frames.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Moments {
-    bounds: Vec<Bound>,
+pub(super) struct IntervalBounds {
+    bounds: Vec<IntervalBound>,
     /// The position of the kernel of the first bound.
     first: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Bound {
+struct IntervalBound {
     interval: u128,
     back: bool,
-    falls: bool,
-    /// Whether the row behind the last one is meant.
+    descending: bool,
+    /// Whether the bound is the row after the last one of the frame.
     behind: bool,
 }
 
-impl Moments {
+impl IntervalBounds {
     /// The frame with the numbers of bounds instead of their intervals.
     pub fn number(&mut self, frame: Frame) -> Frame {
-        let FrameUnits::Moments { falls } = frame.units else { return frame };
+        let FrameUnits::IntervalRange { descending } = frame.units else { return frame };
         let mut number = |interval, back, behind| {
-            let bound = Bound { interval, back, falls, behind };
+            let bound = IntervalBound { interval, back, descending, behind };
             let known = self.bounds.iter().position(|other| *other == bound);
             known.unwrap_or_else(|| {
                 self.bounds.push(bound);
@@ -58,52 +61,45 @@ impl Moments {
         Frame { start: end(frame.start, false), end: end(frame.end, true), ..frame }
     }
 
-    /// Appends the kernels, behind the one that writes the order keys, which are the `order` column's.
+    /// Appends the kernels, after the one that writes the keys of the `order` column.
     pub fn plan(&mut self, types: &[ColumnType], order: &[usize], options: &Options, kernels: &mut Vec<Kernel>) -> Result<()> {
         self.first = kernels.len();
         if let ([_, ..], [column]) = (self.bounds.as_slice(), order) {
             for (number, bound) in self.bounds.iter().enumerate() {
                 kernels.push(bound.kernel(number, types, *column, options)?);
             }
-            kernels.extend(running(options));
+            kernels.extend(running_maximum(options));
         }
         Ok(())
     }
 
-    /// Adds the bounds of each row to the places.
-    pub fn find(
-        &self,
-        queue: &Queue,
-        options: &Options,
-        loaded: &Loaded<'_>,
-        batch: &DeviceBatch,
-        places: &mut Places,
-    ) -> Result<()> {
-        let n = batch.num_rows();
+    /// Adds the bounds of each row to the index.
+    pub fn find(&self, launch: &Launch<'_>, batch: &DeviceBatch, partitions: &mut PartitionIndex) -> Result<()> {
+        let (queue, n) = (launch.queue, batch.num_rows());
         let tiles = n.div_ceil(TILE);
         for number in 0..self.bounds.len() {
-            let (found, tops) = (queue.alloc(n * size_of::<u32>())?, queue.alloc(tiles * size_of::<u32>())?);
-            let mut named = places.args();
+            let (found, tile_max) = (queue.alloc(n * size_of::<u32>())?, queue.alloc(tiles * size_of::<u32>())?);
+            let mut named = partitions.args();
             named.extend([("found", Arg::Buffer(&found)), ("n", Arg::U64(n as u64))]);
-            loaded.launch_on(queue, self.first + number, spread(queue, options, n), batch, None, named)?;
+            launch.run_on(self.first + number, launch.grid(n), batch.columns(), None, named)?;
             for (kernel, rows) in [tiles, 1, n].into_iter().enumerate() {
                 let named = vec![
                     ("found", Arg::Buffer(&found)),
-                    ("tops", Arg::Buffer(&tops)),
+                    ("tile_max", Arg::Buffer(&tile_max)),
                     ("rows", Arg::U64(n as u64)),
                     ("tiles", Arg::U64(tiles as u64)),
                     ("n", Arg::U64(rows as u64)),
                 ];
-                loaded.launch(queue, self.first + self.bounds.len() + kernel, spread(queue, options, rows), named)?;
+                launch.run(self.first + self.bounds.len() + kernel, launch.grid(rows), named)?;
             }
-            places.positions.push((positions(number), found));
+            partitions.interval_bounds.push((interval_bound(number), found));
         }
         Ok(())
     }
 }
 
-impl Bound {
-    /// Writes where the bound of each row lies.
+impl IntervalBound {
+    /// The kernel that writes the bound of each row.
     fn kernel(&self, number: usize, types: &[ColumnType], column: usize, options: &Options) -> Result<Kernel> {
         let mut params = Params::new();
         params.need(Section::Base);
@@ -111,29 +107,29 @@ impl Bound {
         params.named("range_keys", "const G i64 *RESTRICT");
         params.named("range_valid", "const G u8 *RESTRICT");
         let n = params.named("n", "u64");
-        let places = Places::text(&mut params, "row");
+        let partition = PartitionIndex::declare(&mut params, "row");
         let mut writer = RowWriter::new(types, options.profile, &mut params);
-        writer.push(&places);
-        writer.push(&values(CType::I64, self.falls, "row"));
+        writer.push(&partition);
+        writer.push(&declare_values(CType::I64, self.descending, "row"));
         let target = writer.eval(&self.target(types, column)?)?;
         let (peers, behind) = if self.behind { ("peer_end", 1) } else { ("peer_start", 0) };
         let beyond = if self.back { "part_start" } else { "part_end" };
         writer.push(&format!(
             "{found}[row] = (u32)(!has_key ? {peers} : !{} ? {beyond}
-  : key_search(range_keys, values_start, values_end, (i64){}, falls, {behind}));",
+  : key_search(range_keys, values_start, values_end, (i64){}, descending, {behind}));",
             target.valid_code(),
             target.code
         ));
         let statements = writer.statements();
-        Ok(Kernel::new(format!("window_moment{number}"), params, for_rows(options.profile, "row", &n, &statements)))
+        Ok(Kernel::new(format!("window_interval_bound{number}"), params, row_loop(options.profile, "row", &n, &statements)))
     }
 
-    /// The moment that the bound lies at.
+    /// The timestamp of the bound.
     fn target(&self, types: &[ColumnType], column: usize) -> Result<Expr> {
         let ty = types.get(column).ok_or_else(|| Error::Internal(format!("no column {column}")))?;
-        let sign = if self.back == self.falls { 1 } else { -1 };
+        let sign = if self.back == self.descending { 1 } else { -1 };
         let mut arguments = vec![Expr::Column(column)];
-        for part in parts(self.interval) {
+        for part in interval_parts(self.interval) {
             let part = part.checked_mul(sign).ok_or_else(|| Error::Unsupported("an interval without a negative".into()))?;
             arguments.push(Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(part.into()) }));
         }
@@ -141,46 +137,46 @@ impl Bound {
     }
 }
 
-/// Bounds become the greatest up to each row: within tiles, over tiles, and over both. Those of a partition lie behind the ones
-/// before it.
-fn running(options: &Options) -> [Kernel; 3] {
-    let kernel = |name: &str, row: &str, text: &str| {
+/// Kernels that replace bounds by their running maximum: within tiles, over tiles, and over both.
+/// The bounds of a partition are after those of the partitions before.
+fn running_maximum(options: &Options) -> [Kernel; 3] {
+    let kernel = |name: &str, row: &str, statements: &str| {
         let mut params = Params::new();
         params.need(Section::Base);
         params.named("found", "G u32 *RESTRICT");
-        params.named("tops", "G u32 *RESTRICT");
+        params.named("tile_max", "G u32 *RESTRICT");
         for name in ["rows", "tiles", "n"] {
             params.named(name, "u64");
         }
-        let text = text.replace("TILE", &TILE.to_string());
-        Kernel::new(name, params, for_rows(options.profile, row, "n", &text))
+        let statements = statements.replace("TILE", &TILE.to_string());
+        Kernel::new(name, params, row_loop(options.profile, row, "n", &statements))
     };
     [
-        kernel("window_greatest", "tile", GREATEST),
-        kernel("window_tops", "row", TOPS),
+        kernel("window_tile_max", "tile", TILE_MAX),
+        kernel("window_max_before_tile", "row", MAX_BEFORE_TILE),
         kernel(
-            "window_running",
+            "window_running_max",
             "row",
-            "    u32 before = tops[row / TILE];\n    if (before > found[row]) found[row] = before;\n",
+            "    u32 before = tile_max[row / TILE];\n    if (before > found[row]) found[row] = before;\n",
         ),
     ]
 }
 
-const GREATEST: &str = "    u64 end = rows - tile * TILE < TILE ? rows : (tile + 1) * TILE;
+const TILE_MAX: &str = "    u64 end = rows - tile * TILE < TILE ? rows : (tile + 1) * TILE;
     u32 most = 0;
     for (u64 at = tile * TILE; at < end; ++at) {
       u32 own = found[at];
       most = own > most ? own : most;
       found[at] = most;
     }
-    tops[tile] = most;
+    tile_max[tile] = most;
 ";
 
-/// The greatest of the tiles before each.
-const TOPS: &str = "    u32 most = 0;
+/// Replaces the maximum of each tile by that of the tiles before.
+const MAX_BEFORE_TILE: &str = "    u32 most = 0;
     for (u64 tile = row; tile < tiles; ++tile) {
-      u32 own = tops[tile];
-      tops[tile] = most;
+      u32 own = tile_max[tile];
+      tile_max[tile] = most;
       most = own > most ? own : most;
     }
 ";

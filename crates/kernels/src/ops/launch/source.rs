@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A sink's input as kernels read it: the source's columns, and aliases that read the same buffers
-//! as something plainer.
+//! The columns that the kernels of an operator read, and aliases that read the same buffers as a
+//! simpler type.
 
 use std::sync::Arc;
 
@@ -8,73 +8,78 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer};
 
-use super::Input;
-use super::join::Lookup;
 use crate::codegen::{Params, Profile, RowRef, RowWriter};
 use crate::expr::Expr;
+use crate::ops::Input;
+use crate::ops::join::Lookup;
 use crate::{Error, Result};
 
-/// The columns of an input, with aliases after them.
+/// The columns of an input, followed by aliases.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
+pub(in crate::ops) struct Source {
     pub schema: SchemaRef,
     pub types: Vec<ColumnType>,
     pub filter: Option<Expr>,
+    /// Number of columns without the aliases.
     columns: usize,
+    /// The column of each alias.
     aliases: Vec<usize>,
-    /// Where columns of a join's other sides are read, aliases included.
-    places: Vec<Option<RowRef>>,
-    /// The joins that find these places, and the filter with them.
+    /// Rows at which columns of joins' build sides are read; aliases included.
+    row_refs: Vec<Option<RowRef>>,
+    /// The joins that find these rows, fused with the filter.
     lookup: Option<Lookup>,
 }
 
 impl Source {
     pub fn try_new(input: Input) -> Result<Source> {
-        let places = vec![None; input.types.len()];
-        Self::with_row_refs(input, places)
+        let row_refs = vec![None; input.types.len()];
+        Self::with_row_refs(input, row_refs)
     }
 
-    /// Columns of these types that nobody asks for by their logical type.
+    /// Columns of these types, without a schema of the caller.
     pub fn of_types(types: Vec<ColumnType>) -> Source {
         let fields = types.iter().map(|ty| Field::new("column", ty.data_type.clone(), ty.nullable));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let places = vec![None; types.len()];
-        Source { schema, columns: types.len(), types, filter: None, aliases: vec![], places, lookup: None }
+        let row_refs = vec![None; types.len()];
+        Source { schema, columns: types.len(), types, filter: None, aliases: vec![], row_refs, lookup: None }
     }
 
-    /// The source of which columns are read at their places.
-    pub fn with_row_refs(input: Input, places: Vec<Option<RowRef>>) -> Result<Source> {
+    /// A source with columns that are read at other rows than the current one.
+    pub fn with_row_refs(input: Input, row_refs: Vec<Option<RowRef>>) -> Result<Source> {
         let Input { schema, types, filter } = input;
         if schema.fields().len() != types.len() {
             return Err(Error::Internal(format!("{} types for {} columns", types.len(), schema.fields().len())));
         }
-        Ok(Source { schema, columns: types.len(), types, filter, aliases: vec![], places, lookup: None })
+        Ok(Source { schema, columns: types.len(), types, filter, aliases: vec![], row_refs, lookup: None })
     }
 
-    /// The columns of all sides of joins that each row goes through where it is read.
+    /// The columns of all sides of joins; each row is looked up where it is read.
     pub fn with_lookup(schema: SchemaRef, types: Vec<ColumnType>, lookup: Lookup) -> Result<Source> {
-        let source = Self::with_row_refs(Input { schema, types, filter: None }, lookup.places().to_vec())?;
+        let source = Self::with_row_refs(Input { schema, types, filter: None }, lookup.row_refs().to_vec())?;
         Ok(Source { lookup: Some(lookup), ..source })
     }
 
-    /// A writer of rows.
+    /// A writer of C for one row of the source.
     pub fn writer<'a>(&'a self, profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
-        RowWriter::new(&self.types, profile, params).with_row_refs(&self.places)
+        RowWriter::new(&self.types, profile, params).with_row_refs(&self.row_refs)
     }
 
-    /// The joins that rows go through.
+    /// The joins that rows are looked up in.
     pub fn lookup(&self) -> Option<&Lookup> {
         self.lookup.as_ref()
     }
 
-    /// The most rows that a row's search looks at; 1 where there are no joins.
-    pub fn meets(&self) -> usize {
-        self.lookup.as_ref().map_or(1, Lookup::meets)
+    /// The most build rows that a row is compared with; 1 without joins.
+    pub fn max_candidates(&self) -> usize {
+        self.lookup.as_ref().map_or(1, Lookup::max_candidates)
     }
 
-    /// Appends what decides whether the current row stays: C that tells, `None` where all do. Behind it columns of other sides
-    /// can be read. Rows that are removed, and those that stay, are counted in `tally0` and so on where there are joins.
-    pub fn kept(&self, writer: &mut RowWriter<'_>) -> Result<Option<String>> {
+    /// Appends filter and joins of the current row. Returns the C condition for the row to stay,
+    /// `None` if all stay.
+    ///
+    /// Columns of build sides can be read afterwards. With joins, `tally0` and so on count the rows
+    /// that each dynamic filter removes, and the last tally counts the rows that stay.
+    pub fn write_filter(&self, writer: &mut RowWriter<'_>) -> Result<Option<String>> {
         let Some(lookup) = &self.lookup else {
             return self.filter.as_ref().map(|filter| Ok(writer.eval(filter)?.is_true())).transpose();
         };
@@ -83,18 +88,19 @@ impl Source {
         Ok(Some("kept".into()))
     }
 
-    /// What [`kept`](Self::kept) counts: for each dynamic filter the rows that it removes, then the rows that stay.
+    /// Number of the tallies of [`write_filter`](Self::write_filter): one for each dynamic filter,
+    /// one for the rows that stay.
     pub fn tallies(&self) -> usize {
         self.lookup.as_ref().map_or(0, |lookup| lookup.tallies() + 1)
     }
 
-    /// The arguments of kernels that call [`kept`](Self::kept).
+    /// The arguments of kernels that contain [`write_filter`](Self::write_filter).
     pub fn args<'a>(&'a self, tallies: Option<&'a Buffer>) -> Vec<(&'a str, Arg<'a>)> {
         let tables = self.lookup.iter().flat_map(Lookup::args);
         tables.chain(tallies.map(|tallies| ("tallies", Arg::Buffer(tallies)))).collect()
     }
 
-    /// A column that is passed on as it is, by position.
+    /// Position and type of the column, if the expression is a plain column.
     pub fn plain(&self, expr: &Expr) -> Option<(usize, &ColumnType)> {
         match expr {
             Expr::Column(index) => self.types.get(*index).map(|ty| (*index, ty)),
@@ -116,12 +122,12 @@ impl Source {
         self.alias(column, Carrier::I128, DataType::Decimal128(38, 0))
     }
 
-    /// Whether a column is read only where its side has a row, and NULL elsewhere.
+    /// Whether a column is NULL for rows without a match in its join.
     pub fn may_be_absent(&self, column: usize) -> bool {
-        self.places.get(column).and_then(Option::as_ref).is_some_and(|place| place.found.is_some())
+        self.row_refs.get(column).and_then(Option::as_ref).is_some_and(|row_ref| row_ref.found.is_some())
     }
 
-    /// The columns of a batch of the source, then those of the joins.
+    /// The columns of a batch of the source, followed by those of the joins' build sides.
     pub fn columns(&self, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
         match &self.lookup {
             None => Ok(batch.columns().to_vec()),
@@ -129,12 +135,13 @@ impl Source {
         }
     }
 
-    /// The same, with the aliases.
+    /// As [`columns`](Self::columns), followed by the aliases.
     pub fn bind(&self, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
         self.bind_columns(&self.columns(batch)?)
     }
 
-    /// The columns with the aliases; of a join, each side's columns have the side's length.
+    /// The columns, followed by the aliases. The columns of a join's side have the length of that
+    /// side.
     pub fn bind_columns(&self, columns: &[DeviceColumn]) -> Result<Vec<DeviceColumn>> {
         if columns.len() != self.columns {
             return Err(Error::Internal(format!("{} columns instead of {}", columns.len(), self.columns)));
@@ -144,7 +151,7 @@ impl Source {
             let column = columns.get(*alias).ok_or_else(|| Error::Internal(format!("a batch without column {alias}")))?;
             let validity = column.validity().map(|(bits, offset)| (bits.clone(), offset));
             let values = column.buffers().iter().take(1).cloned().collect();
-            // The offset comes last: a column of `len` values at it is what is checked.
+            // `try_new` checks the buffers for `len` values, so the offset is set afterwards.
             let whole = DeviceColumn::try_new(Arc::new(ty.clone()), column.len(), values, validity, column.null_count(), None)?;
             bound.push(whole.with_offset(column.offset())?);
         }
@@ -158,7 +165,7 @@ impl Source {
             let from = self.types[column].clone();
             let bounds = if matches!(from.layout, Layout::Dictionary { .. }) { from.bounds } else { None };
             self.aliases.push(column);
-            self.places.push(self.places[column].clone());
+            self.row_refs.push(self.row_refs[column].clone());
             self.types.push(ColumnType {
                 data_type: data_type.clone(),
                 nullable: from.nullable,
@@ -174,7 +181,7 @@ impl Source {
 }
 
 /// The logical type of a carrier of integers.
-pub(super) fn integer(carrier: Carrier) -> Result<DataType> {
+pub(in crate::ops) fn integer(carrier: Carrier) -> Result<DataType> {
     Ok(match carrier {
         Carrier::I8 => DataType::Int8,
         Carrier::I16 => DataType::Int16,

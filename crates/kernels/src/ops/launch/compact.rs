@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compaction that keeps the rows' order, in three kernels: `mask` writes a bit for each row and a
-//! count for each tile, a scan turns counts into places, `write` visits the surviving rows alone.
+//! Stream compaction that keeps the order of rows, in three kernels.
 //!
-//! The gpu form deals a tile's survivors evenly to the items of its group: item k finds the k-th set
-//! bit by binary search, so that neighbours write neighbours and expensive expressions run in full
-//! warps. Shared memory: `compaction_tile_rows / 8` bytes for the words and as many for their ranks.
+//! 1. `mask` writes a bit for each row, set where the row survives, and a count for each tile.
+//! 2. A prefix sum makes output positions of the counts.
+//! 3. `write` visits the surviving rows alone.
+//!
+//! The gpu profile deals a tile's survivors evenly to the work-items of a work-group: work-item k
+//! finds the k-th set bit by binary search. So adjacent work-items write adjacent rows, and
+//! expensive expressions run in full warps. Shared memory: `compaction_tile_rows / 8` bytes for the
+//! mask and as many for the ranks of its words.
 
-use device::{Arg, Buffer, Grid, Queue};
+use columnar::DeviceColumn;
+use device::{Arg, Buffer, Grid};
 
-use super::Options;
-use super::primitives::LoadedPrimitives;
-use super::program::{check_row, word, work_group_size};
+use super::program::{check_failed_row, read_u64, work_group_size};
+use super::{Launch, NamedArgs};
 use crate::codegen::{Params, Profile};
+use crate::ops::Options;
 use crate::{Error, Result};
 
-/// The body of the mask kernel; `condition` is a C expression after `statements` for `row`. Declares
-/// its parameters, among them the number of rows `n`.
-pub(super) fn mask_body(params: &mut Params, options: &Options, statements: &str, condition: &str) -> String {
+/// The body of a `mask` kernel. `condition` is C, evaluated after `statements` for each `row`.
+/// Declares the parameters, among them the number of rows `n`.
+pub(in crate::ops) fn mask_body(params: &mut Params, options: &Options, statements: &str, condition: &str) -> String {
     match options.profile {
         Profile::Cpu => mask_words(params, options, statements, condition),
         Profile::Gpu => mask_tile(params, options, statements, condition, 0),
     }
 }
 
-/// The cpu form: a word of 32 rows at a time.
+/// The body for the cpu profile: a mask word of 32 rows at a time.
 fn mask_words(params: &mut Params, options: &Options, statements: &str, condition: &str) -> String {
     let n = params.named("n", "u64");
     let mask = params.named("mask", "G u32 *RESTRICT");
@@ -45,15 +50,22 @@ fn mask_words(params: &mut Params, options: &Options, statements: &str, conditio
     )
 }
 
-/// The gpu form, where `statements` count things in `tally0` and so on, which are added to the parameter `tallies`.
-pub(super) fn mask_tile(params: &mut Params, options: &Options, statements: &str, condition: &str, tallies: usize) -> String {
+/// The body for the gpu profile. `statements` count in `tally0` and so on, which are added to the
+/// parameter `tallies`.
+pub(in crate::ops) fn mask_tile(
+    params: &mut Params,
+    options: &Options,
+    statements: &str,
+    condition: &str,
+    tallies: usize,
+) -> String {
     let declared = declare_tallies(tallies);
     let n = params.named("n", "u64");
     let mask = params.named("mask", "G u32 *RESTRICT");
     let counts = params.named("counts", "G u64 *RESTRICT");
     let (words, group) = (options.compaction_tile_rows / 32, options.work_group_size);
     let tile = options.compaction_tile_rows;
-    let Shared { declared: shared, cleared, gathered, added } = Shared::new(params, tallies);
+    let SharedTallies { declared: shared, cleared, summed, added } = SharedTallies::new(params, tallies);
     format!(
         "  SHARED(u32, words, {words});
   SHARED(u32, total, 1);
@@ -70,7 +82,7 @@ pub(super) fn mask_tile(params: &mut Params, options: &Options, statements: &str
     }}
     VOTE(words, i, keep)
   }}
-{gathered}  SYNC();
+{summed}  SYNC();
   for (u32 w = l; w < {words}; w += {group}) {{
     if (base + w * 32 < {n}) {mask}[(base >> 5) + w] = words[w];
     A_ADD32(&total[0], POPC32(words[w]));
@@ -81,25 +93,26 @@ pub(super) fn mask_tile(params: &mut Params, options: &Options, statements: &str
     )
 }
 
-/// A body of loops whose statements count things in `tally0` and so on, which are added to the parameter `tallies`.
-pub(super) fn tallied_body(params: &mut Params, profile: Profile, body: &str, tallies: usize) -> String {
+/// A kernel body whose loops count in `tally0` and so on, which are added to the parameter
+/// `tallies`.
+pub(in crate::ops) fn tallied_body(params: &mut Params, profile: Profile, body: &str, tallies: usize) -> String {
     let declared = declare_tallies(tallies);
     match profile {
         _ if tallies == 0 => body.into(),
         Profile::Cpu => format!("{declared}{body}{}", add_tallies(params, tallies)),
         Profile::Gpu => {
-            let Shared { declared: shared, cleared, gathered, added } = Shared::new(params, tallies);
-            format!("{shared}{declared}{cleared}  SYNC();\n{body}{gathered}  SYNC();\n{added}")
+            let SharedTallies { declared: shared, cleared, summed, added } = SharedTallies::new(params, tallies);
+            format!("{shared}{declared}{cleared}  SYNC();\n{body}{summed}  SYNC();\n{added}")
         }
     }
 }
 
-/// Text that declares an item's tallies.
+/// C that declares a work-item's tallies.
 fn declare_tallies(tallies: usize) -> String {
     (0..tallies).map(|index| format!("  u32 tally{index} = 0;\n")).collect()
 }
 
-/// Text that adds an item's tallies to all items'.
+/// C that adds a work-item's tallies to the global ones.
 fn add_tallies(params: &mut Params, tallies: usize) -> String {
     if tallies == 0 {
         return String::new();
@@ -108,26 +121,27 @@ fn add_tallies(params: &mut Params, tallies: usize) -> String {
     (0..tallies).map(|index| format!("  if (tally{index}) A_ADD64(&{all}[{index}], (u64)tally{index});\n")).collect()
 }
 
-/// Text that sums a group's tallies before they are added to all items'.
+/// C that sums the tallies of a work-group in shared memory before they are added to the global
+/// ones.
 #[derive(Default)]
-struct Shared {
+struct SharedTallies {
     declared: String,
     cleared: String,
-    gathered: String,
+    summed: String,
     added: String,
 }
 
-impl Shared {
-    fn new(params: &mut Params, tallies: usize) -> Shared {
+impl SharedTallies {
+    fn new(params: &mut Params, tallies: usize) -> SharedTallies {
         if tallies == 0 {
-            return Shared::default();
+            return SharedTallies::default();
         }
         let all = params.named("tallies", "volatile G u64 *");
-        let each = |text: &dyn Fn(usize) -> String| (0..tallies).map(text).collect::<String>();
-        Shared {
+        let each = |statement: &dyn Fn(usize) -> String| (0..tallies).map(statement).collect::<String>();
+        SharedTallies {
             declared: format!("  SHARED(u32, tallied, {tallies});\n"),
             cleared: each(&|index| format!("  if (LID() == 0) tallied[{index}] = 0;\n")),
-            gathered: each(&|index| format!("  if (tally{index}) A_ADD32(&tallied[{index}], tally{index});\n")),
+            summed: each(&|index| format!("  if (tally{index}) A_ADD32(&tallied[{index}], tally{index});\n")),
             added: each(&|index| {
                 format!("  if (LID() == 0 && tallied[{index}]) A_ADD64(&{all}[{index}], (u64)tallied[{index}]);\n")
             }),
@@ -135,8 +149,9 @@ impl Shared {
     }
 }
 
-/// The body of a kernel that runs `statements` for each surviving `row` and its place `o`.
-pub(super) fn write_body(params: &mut Params, options: &Options, statements: &str) -> String {
+/// The body of a `write` kernel: runs `statements` for each surviving `row` and its output position
+/// `o`.
+pub(in crate::ops) fn write_body(params: &mut Params, options: &Options, statements: &str) -> String {
     let n = params.named("n", "u64");
     let mask = params.named("mask", "const G u32 *RESTRICT");
     let starts = params.named("starts", "const G u64 *RESTRICT");
@@ -188,8 +203,8 @@ pub(super) fn write_body(params: &mut Params, options: &Options, statements: &st
     }
 }
 
-/// Which rows survive, on the device.
-pub(super) struct Survivors {
+/// The surviving rows, as a mask on the device.
+pub(in crate::ops) struct Survivors {
     pub rows: usize,
     pub count: usize,
     mask: Buffer,
@@ -198,36 +213,37 @@ pub(super) struct Survivors {
 }
 
 impl Survivors {
-    /// Runs the mask kernel through `launch` over `rows` rows, with `extra` arguments, scans, and waits
-    /// for the count.
+    /// Runs the `mask` kernel with the number `kernel` over `rows` rows, with `extra` arguments,
+    /// and waits for the count.
     ///
     /// # Errors
-    /// `Row` where the condition failed.
+    /// `Row` if the condition failed.
     pub async fn find(
-        queue: &Queue,
-        options: &Options,
-        primitives: &LoadedPrimitives<'_>,
+        launch: &Launch<'_>,
+        kernel: usize,
+        columns: &[DeviceColumn],
         rows: usize,
         extra: &[(&str, Arg<'_>)],
-        launch: impl for<'a> FnOnce(Grid, Vec<(&'a str, Arg<'a>)>, &'a Buffer) -> Result<()>,
     ) -> Result<Survivors> {
-        let tiles = rows.div_ceil(options.compaction_tile_rows as usize).max(1);
+        let queue = launch.queue;
+        let tiles = rows.div_ceil(launch.options.compaction_tile_rows as usize).max(1);
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
-        let grid = Grid { groups, work_group_size: work_group_size(options) };
+        let grid = Grid { groups, work_group_size: work_group_size(launch.options) };
         let mask = queue.alloc(rows.div_ceil(32) * 4)?;
         let starts = queue.alloc(tiles * 8)?;
-        // The error word, which the condition may lower, and the count.
+        // The lowest failing row, and the count.
         let control = queue.filled(16, 0xff)?;
-        let mut named = vec![("n", Arg::U64(rows as u64)), ("mask", Arg::Buffer(&mask)), ("counts", Arg::Buffer(&starts))];
-        named.extend(extra);
-        launch(grid, named, &control)?;
-        primitives.scan_counts(queue, &starts, tiles, &control, 1)?;
+        let mut args: NamedArgs<'_> =
+            vec![("n", Arg::U64(rows as u64)), ("mask", Arg::Buffer(&mask)), ("counts", Arg::Buffer(&starts))];
+        args.extend(extra);
+        launch.run_on(kernel, grid, columns, Some(&control), args)?;
+        launch.primitives.scan_counts(&starts, tiles, &control, 1)?;
         let answer = queue.read(&control, 0..16).await?;
-        check_row(word(&answer, 0)?)?;
-        Ok(Survivors { rows, count: word(&answer, 1)? as usize, mask, starts, grid })
+        check_failed_row(read_u64(&answer, 0)?)?;
+        Ok(Survivors { rows, count: read_u64(&answer, 1)? as usize, mask, starts, grid })
     }
 
-    /// A bit for each row, set where it survives.
+    /// A bit for each row, set if the row survives.
     pub fn mask(&self) -> &Buffer {
         &self.mask
     }
@@ -236,7 +252,7 @@ impl Survivors {
         self.grid
     }
 
-    /// The arguments that [`write_body`] declared.
+    /// The arguments of the parameters that [`write_body`] declares.
     pub fn args(&self) -> Vec<(&'static str, Arg<'_>)> {
         vec![("n", Arg::U64(self.rows as u64)), ("mask", Arg::Buffer(&self.mask)), ("starts", Arg::Buffer(&self.starts))]
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Codes of several batches: one numbering for all of them.
+//! One dictionary for the codes of several batches.
 //!
-//! The batches of a resident table share a dictionary, or have longer and longer ones of the same
-//! beginning. Where batches come from elsewhere too, their codes are rewritten to the first one's
-//! numbering, which gets the values that it lacks.
+//! The batches of a resident table share a dictionary, or each one's dictionary begins with that of
+//! the batch before. The codes of other batches are rewritten to the first dictionary, to which
+//! missing values are appended.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use device::Queue;
 use super::primitives::LoadedPrimitives;
 use crate::{Error, Result};
 
-/// Makes the codes of `column` agree with the dictionary `known`, which may become a longer one. The
-/// column with other codes, if they had to change.
+/// Unifies the dictionary of `column` with the dictionary `known`, to which values may be appended.
+/// Returns the column with new codes, if they had to change.
 ///
 /// # Errors
-/// `Unsupported` where there are more than `most` values in all.
-pub(super) async fn agree(
+/// `Unsupported` for more than `max_values` values in all.
+pub(in crate::ops) async fn unify(
     queue: &Queue,
     primitives: &LoadedPrimitives<'_>,
     known: &mut Option<Arc<DeviceColumn>>,
     column: &DeviceColumn,
-    most: usize,
+    max_values: usize,
 ) -> Result<Option<DeviceColumn>> {
     let Some(new) = column.dictionary() else { return Err(Error::Internal("codes without a dictionary".into())) };
     let Some(old) = known.clone() else {
@@ -49,24 +49,24 @@ pub(super) async fn agree(
         return Ok(None);
     }
     let (old_bytes, new_bytes) = (bytes(&old_values)?, bytes(&new_values)?);
-    let mut numbers: HashMap<&[u8], u32> = HashMap::new();
+    let mut codes_of: HashMap<&[u8], u32> = HashMap::new();
     let old_binary = old_bytes.as_binary::<i64>();
-    for number in 0..old_binary.len() {
-        numbers.insert(old_binary.value(number), number as u32);
+    for code in 0..old_binary.len() {
+        codes_of.insert(old_binary.value(code), code as u32);
     }
     let new_binary = new_bytes.as_binary::<i64>();
     let mut map = Vec::with_capacity(new_binary.len());
     let mut missing = Vec::new();
-    for number in 0..new_binary.len() {
+    for code in 0..new_binary.len() {
         let next = (old_binary.len() + missing.len()) as u32;
-        map.push(*numbers.entry(new_binary.value(number)).or_insert_with(|| {
-            missing.push(new_values.slice(number, 1));
+        map.push(*codes_of.entry(new_binary.value(code)).or_insert_with(|| {
+            missing.push(new_values.slice(code, 1));
             next
         }));
     }
-    if old_binary.len() + missing.len() > most {
+    if old_binary.len() + missing.len() > max_values {
         return Err(Error::Unsupported(format!(
-            "batches with different dictionaries of together {} values, {most} being the most that their codes allow, are not supported on the device",
+            "batches with different dictionaries of together {} values, {max_values} being the most that their codes allow, are not supported on the device",
             old_binary.len() + missing.len()
         )));
     }
@@ -78,7 +78,7 @@ pub(super) async fn agree(
     let uploaded = upload(queue, &batch.schema(), &[(**old.ty()).clone()], &[batch])?;
     let dictionary = Arc::new(uploaded.columns()[0].clone());
     *known = Some(dictionary.clone());
-    let codes = primitives.remap(queue, column, &map)?;
+    let codes = primitives.remap(column, &map)?;
     let validity = column.validity().map(|(bits, offset)| (bits.clone(), offset));
     Ok(Some(DeviceColumn::try_new(
         column.ty().clone(),
@@ -104,10 +104,10 @@ async fn values(queue: &Queue, dictionary: &DeviceColumn) -> Result<ArrayRef> {
     Ok(download(queue, &batch).await?.column(0).clone())
 }
 
-/// The bytes of each value: of strings their own, of values of a fixed width their memory.
+/// The bytes of each value, as `LargeBinary`; of values of a fixed width their memory.
 fn bytes(values: &ArrayRef) -> Result<ArrayRef> {
     let binary = match values.data_type() {
-        DataType::Utf8View => cast(values, &DataType::LargeUtf8).and_then(|text| cast(&text, &DataType::LargeBinary)),
+        DataType::Utf8View => cast(values, &DataType::LargeUtf8).and_then(|strings| cast(&strings, &DataType::LargeBinary)),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => cast(values, &DataType::LargeBinary),
         DataType::BinaryView | DataType::FixedSizeBinary(_) => cast(values, &DataType::LargeBinary),
         other => {

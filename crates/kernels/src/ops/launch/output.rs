@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Columns that kernels write: how a value of a row goes to memory, and the buffers for it.
+//! Columns that kernels write: the C that stores a row's value, and the buffers for it.
 
 use std::sync::Arc;
 
@@ -14,28 +14,28 @@ use crate::{Error, Result};
 
 /// How a computed column is written.
 #[derive(Debug, Clone)]
-pub(super) struct Output {
+pub(in crate::ops) struct Output {
     /// Type and layout of the finished column.
     pub ty: Arc<ColumnType>,
-    /// C type of its values; strings write their lengths first.
+    /// C type of the values. Strings write their lengths first.
     pub ctype: CType,
     values: String,
     valid: String,
     heap: String,
-    limit: Option<Limit>,
+    limit: Option<ByteLimit>,
 }
 
 /// The most bytes of strings that a column may have.
 #[derive(Debug, Clone)]
-struct Limit {
-    /// Its name, for the error.
+struct ByteLimit {
+    /// The column's name, for the error.
     column: String,
     bytes: usize,
 }
 
 impl Output {
-    /// The column that holds `value`, of which kernels know the buffers by `name`. A dictionary's values lie
-    /// there as they are; a download makes a dictionary of them.
+    /// The column for `value`; the names of its buffers in kernels end with `name`. A dictionary
+    /// type is written as plain values, which a download encodes again.
     pub fn of(value: &Value, data_type: &DataType, name: &str) -> Result<Output> {
         let layout = match (value_type(data_type), value.ctype) {
             (DataType::Null, _) => Layout::Null,
@@ -50,19 +50,19 @@ impl Output {
         Ok(Output::new(ty, value.ctype, name))
     }
 
-    /// The column of this type.
+    /// The column of a type and layout.
     pub fn new(ty: ColumnType, ctype: CType, name: &str) -> Output {
         let [values, valid, heap] = ["o", "v", "h"].map(|kind| format!("{kind}{name}"));
         Output { ty: Arc::new(ty), ctype, values, valid, heap, limit: None }
     }
 
-    /// The same for a column whose strings may have so many bytes in all.
+    /// Limits the bytes of the column's strings.
     pub fn with_limit(mut self, column: &str, bytes: usize) -> Output {
-        self.limit = Some(Limit { column: column.into(), bytes });
+        self.limit = Some(ByteLimit { column: column.into(), bytes });
         self
     }
 
-    /// Refuses more bytes of strings than the column may have.
+    /// Fails for more bytes of strings than the column may have.
     pub fn check_bytes(&self, bytes: usize) -> Result<()> {
         match &self.limit {
             Some(limit) if bytes > limit.bytes => Err(columnar::Error::TooLarge {
@@ -82,29 +82,29 @@ impl Output {
         self.ty.layout == Layout::Null
     }
 
-    /// Whether offsets are scanned and bytes copied after the lengths are written.
+    /// Whether the column has strings: lengths become offsets, and another kernel copies the bytes.
     pub fn is_str(&self) -> bool {
         self.ty.layout == Layout::Offsets64
     }
 
-    /// Names of the kernel parameters: values, validity, heap.
+    /// Names of the kernel parameters for values, validity and heap.
     pub fn names(&self) -> [&str; 3] {
         [&self.values, &self.valid, &self.heap]
     }
 
-    /// Whether validity is written.
+    /// Whether kernels write validity.
     pub fn nullable(&self) -> bool {
         self.ty.nullable && !self.is_null()
     }
 
-    /// Appends the statements that put `value` at `place`.
-    pub fn write(&self, writer: &mut RowWriter<'_>, value: &Value, place: &str) {
+    /// Appends the statements that store `value` at the C index `index`.
+    pub fn write(&self, writer: &mut RowWriter<'_>, value: &Value, index: &str) {
         if self.is_null() {
             return;
         }
         if self.nullable() {
             let valid = writer.params().named(&self.valid, "G u8 *RESTRICT");
-            writer.push(&format!("{valid}[{place}] = (u8)({});", value.valid_code()));
+            writer.push(&format!("{valid}[{index}] = (u8)({});", value.valid_code()));
         }
         let known = value.valid_code();
         let code = &value.code;
@@ -112,41 +112,42 @@ impl Output {
             Layout::Bytes(width) => {
                 let values = writer.params().named(&self.values, "G u8 *RESTRICT");
                 writer.push(&format!(
-                    "for (u32 i = 0; i < {width}u; ++i) {values}[({place}) * {width}u + i] = {known} ? {code}.p[i] : 0;"
+                    "for (u32 i = 0; i < {width}u; ++i) {values}[({index}) * {width}u + i] = {known} ? {code}.p[i] : 0;"
                 ));
             }
             Layout::Offsets64 => {
                 let values = writer.params().named(&self.values, "G i64 *RESTRICT");
                 let length = value.measured();
                 let length = if known == "1" { format!("(i64){length}") } else { format!("{known} ? (i64){length} : 0") };
-                writer.push(&format!("{values}[({place}) + 1] = {length};"));
+                writer.push(&format!("{values}[({index}) + 1] = {length};"));
             }
             _ => {
                 let values = writer.params().named(&self.values, &format!("G {} *RESTRICT", self.ctype.name()));
                 let value = match self.ctype {
                     CType::I128 | CType::I256 => code.clone(),
-                    // Below a NULL there may be anything, and the bytes of several rows become one of bits.
+                    // The value of a NULL is arbitrary, and packing takes bytes of 0 and 1.
                     CType::Bool => format!("(u8)({code} & 1)"),
                     ctype => format!("({}){code}", ctype.name()),
                 };
-                writer.push(&format!("{values}[{place}] = {value};"));
+                writer.push(&format!("{values}[{index}] = {value};"));
             }
         }
     }
 
-    /// Appends the statements that copy the bytes of a string to its place in the heap.
-    pub fn write_bytes(&self, writer: &mut RowWriter<'_>, value: &Value, place: &str) -> Result<()> {
+    /// Appends the statements that copy the bytes of a string to the heap, at the offset of
+    /// `index`.
+    pub fn write_bytes(&self, writer: &mut RowWriter<'_>, value: &Value, index: &str) -> Result<()> {
         let offsets = writer.params().named(&self.values, "const G i64 *RESTRICT");
         let heap = writer.params().named("heap", "G u8 *RESTRICT");
         writer.guarded(value.valid_code(), |writer| {
-            writer.push(&format!("G u8 *to = {heap} + {offsets}[{place}];"));
+            writer.push(&format!("G u8 *to = {heap} + {offsets}[{index}];"));
             writer.push(&value.written("to"));
             Ok(())
         })
     }
 
     /// Buffers for `n` values.
-    pub fn alloc(&self, queue: &Queue, n: usize) -> Result<Buffers> {
+    pub fn alloc(&self, queue: &Queue, n: usize) -> Result<OutputBuffers> {
         let values = match &self.ty.layout {
             Layout::Null => None,
             Layout::Bits => Some(queue.alloc(n)?),
@@ -159,47 +160,46 @@ impl Output {
             _ => Some(queue.alloc(n * self.ctype.width())?),
         };
         let valid = if self.nullable() { Some(queue.alloc(n)?) } else { None };
-        Ok(Buffers { values, valid, heap: None })
+        Ok(OutputBuffers { values, valid, heap: None })
     }
 
-    /// The arguments by which kernels know the buffers.
-    pub fn args<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = (&'a str, Arg<'a>)> {
+    /// The kernel arguments for the buffers.
+    pub fn args<'a>(&'a self, buffers: &'a OutputBuffers) -> impl Iterator<Item = (&'a str, Arg<'a>)> {
         let all = [(&self.values, &buffers.values), (&self.valid, &buffers.valid), (&self.heap, &buffers.heap)];
         all.into_iter().filter_map(|(name, buffer)| buffer.as_ref().map(|buffer| (name.as_str(), Arg::Buffer(buffer))))
     }
 
-    /// The column of `n` values that were written, of type `ty` where that differs from the planned one.
+    /// The column of `n` written values, of type `ty` if that differs from the planned one.
     pub fn finish(
         &self,
-        queue: &Queue,
         primitives: &LoadedPrimitives<'_>,
         n: usize,
-        buffers: Buffers,
+        buffers: OutputBuffers,
         ty: Option<Arc<ColumnType>>,
     ) -> Result<DeviceColumn> {
         let values = match (&self.ty.layout, buffers.values) {
             (_, None) => vec![],
-            (Layout::Bits, Some(bytes)) => vec![primitives.pack(queue, &bytes, n)?],
+            (Layout::Bits, Some(bytes)) => vec![primitives.pack(&bytes, n)?],
             (_, Some(values)) => vec![values],
         };
         let all = values.into_iter().chain(buffers.heap).collect();
-        primitives.column(queue, &ty.unwrap_or_else(|| self.ty.clone()), n, all, buffers.valid.as_ref(), None)
+        primitives.column(&ty.unwrap_or_else(|| self.ty.clone()), n, all, buffers.valid.as_ref(), None)
     }
 }
 
-/// Where a column is written to.
+/// The buffers that a column is written to.
 #[derive(Debug)]
-pub(super) struct Buffers {
-    /// Values, bytes of Booleans, offsets.
+pub(in crate::ops) struct OutputBuffers {
+    /// Values; offsets of strings; a byte for each Boolean.
     pub values: Option<Buffer>,
-    /// Bytes of 0 and 1.
+    /// Validity, a byte of 0 or 1 for each row.
     pub valid: Option<Buffer>,
-    /// Bytes of strings, once their number is known.
+    /// Bytes of strings, allocated once their number is known.
     pub heap: Option<Buffer>,
 }
 
 /// The carrier whose values have a C type.
-pub(super) fn carrier(ctype: CType) -> Result<Carrier> {
+pub(in crate::ops) fn carrier(ctype: CType) -> Result<Carrier> {
     Ok(match ctype {
         CType::I8 => Carrier::I8,
         CType::I16 => Carrier::I16,

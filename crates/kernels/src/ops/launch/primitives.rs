@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernels that are the same for every query: scans and the packing of bytes to bits.
+//! Kernels that are the same for every query: prefix sums, bytes packed to bits, recoded
+//! dictionaries.
 
 use std::sync::Arc;
 
 use columnar::{ColumnType, DeviceColumn, Layout};
 use device::{Arg, Buffer, Grid, Queue};
 
-use super::Options;
-use super::program::{Kernel, Loaded, Program, for_rows, spread, work_group_size};
+use super::NamedArgs;
+use super::program::{Kernel, Loaded, Program, grid_for, row_loop, work_group_size};
 use crate::codegen::{Params, Profile};
+use crate::ops::Options;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -16,15 +18,15 @@ const SCAN_COUNTS: usize = 0;
 const TILE_SUMS: usize = 1;
 const TILE_PREFIX: usize = 2;
 const PACK_BITS: usize = 3;
-/// For codes of 1, 2, 4 and 8 bytes.
+/// The first of four kernels, for codes of 1, 2, 4 and 8 bytes.
 const REMAP: usize = 4;
 
-/// Elements of a tile of a long scan.
+/// Elements of a tile of a prefix sum.
 const SCAN_TILE: usize = 4096;
 
-/// The fixed kernels.
+/// The kernels before they are compiled.
 #[derive(Debug, Clone)]
-pub(super) struct Primitives {
+pub(in crate::ops) struct Primitives {
     program: Program,
     options: Options,
 }
@@ -84,33 +86,35 @@ impl Primitives {
             for name in ["offset", "n", "known"] {
                 params.named(name, "u64");
             }
-            // Below NULLs a code may be anything.
+            // The code of a NULL is arbitrary.
             let statements =
                 format!("    u64 code = from[row + offset];\n    to[row] = ({element})(code < known ? map[code] : 0);\n");
-            kernels.push(Kernel::new(format!("remap_{element}"), params, for_rows(options.profile, "row", "n", &statements)));
+            kernels.push(Kernel::new(format!("remap_{element}"), params, row_loop(options.profile, "row", "n", &statements)));
         }
         Ok(Primitives { program: Program::try_new("primitives", options, kernels)?, options: options.clone() })
     }
 
-    /// The program as it is compiled.
-    pub fn text(&self) -> &str {
-        self.program.text()
+    /// The kernel source as it is compiled.
+    pub fn source(&self) -> &str {
+        self.program.source()
     }
 
-    pub async fn load(&self, queue: &Queue) -> Result<LoadedPrimitives<'_>> {
-        Ok(LoadedPrimitives { loaded: self.program.load(queue).await?, options: &self.options })
+    pub async fn load<'a>(&'a self, queue: &'a Queue) -> Result<LoadedPrimitives<'a>> {
+        Ok(LoadedPrimitives { queue, loaded: self.program.load(queue).await?, options: &self.options })
     }
 }
 
-/// The fixed kernels on a device.
-pub(super) struct LoadedPrimitives<'a> {
+/// The compiled kernels on a queue.
+pub(in crate::ops) struct LoadedPrimitives<'a> {
+    queue: &'a Queue,
     loaded: Loaded<'a>,
     options: &'a Options,
 }
 
 impl LoadedPrimitives<'_> {
-    /// Makes counts of `n` tiles exclusive sums, in place; the total goes to word `at` of `control`.
-    pub fn scan_counts(&self, queue: &Queue, counts: &Buffer, n: usize, control: &Buffer, at: u32) -> Result<()> {
+    /// Replaces the counts of `n` tiles by their exclusive prefix sums. The total goes to
+    /// `control[at]`, a u64.
+    pub fn scan_counts(&self, counts: &Buffer, n: usize, control: &Buffer, at: u32) -> Result<()> {
         let grid = Grid { groups: 1, work_group_size: work_group_size(self.options) };
         let named = vec![
             ("counts", Arg::Buffer(counts)),
@@ -118,55 +122,47 @@ impl LoadedPrimitives<'_> {
             ("control", Arg::Buffer(control)),
             ("at", Arg::U32(at)),
         ];
-        self.loaded.launch(queue, SCAN_COUNTS, grid, named)
+        self.loaded.launch(self.queue, SCAN_COUNTS, grid, named)
     }
 
-    /// Makes lengths at `from + 1 ..= from + n` of an i64 array end offsets, in place: each the sum of
-    /// those up to it, and of `base`. Their sum without `base` goes to word `at` of `control`.
-    #[allow(clippy::too_many_arguments)]
-    pub fn offsets(
-        &self,
-        queue: &Queue,
-        values: &Buffer,
-        from: usize,
-        n: usize,
-        base: u64,
-        control: &Buffer,
-        at: u32,
-    ) -> Result<()> {
+    /// Replaces lengths by end offsets, in place. The sum of the lengths goes to `control[at]`, a
+    /// u64.
+    pub fn offsets(&self, lengths: Lengths<'_>, control: &Buffer, at: u32) -> Result<()> {
+        let Lengths { values, from, n, base } = lengths;
         let tiles = n.div_ceil(SCAN_TILE).max(1);
-        let sums = queue.alloc(tiles * 8)?;
+        let sums = self.queue.alloc(tiles * 8)?;
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
         let grid = Grid { groups, work_group_size: work_group_size(self.options) };
-        let range = [("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))];
-        let mut named = vec![("values", Arg::Buffer(values)), ("sums", Arg::Buffer(&sums))];
-        named.extend(range);
-        self.loaded.launch(queue, TILE_SUMS, grid, named)?;
-        self.scan_counts(queue, &sums, tiles, control, at)?;
-        let mut named = vec![("values", Arg::Buffer(values)), ("starts", Arg::Buffer(&sums)), ("base", Arg::U64(base))];
-        named.extend([("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))]);
-        self.loaded.launch(queue, TILE_PREFIX, grid, named)
+        let range = [("values", Arg::Buffer(values)), ("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))];
+        let mut args: NamedArgs<'_> = range.to_vec();
+        args.push(("sums", Arg::Buffer(&sums)));
+        self.loaded.launch(self.queue, TILE_SUMS, grid, args)?;
+        self.scan_counts(&sums, tiles, control, at)?;
+        let mut args: NamedArgs<'_> = range.to_vec();
+        args.extend([("starts", Arg::Buffer(&sums)), ("base", Arg::U64(base))]);
+        self.loaded.launch(self.queue, TILE_PREFIX, grid, args)
     }
 
     /// Packs `n` bytes of 0 or 1 to bits.
-    pub fn pack(&self, queue: &Queue, bytes: &Buffer, n: usize) -> Result<Buffer> {
-        let bits = queue.alloc(n.div_ceil(32) * 4)?;
+    pub fn pack(&self, bytes: &Buffer, n: usize) -> Result<Buffer> {
+        let bits = self.queue.alloc(n.div_ceil(32) * 4)?;
         if n > 0 {
             let named = vec![("bytes", Arg::Buffer(bytes)), ("n", Arg::U64(n as u64)), ("bits", Arg::Buffer(&bits))];
-            self.loaded.launch(queue, PACK_BITS, spread(queue, self.options, n.div_ceil(32)), named)?;
+            let grid = grid_for(self.queue, self.options, n.div_ceil(32));
+            self.loaded.launch(self.queue, PACK_BITS, grid, named)?;
         }
         Ok(bits)
     }
 
-    /// The codes of a dictionary column, each replaced by `map`'s.
-    pub fn remap(&self, queue: &Queue, column: &DeviceColumn, map: &[u32]) -> Result<Buffer> {
+    /// The codes of a dictionary column, each `code` replaced by `map[code]`.
+    pub fn remap(&self, column: &DeviceColumn, map: &[u32]) -> Result<Buffer> {
         let Layout::Dictionary { codes, .. } = &column.ty().layout else {
             return Err(Error::Internal("a column without codes".into()));
         };
         let map_bytes: Vec<u8> = map.iter().flat_map(|code| code.to_le_bytes()).collect();
-        let map_buffer = queue.alloc(map_bytes.len())?;
-        queue.write(&map_buffer, 0, &map_bytes)?;
-        let to = queue.alloc(column.len() * codes.width())?;
+        let map_buffer = self.queue.alloc(map_bytes.len())?;
+        self.queue.write(&map_buffer, 0, &map_bytes)?;
+        let to = self.queue.alloc(column.len() * codes.width())?;
         if !column.is_empty() {
             let named = vec![
                 ("from", Arg::Buffer(&column.buffers()[0])),
@@ -177,15 +173,15 @@ impl LoadedPrimitives<'_> {
                 ("known", Arg::U64(map.len() as u64)),
             ];
             let kernel = REMAP + codes.width().trailing_zeros() as usize;
-            self.loaded.launch(queue, kernel, spread(queue, self.options, column.len()), named)?;
+            self.loaded.launch(self.queue, kernel, grid_for(self.queue, self.options, column.len()), named)?;
         }
         Ok(to)
     }
 
-    /// A column of computed values, with its validity as bytes.
+    /// A column of computed values. `valid`: a byte of 0 or 1 for each row, if the column may have
+    /// NULLs.
     pub fn column(
         &self,
-        queue: &Queue,
         ty: &Arc<ColumnType>,
         n: usize,
         buffers: Vec<Buffer>,
@@ -193,10 +189,28 @@ impl LoadedPrimitives<'_> {
         dictionary: Option<Arc<DeviceColumn>>,
     ) -> Result<DeviceColumn> {
         let validity = match valid {
-            Some(bytes) => Some((self.pack(queue, bytes, n)?, 0)),
+            Some(bytes) => Some((self.pack(bytes, n)?, 0)),
             None => None,
         };
         Ok(DeviceColumn::try_new(ty.clone(), n, buffers, validity, None, dictionary)?)
+    }
+}
+
+/// Lengths that become end offsets: element `from + 1 + i` of `values`, each an i64, is the length
+/// of row `i` of `n`.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Lengths<'a> {
+    pub values: &'a Buffer,
+    pub from: usize,
+    pub n: usize,
+    /// Added to each end offset, not to the sum.
+    pub base: u64,
+}
+
+impl<'a> Lengths<'a> {
+    /// Lengths behind the first element of the buffer.
+    pub fn of(values: &'a Buffer, n: usize) -> Lengths<'a> {
+        Lengths { values, from: 0, n, base: 0 }
     }
 }
 
@@ -209,7 +223,8 @@ const SCAN_COUNTS_CPU: &str = "  u64 sum = 0;
   control[at] = sum;
 ";
 
-/// One group: each item sums a run, the runs' sums are scanned, each item writes its run.
+/// One work-group: each work-item sums a run, the sums are scanned, and each work-item writes its
+/// run.
 const SCAN_COUNTS_GPU: &str = "  SHARED(u64, sums, WG);
   u32 l = LID();
   u64 run = (n + WG - 1) / WG, begin = run * l, end = begin + run < n ? begin + run : n, sum = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows of joins that a sink goes through itself, within its own loop.
+//! Joins that are fused with an aggregation, within its loop over rows.
 
 use std::sync::Arc;
 
@@ -8,18 +8,21 @@ use columnar::DeviceBatch;
 use device::{Buffer, Queue};
 
 use super::lookup::Lookup;
-use super::pace::{Pace, pieces};
+use super::throttle::{Throttle, bounded_slices};
 use super::{Join, JoinChain, JoinTable, joined_schema, joined_types};
 use crate::Result;
 use crate::expr::{Aggregate, Expr};
-use crate::ops::program::word;
-use crate::ops::source::Source;
+use crate::ops::launch::program::read_u64;
+use crate::ops::launch::source::Source;
 use crate::ops::{Input, Options};
 
-/// The last joins of a [`JoinChain`](super::JoinChain), of which a row has one match at most, and what is computed of their
-/// columns: left to a sink, which looks its rows up as it reads them. Input and joins are kept to write a row that failed.
+/// The last joins of a [`JoinChain`](super::JoinChain), with at most one match for each row, and
+/// their output expressions.
+///
+/// An aggregation searches the tables as it reads the rows. Input and joins are kept to write a
+/// single row that failed.
 #[derive(Debug, Clone)]
-pub struct Joined {
+pub struct FusedJoins {
     source: Source,
     input: Input,
     joins: Vec<Join>,
@@ -27,51 +30,52 @@ pub struct Joined {
     options: Options,
 }
 
-/// Rows that joins have seen.
+/// Row counts of fused joins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct JoinedRows {
-    /// For each dynamic filter, those that it has removed.
+pub struct FusedJoinCounts {
+    /// Rows that each dynamic filter removed.
     pub removed: Vec<u64>,
-    /// Those that the joins have given.
+    /// Rows that the joins gave.
     pub kept: u64,
 }
 
-impl Joined {
+impl FusedJoins {
     pub(super) fn try_new(
         input: Input,
         joins: Vec<Join>,
         tables: Option<&[Arc<JoinTable>]>,
         outputs: Vec<(Expr, Field)>,
         options: Options,
-    ) -> Result<Joined> {
+    ) -> Result<FusedJoins> {
         let lookup = Lookup::try_new(&input, &joins, tables, options.profile)?;
         let (schema, types) = (joined_schema(&input.schema, &joins), joined_types(&input.types, &joins));
-        Ok(Joined { source: Source::with_lookup(schema, types, lookup)?, input, joins, outputs, options })
+        Ok(FusedJoins { source: Source::with_lookup(schema, types, lookup)?, input, joins, outputs, options })
     }
 
-    /// Whether no row can stay: nothing needs to be read.
+    /// Whether no row can stay, so that none needs to be read.
     pub fn is_empty(&self) -> bool {
         self.source.lookup().is_some_and(Lookup::is_empty)
     }
 
-    /// A batch in pieces that kernels search in bounded time.
-    pub fn pieces(&self, queue: &Queue, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
-        pieces(queue, batch, self.source.meets())
+    /// Slices of a batch that kernels search in bounded time.
+    pub fn slices(&self, queue: &Queue, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
+        bounded_slices(queue, batch, self.source.max_candidates())
     }
 
-    /// Waits, before a piece is pushed to a sink, while many are ahead of the device.
+    /// Waits, before a slice is pushed to the aggregation, while the host is too far ahead of the
+    /// device.
     ///
     /// # Errors
     /// The failure of the work before it.
-    pub async fn keep_pace(&self, queue: &Queue, pace: &mut Pace, piece: &DeviceBatch) -> Result<()> {
-        pace.keep(queue, piece.num_rows(), self.source.meets()).await
+    pub async fn throttle(&self, queue: &Queue, throttle: &mut Throttle, slice: &DeviceBatch) -> Result<()> {
+        throttle.wait(queue, slice.num_rows(), self.source.max_candidates()).await
     }
 
-    /// What a row gives, written; nothing if it does not stay.
+    /// The joined output of a single row, `None` if the row does not stay.
     ///
     /// # Errors
-    /// `JoinedRow` where an expression of the joins or of their output fails.
-    pub async fn written(&self, queue: &Queue, row: &DeviceBatch) -> Result<Option<DeviceBatch>> {
+    /// `JoinedRow` if an expression of the joins or of their output fails.
+    pub async fn write_row(&self, queue: &Queue, row: &DeviceBatch) -> Result<Option<DeviceBatch>> {
         let tables = self.source.lookup().map(|lookup| lookup.tables.as_slice());
         let (input, outputs) = (self.input.clone(), self.outputs.clone());
         let chain = JoinChain::try_new(input, &self.joins, tables, outputs, self.options.clone())?;
@@ -102,21 +106,22 @@ impl Joined {
     }
 }
 
-impl JoinedRows {
+impl FusedJoinCounts {
     pub(in crate::ops) fn read(
         queue: &Queue,
         tallies: usize,
-        counted: Option<&Buffer>,
-    ) -> impl Future<Output = Result<JoinedRows>> + Send + use<> {
-        // As `Source::kept` counts: the filters, then the rows that stay.
+        counters: Option<&Buffer>,
+    ) -> impl Future<Output = Result<FusedJoinCounts>> + Send + use<> {
+        // As `Source::write_filter` counts: a tally for each filter, and one for the rows that
+        // stay.
         let filters = tallies.checked_sub(1);
-        let counted = filters.and(counted).map(|counted| queue.read(counted, 0..tallies * 8));
+        let counted = filters.and(counters).map(|counters| queue.read(counters, 0..tallies * 8));
         async move {
-            let Some(filters) = filters else { return Ok(JoinedRows::default()) };
-            let Some(counted) = counted else { return Ok(JoinedRows { removed: vec![0; filters], kept: 0 }) };
+            let Some(filters) = filters else { return Ok(FusedJoinCounts::default()) };
+            let Some(counted) = counted else { return Ok(FusedJoinCounts { removed: vec![0; filters], kept: 0 }) };
             let counted = counted.await?;
-            let removed = (0..filters).map(|index| word(&counted, index)).collect::<Result<_>>()?;
-            Ok(JoinedRows { removed, kept: word(&counted, filters)? })
+            let removed = (0..filters).map(|index| read_u64(&counted, index)).collect::<Result<_>>()?;
+            Ok(FusedJoinCounts { removed, kept: read_u64(&counted, filters)? })
         }
     }
 }

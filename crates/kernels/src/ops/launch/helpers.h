@@ -1,7 +1,7 @@
-/* Helpers of the sinks. */
-/* Number of the lowest set bit; the word is not 0. */
+/* Helper functions of the operators' kernels. */
+/* Position of the lowest set bit of a word that is not 0. */
 #define CTZ32(x) POPC32(~(x) & ((x) - 1u))
-/* Place of set bit k, counted from 0, of a word that has more than k. */
+/* Position of set bit k, from 0, of a word with more than k set bits. */
 FN u32 nth_bit(u32 word, u32 k) {
   u32 at = 0;
   for (u32 width = 16; width; width >>= 1) {
@@ -10,14 +10,14 @@ FN u32 nth_bit(u32 word, u32 k) {
   }
   return at;
 }
-/* Sets bit i of an array of words in shared memory, zeroed before, where keep is 1. Item i of a group, or i plus a multiple
-   of the group's size; every item takes part. */
+/* Sets bit i of a zeroed array of words in shared memory if keep is 1. Work-item l of a work-group
+   has bit i = l, or l plus a multiple of the work-group size. All work-items take part. */
 #ifdef __OPENCL_VERSION__
 #define VOTE(words, i, keep) if (keep) A_OR32(&(words)[(i) >> 5], 1u << ((i) & 31));
 #else
 #define VOTE(words, i, keep) { u32 vote = __ballot_sync(0xffffffffu, (keep)); if (((i) & 31) == 0) (words)[(i) >> 5] = vote; }
 #endif
-/* Adds to a float in memory that others add to as well; what was there. */
+/* Adds to a float in memory, atomically. Returns the old value. */
 #ifdef __OPENCL_VERSION__
 #define ATOMIC_F64(name, space, op) \
 FN f64 name(volatile space u64 *p, f64 v) { \
@@ -31,7 +31,8 @@ ATOMIC_F64(add_f64_l, L, +)
 FN f64 add_f64_g(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
 FN f64 add_f64_l(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
 #endif
-/* Variance: number, mean and sum of squared distances (Welford, Chan). The words may lie anywhere: macros. */
+/* Variance: number, mean and sum of squared distances (Welford, Chan). Macros, since the state may be
+   in any address space. */
 #define welford_add(n, mean, m2, value) { \
   f64 x_ = (value), m_ = BITS_F64(*(mean)), d_ = x_ - m_; \
   *(n) += 1; \
@@ -49,7 +50,7 @@ FN f64 add_f64_l(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
     *(m2) = F64_BITS(BITS_F64(*(m2)) + BITS_F64(b_) + d_ * d_ * c1_ * c2_ / c_); \
   } \
 }
-/* Sums as two floats: the exact error of each addition (Knuth's TwoSum) goes to the low part. */
+/* Sums as two floats: the low part has the exact errors of additions (Knuth's TwoSum). */
 #define TWO_SUM_ERROR(a, b, s, e) f64 t_##e = (s) - (a), e = ((a) - ((s) - t_##e)) + ((b) - t_##e);
 #define twofold_add(hi, lo, h, l) { \
   f64 a_ = BITS_F64(*(hi)), b_ = BITS_F64(h), s_ = a_ + b_; \
@@ -65,7 +66,7 @@ FN void name(volatile space u64 *hi, volatile space u64 *lo, f64 h, f64 l) { \
 }
 TWOFOLD_ATOMIC(twofold_atomic_g, G, add_f64_g)
 TWOFOLD_ATOMIC(twofold_atomic_l, L, add_f64_l)
-/* Sum of squared distances from the sums of x and of its square. */
+/* Sum of squared distances, from the sums of x and of its square. */
 FN f64 twofold_distances(u64 n, f64 h1, f64 l1, f64 h2, f64 l2) {
   f64 s = h1 + l1, low = l1 - (s - h1), c = (f64)n;
   f64 p = s * s, p_low = fma(s, s, -p) + 2.0 * s * low;
@@ -84,14 +85,15 @@ FN f64 twofold_products(u64 n, f64 hy, f64 ly, f64 hx, f64 lx, f64 hp, f64 lp) {
   TWO_SUM_ERROR(hp, -q, d, e)
   return d + (e + lp - q_low);
 }
-/* The value at a share of n values in order, between the two around it, as DataFusion rounds it. */
-FN f64 percentile(f64 least, f64 greatest, i64 n, f64 share) {
-  f64 place = share * (f64)(n - 1), part = place - floor(place);
-  if (n < 2 || share == 0.0 || share == 1.0 || part == 0.0) return least;
+/* The percentile at a fraction of n values, interpolated between the two values around it and
+   rounded as in DataFusion. */
+FN f64 percentile(f64 least, f64 greatest, i64 n, f64 fraction) {
+  f64 position = fraction * (f64)(n - 1), part = position - floor(position);
+  if (n < 2 || fraction == 0.0 || fraction == 1.0 || part == 0.0) return least;
   f64 weight = (f64)(i64)(part * 1000000.0) / 1000000.0;
   return least + (greatest - least) * weight;
 }
-/* Mixes bytes into a hash, eight at a time. */
+/* Mixes the bytes of a string into a hash, eight at a time. */
 #define STR_KEYS \
 FN u64 last_bytes(str s) { \
   if (s.len >= 8) return LOAD64(s.p + s.len - 8); \

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of rows for a function that is no kernel of ours, and its results back at their rows.
+//! Null-stripping adapter for external functions, such as those of Futhark libraries.
 //!
-//! The function is strict: rows with a NULL argument are left out, and their results are NULL. What it is given is dense:
-//! each argument in the layout of its type, from the beginning of a buffer. Plain columns that lie so are handed on without a
-//! copy. The results of fewer rows are spread by the kernel of their width, a thread for each row that is not left out.
+//! The function is strict: rows with a NULL argument are left out, and their results are NULL.
+//!
+//! - Arguments are dense: each in the natural layout of its type, from the beginning of a buffer.
+//!   Plain columns in that layout are not copied.
+//! - Results are scattered to their rows by the kernel of their width, a work-item for each row
+//!   that is not left out.
 
 use std::sync::Arc;
 
@@ -11,50 +14,56 @@ use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::compact::{Survivors, write_body};
-use super::primitives::Primitives;
-use super::program::{Kernel, Program};
-use super::{Conform, Input, Options, Select};
+use super::launch::compact::{Survivors, write_body};
+use super::launch::primitives::Primitives;
+use super::launch::program::{Kernel, Program};
+use super::{Input, Options, Select, UnifyLayouts};
 use crate::codegen::Params;
 use crate::expr::Expr;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// Bytes of the values that there is a kernel for.
+/// Widths of values that have a kernel, in bytes.
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 
-/// The way to a function over dense values and back.
+/// Prepares the arguments of a function over dense values, and puts its results back to their rows.
 #[derive(Debug, Clone)]
-pub struct Strict {
-    /// The arguments of all rows.
+pub struct NullStripping {
+    /// Arguments of all rows.
     whole: Select,
-    /// Those of the rows without a NULL, where there can be one.
+    /// Arguments of the rows without a NULL, if arguments may be NULL.
     kept: Option<Select>,
-    /// The columns that have NULLs where arguments do; `None` where an argument computes its own.
+    /// The columns whose NULLs are those of the arguments; `None` if an argument computes NULLs.
     nullable: Option<Vec<usize>>,
-    /// Each to the layout of its type.
-    conform: Conform,
-    spread: Program,
+    /// Converts each argument to the natural layout of its type.
+    unify: UnifyLayouts,
+    scatter: Program,
     primitives: Primitives,
 }
 
-/// What a function is given.
+/// The arguments of a function call.
 pub struct Arguments {
-    /// The values of each argument, from the buffer's beginning.
+    /// The values of each argument, from the beginning of the buffer.
     pub buffers: Vec<Buffer>,
-    /// How many values each has.
+    /// Number of values of each argument.
     pub count: usize,
     /// Rows of the batch.
     rows: usize,
     survivors: Option<Survivors>,
 }
 
-impl Strict {
-    /// The way to a function of `arguments`, of fixed width, over batches of `schema` in the layouts of `types`.
+impl NullStripping {
+    /// The adapter for a function of `arguments`, of fixed width, over batches of `schema` in the
+    /// layouts of `types`.
     ///
     /// # Errors
-    /// `Unsupported` where an argument is not supported on the device or no fixed width.
-    pub fn try_new(schema: SchemaRef, types: Vec<ColumnType>, arguments: Vec<(Expr, Field)>, options: Options) -> Result<Strict> {
+    /// `Unsupported` if an argument is not supported on the device or has no fixed width.
+    pub fn try_new(
+        schema: SchemaRef,
+        types: Vec<ColumnType>,
+        arguments: Vec<(Expr, Field)>,
+        options: Options,
+    ) -> Result<NullStripping> {
         let input = |filter| Input { schema: Arc::clone(&schema), types: types.clone(), filter };
         let whole = Select::try_new(input(None), arguments.clone(), options.clone())?;
         let nullable: Vec<&Expr> =
@@ -74,18 +83,18 @@ impl Strict {
         });
         let (from, dense) = (whole.output_types().to_vec(), dense.collect::<Result<Vec<_>>>()?);
         let schema = Arc::clone(whole.schema());
-        let conform = Conform::try_new(Arc::clone(&schema), from, dense, schema, options.clone())?;
-        let spread = WIDTHS.map(|width| {
+        let unify = UnifyLayouts::try_new(Arc::clone(&schema), from, dense, schema, options.clone())?;
+        let scatter = WIDTHS.map(|width| {
             let mut params = Params::new();
             params.need(Section::Base);
             let bits = width * 8;
             let from = params.named("from", &format!("const G u{bits} *RESTRICT"));
             let to = params.named("to", &format!("G u{bits} *RESTRICT"));
             let body = write_body(&mut params, &options, &format!("      {to}[row] = {from}[o];\n"));
-            Kernel::new(format!("spread_u{bits}"), params, body)
+            Kernel::new(format!("scatter_u{bits}"), params, body)
         });
-        let spread = Program::try_new("Strict", &options, spread.into())?;
-        Ok(Strict { whole, kept, nullable, conform, spread, primitives: Primitives::try_new(&options)? })
+        let scatter = Program::try_new("NullStripping", &options, scatter.into())?;
+        Ok(NullStripping { whole, kept, nullable, unify, scatter, primitives: Primitives::try_new(&options)? })
     }
 
     /// Whether results may be NULL.
@@ -93,43 +102,46 @@ impl Strict {
         self.kept.is_some()
     }
 
-    /// Names and texts of the kernels: none where plain columns are handed on.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        let spread = self.kept.iter().flat_map(|_| self.spread.kernel_text());
+    /// Names and sources of the kernels; none if all arguments are plain columns without NULLs.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        let scatter = self.kept.iter().flat_map(|_| self.scatter.kernel_source());
         let kept = self.kept.as_ref().unwrap_or(&self.whole);
-        kept.kernel_text().into_iter().chain(self.conform.kernel_text()).chain(spread).collect()
+        kept.kernel_source().into_iter().chain(self.unify.kernel_source()).chain(scatter).collect()
     }
 
-    /// The programs as they are compiled.
+    /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
         let selects = [Some(&self.whole), self.kept.as_ref()];
         let selects = selects.into_iter().flatten().flat_map(Select::programs);
-        selects.chain(self.conform.programs()).chain([self.spread.text().into()]).collect()
+        selects.chain(self.unify.programs()).chain([self.scatter.source().into()]).collect()
     }
 
-    /// The arguments of a batch's rows.
+    /// The arguments for the rows of a batch.
     ///
     /// # Errors
-    /// `Row` with the lowest failing row where a checked operation failed; the device's.
+    /// `Row` with the lowest row in which a checked operation failed; errors of the device.
     pub async fn arguments(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Arguments> {
         let has_no_nulls = |index: &usize| batch.columns().get(*index).is_some_and(|column| column.null_count() == Some(0));
         let kept = self.kept.as_ref().filter(|_| !self.nullable.as_ref().is_some_and(|columns| columns.iter().all(has_no_nulls)));
-        let (selected, survivors) = kept.unwrap_or(&self.whole).run_and_keep(queue, batch).await?;
+        let (selected, survivors) = kept.unwrap_or(&self.whole).run_with_survivors(queue, batch).await?;
         let count = selected.num_rows();
         let mut buffers = Vec::with_capacity(selected.columns().len());
         if count > 0 {
-            for column in self.conform.run(queue, &selected).await?.columns() {
+            for column in self.unify.run(queue, &selected).await?.columns() {
                 buffers.push(from_beginning(queue, column)?);
             }
         }
         Ok(Arguments { buffers, count, rows: batch.num_rows(), survivors })
     }
 
-    /// The column of the type `ty` whose values are `values` in the rows that `arguments` are of, and NULL in the others.
-    /// Values of booleans are bytes, 0 or 1, and so is `mask`, which is 0 where a value of `values` is NULL too.
+    /// The result column of type `ty`: `values` in the rows of `arguments`, NULL in the others.
+    ///
+    /// Booleans are bytes of 0 or 1. So is the mask beside the values: 0 marks a result that is
+    /// NULL.
     ///
     /// # Errors
-    /// `Internal` for a type of another width than 1, 2, 4 or 8 bytes, or too few values; the device's.
+    /// `Internal` for a type of another width than 1, 2, 4 or 8 bytes, or too few values; errors of
+    /// the device.
     pub async fn column(
         &self,
         queue: &Queue,
@@ -144,17 +156,17 @@ impl Strict {
             return Err(Error::Internal(format!("{count} values of {width} bytes are missing")));
         }
         let values = match values {
-            Some(values) => self.spread(queue, arguments, values, width).await?,
+            Some(values) => self.scatter(queue, arguments, values, width).await?,
             None => queue.zeroed(rows * width)?,
         };
         if let Some(mask) = mask.flatten() {
-            let mask = self.spread(queue, arguments, mask, 1).await?;
+            let mask = self.scatter(queue, arguments, mask, 1).await?;
             let primitives = self.primitives.load(queue).await?;
-            let values = if ty.layout == Layout::Bits { primitives.pack(queue, &values, *rows)? } else { values };
-            return primitives.column(queue, &ty, *rows, vec![values], Some(&mask), None);
+            let values = if ty.layout == Layout::Bits { primitives.pack(&values, *rows)? } else { values };
+            return primitives.column(&ty, *rows, vec![values], Some(&mask), None);
         }
         let values = match &ty.layout {
-            Layout::Bits => self.primitives.load(queue).await?.pack(queue, &values, *rows)?,
+            Layout::Bits => self.primitives.load(queue).await?.pack(&values, *rows)?,
             _ => values,
         };
         let validity = match survivors {
@@ -165,21 +177,21 @@ impl Strict {
         Ok(DeviceColumn::try_new(ty, *rows, vec![values], validity, Some(rows - count), None)?)
     }
 
-    /// Values of the rows that were not left out, at their rows; 0 at the others.
-    async fn spread(&self, queue: &Queue, arguments: &Arguments, values: Buffer, width: usize) -> Result<Buffer> {
+    /// The values at their rows; 0 at rows that were left out.
+    async fn scatter(&self, queue: &Queue, arguments: &Arguments, values: Buffer, width: usize) -> Result<Buffer> {
         let Some(survivors) = arguments.survivors.as_ref().filter(|_| arguments.count < arguments.rows) else {
             return Ok(values);
         };
-        let spread = queue.zeroed(arguments.rows * width)?;
-        let loaded = self.spread.load(queue).await?;
+        let scatter = queue.zeroed(arguments.rows * width)?;
+        let loaded = self.scatter.load(queue).await?;
         let mut named = survivors.args();
-        named.extend([("from", Arg::Buffer(&values)), ("to", Arg::Buffer(&spread))]);
+        named.extend([("from", Arg::Buffer(&values)), ("to", Arg::Buffer(&scatter))]);
         loaded.launch(queue, width.trailing_zeros() as usize, survivors.grid(), named)?;
-        Ok(spread)
+        Ok(scatter)
     }
 }
 
-/// The values of a column from the beginning of a buffer.
+/// The values of a column, copied unless they begin at the beginning of a buffer.
 fn from_beginning(queue: &Queue, column: &DeviceColumn) -> Result<Buffer> {
     let Some(values) = column.buffers().first() else { return Err(Error::Internal("an argument without values".into())) };
     if column.offset() == 0 {
