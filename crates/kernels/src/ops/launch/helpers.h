@@ -31,8 +31,8 @@ ATOMIC_F64(add_f64_l, L, +)
 FN f64 add_f64_g(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
 FN f64 add_f64_l(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
 #endif
-/* Variance: number, mean and sum of squared distances (Welford, Chan). Macros, since the state may be
-   in any address space. */
+/* Variance: number, mean and sum of squared distances (Welford, Chan). Macros, since the state may
+   be in any address space. */
 #define welford_add(n, mean, m2, value) { \
   f64 x_ = (value), m_ = BITS_F64(*(mean)), d_ = x_ - m_; \
   *(n) += 1; \
