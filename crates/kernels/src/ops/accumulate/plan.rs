@@ -11,7 +11,7 @@ use crate::ops::launch::source::Source;
 use crate::{Error, Result};
 
 /// Positions of an aggregate's states.
-struct Planned {
+struct PlannedStates {
     state: usize,
     others: Vec<usize>,
     count: Option<usize>,
@@ -38,19 +38,19 @@ impl Accumulators {
         let counted = if nullable || fails { aggregate.arguments.clone() } else { Vec::new() };
         let mut add = |kind, arguments: &[Expr]| self.add(kind, feed, &aggregate.filter, arguments.to_vec());
         let planned = match (family, values.first()) {
-            (AggregateFamily::Count, _) => Planned { state: add(StateKind::Count, &counted), others: vec![], count: None },
+            (AggregateFamily::Count, _) => PlannedStates { state: add(StateKind::Count, &counted), others: vec![], count: None },
             (_, None) => return Err(Error::Internal(format!("{:?} without an argument", aggregate.function))),
             (AggregateFamily::Percentile, Some(value)) => plan_percentile(&aggregate.arguments, value, &counted, &mut add)?,
             (AggregateFamily::Median, Some(value)) if value.ctype.is_float() => {
                 let count = add(StateKind::Count, &counted);
                 let greatest = add(StateKind::Max, &aggregate.arguments);
-                Planned { state: add(StateKind::Min, &aggregate.arguments), others: vec![greatest], count: Some(count) }
+                PlannedStates { state: add(StateKind::Min, &aggregate.arguments), others: vec![greatest], count: Some(count) }
             }
             (AggregateFamily::Extreme { greatest }, Some(value)) if is_interval(value) => {
                 let count = add(StateKind::Count, &counted);
                 let key = field_of(&aggregate.arguments, IntervalField::SortKey, DataType::Decimal128(38, 0));
                 let state = add(extreme_kind(greatest, value.ctype, usage), &key);
-                Planned { state, others: vec![], count: Some(count) }
+                PlannedStates { state, others: vec![], count: Some(count) }
             }
             (AggregateFamily::Sum, Some(value)) if is_interval(value) => {
                 let count = add(StateKind::Count, &counted);
@@ -60,14 +60,14 @@ impl Accumulators {
                     [IntervalField::Months { negated }, IntervalField::Days { negated }, IntervalField::Nanos { negated }];
                 let [months, days, nanos] =
                     fields.map(|field| add(StateKind::Sum64, &field_of(&aggregate.arguments, field, DataType::Int64)));
-                Planned { state: months, others: vec![days, nanos], count: Some(count) }
+                PlannedStates { state: months, others: vec![days, nanos], count: Some(count) }
             }
             (_, Some(value)) => {
                 let kind = state_kind(aggregate, value, usage)?;
                 let needs_count = !usage.grouped || nullable || aggregate.filter.is_some() || divides_by_count(family);
                 let has_count = matches!(kind, StateKind::RankCounts | StateKind::Welford);
                 let count = (needs_count && !has_count).then(|| add(StateKind::Count, &counted));
-                Planned { state: add(kind, &aggregate.arguments), others: vec![], count }
+                PlannedStates { state: add(kind, &aggregate.arguments), others: vec![], count }
             }
         };
         self.evaluators.push(Evaluator {
@@ -90,7 +90,7 @@ fn plan_percentile(
     value: &Value,
     counted: &[Expr],
     add: &mut impl FnMut(StateKind, &[Expr]) -> usize,
-) -> Result<Planned> {
+) -> Result<PlannedStates> {
     let count = add(StateKind::Count, counted);
     let [value_of, number, share] = arguments else {
         return Err(Error::Internal("PercentileCont takes a value, their number, and a share".into()));
@@ -100,7 +100,7 @@ fn plan_percentile(
     }
     let others = [value_of, number, share].map(|argument| add(StateKind::Max, std::slice::from_ref(argument)));
     let least = add(StateKind::Min, std::slice::from_ref(value_of));
-    Ok(Planned { state: least, others: others.into(), count: Some(count) })
+    Ok(PlannedStates { state: least, others: others.into(), count: Some(count) })
 }
 
 /// Whether the result divides by the number of values.

@@ -33,7 +33,7 @@ pub(super) struct GroupKernels {
     pub mode: GroupMode,
     pub keys: Vec<GroupKey>,
     pub accumulators: Accumulators,
-    pub bests: Vec<VarWidthMinMax>,
+    pub extremes: Vec<VarWidthMinMax>,
     /// Whether work-items have private copies of the states.
     pub private: bool,
 }
@@ -50,7 +50,7 @@ enum StateAccess {
 
 /// The value of another row that competes for MIN or MAX.
 struct Rival<'a> {
-    best: &'a VarWidthMinMax,
+    extreme: &'a VarWidthMinMax,
     statements: String,
     value: Value,
 }
@@ -134,9 +134,9 @@ impl UpdateKernel<'_> {
         }
         self.own.write(writer, self.feed, &mut |writer, index, values| {
             let state = &self.own.states[index];
-            let rival = self.rivals.iter().find(|rival| rival.best.accumulator == index);
-            if let (Some(Rival { best, statements, value: rival }), [value]) = (rival, values) {
-                let update = best.compete(writer.params(), state.kind, value, statements, rival);
+            let rival = self.rivals.iter().find(|rival| rival.extreme.accumulator == index);
+            if let (Some(Rival { extreme, statements, value: rival }), [value]) = (rival, values) {
+                let update = extreme.compete(writer.params(), state.kind, value, statements, rival);
                 writer.push(&update);
                 return Ok(());
             }
@@ -427,12 +427,12 @@ impl GroupKernels {
 
     /// The values that compete with a row's for MIN and MAX, evaluated for the row `other`.
     fn rivals<'a>(&'a self, planned: &Feed, part: &[usize], params: &mut Params) -> Result<Vec<Rival<'a>>> {
-        let bests = self.bests.iter().filter(|best| part.contains(&best.accumulator));
-        let rivals = bests.map(|best| {
-            let prefix = format!("y{}_", best.accumulator);
+        let extremes = self.extremes.iter().filter(|extreme| part.contains(&extreme.accumulator));
+        let rivals = extremes.map(|extreme| {
+            let prefix = format!("y{}_", extreme.accumulator);
             let mut writer = planned.source.writer(self.options.profile, params).with_names("other", &prefix);
-            let value = writer.eval(self.accumulators.states[best.accumulator].argument()?)?;
-            Ok(Rival { best, statements: writer.statements(), value })
+            let value = writer.eval(self.accumulators.states[extreme.accumulator].argument()?)?;
+            Ok(Rival { extreme, statements: writer.statements(), value })
         });
         rivals.collect()
     }
@@ -550,30 +550,30 @@ impl GroupKernels {
 
     /// The kernels that copy the winning values of an aggregate to its store: lengths and bytes of
     /// strings, or values.
-    pub fn winner_kernels(&self, best: &mut VarWidthMinMax, source: &Source, kernels: &mut Vec<Kernel>) -> Result<()> {
-        if best.ctype == CType::Str {
-            best.lengths = kernels.len();
-            kernels.push(self.winner_kernel(best, source, Winner::Lengths)?);
-            best.bytes = kernels.len();
-            kernels.push(self.winner_kernel(best, source, Winner::Bytes)?);
+    pub fn winner_kernels(&self, extreme: &mut VarWidthMinMax, source: &Source, kernels: &mut Vec<Kernel>) -> Result<()> {
+        if extreme.ctype == CType::Str {
+            extreme.lengths = kernels.len();
+            kernels.push(self.winner_kernel(extreme, source, Winner::Lengths)?);
+            extreme.bytes = kernels.len();
+            kernels.push(self.winner_kernel(extreme, source, Winner::Bytes)?);
         } else {
-            best.bytes = kernels.len();
-            kernels.push(self.winner_kernel(best, source, Winner::Values)?);
+            extreme.bytes = kernels.len();
+            kernels.push(self.winner_kernel(extreme, source, Winner::Values)?);
         }
         Ok(())
     }
 
-    fn winner_kernel(&self, best: &VarWidthMinMax, source: &Source, winner: Winner) -> Result<Kernel> {
+    fn winner_kernel(&self, extreme: &VarWidthMinMax, source: &Source, winner: Winner) -> Result<Kernel> {
         let profile = self.options.profile;
-        let argument = self.accumulators.states[best.accumulator].argument()?;
+        let argument = self.accumulators.states[extreme.accumulator].argument()?;
         let mut params = Params::new();
-        params.need_type(best.ctype);
+        params.need_type(extreme.ctype);
         let n = params.named("n", "u64");
-        let refs = best.refs(&mut params);
+        let refs = extreme.refs(&mut params);
         let mut writer = source.writer(profile, &mut params);
         let value = writer.eval(argument)?;
         let statements = writer.statements();
-        let kept = best.stored(&mut params, "g", &value.data_type);
+        let kept = extreme.stored(&mut params, "g", &value.data_type);
         // For a group with a stored value, with a row of the batch as the winner, and without a
         // value.
         let [old, new, none] = match winner {
@@ -603,7 +603,7 @@ impl GroupKernels {
             Winner::Lengths => "_lengths",
             Winner::Bytes | Winner::Values => "",
         };
-        let name = format!("group_winners{}{suffix}", best.accumulator);
+        let name = format!("group_winners{}{suffix}", extreme.accumulator);
         Ok(Kernel::new(name, params, row_loop(profile, "g", &n, &body)))
     }
 
@@ -657,13 +657,13 @@ impl GroupKernels {
         Ok(writer.store(Value { data_type: key.store.ty.data_type.clone(), ctype: key.ctype, code, valid, bounds: key.bounds }))
     }
 
-    fn best_value(&self, writer: &mut RowWriter<'_>, evaluator: &Evaluator) -> Option<Value> {
-        let best = self.bests.iter().find(|best| best.accumulator == evaluator.state)?;
-        writer.params().need_type(best.ctype);
-        let refs = best.refs(writer.params());
+    fn extreme_value(&self, writer: &mut RowWriter<'_>, evaluator: &Evaluator) -> Option<Value> {
+        let extreme = self.extremes.iter().find(|extreme| extreme.accumulator == evaluator.state)?;
+        writer.params().need_type(extreme.ctype);
+        let refs = extreme.refs(writer.params());
         let found = writer.flag(&format!("{refs}[row] != 0"));
-        let kept = best.stored(writer.params(), "row", evaluator.data_type());
-        let name = writer.local(best.ctype, best.ctype.zero());
+        let kept = extreme.stored(writer.params(), "row", evaluator.data_type());
+        let name = writer.local(extreme.ctype, extreme.ctype.zero());
         writer.push(&format!("if ({found}) {name} = {};", kept.code));
         let value = Value { code: name, valid: Some(found), ..kept };
         Some(if evaluator.is_sort_key() { writer.interval_of_sort_key(value, evaluator.data_type()) } else { value })
@@ -708,7 +708,7 @@ impl Rows for GroupKernels {
             return self.key_value(writer, output);
         }
         let evaluator = &self.accumulators.evaluators[output - self.keys.len()];
-        if let Some(value) = self.best_value(writer, evaluator) {
+        if let Some(value) = self.extreme_value(writer, evaluator) {
             return Ok(value);
         }
         let (states, words) = (writer.params().named("states", STATES), self.state_slots());

@@ -36,9 +36,9 @@ impl VarWidthMinMax {
             ctype,
             lengths: 0,
             bytes: 0,
-            refs: format!("best{accumulator}"),
-            offsets: format!("best{accumulator}_offsets"),
-            values: format!("best{accumulator}_values"),
+            refs: format!("extreme{accumulator}"),
+            offsets: format!("extreme{accumulator}_offsets"),
+            values: format!("extreme{accumulator}_values"),
         }
     }
 
