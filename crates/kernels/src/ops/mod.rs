@@ -101,7 +101,8 @@ pub struct Options {
     /// Most work-groups of a grid whose work-items share rows; 0 for a few for each compute unit of
     /// the device.
     pub max_work_groups: u32,
-    /// Most bytes of a kernel's arguments. A kernel that needs more is split into several.
+    /// Most bytes of arguments that are passed to a kernel. An operator with more splits its work
+    /// over several kernels; a kernel that cannot be split reads the others from memory.
     pub max_arg_bytes: usize,
     /// Shared memory that a work-group may use, in bytes.
     pub shared_bytes: usize,
