@@ -265,8 +265,8 @@ impl Params {
         passed * ARG_BYTES
     }
 
-    /// Moves arguments to the argument table until the others have at most `limit` bytes. The order is
-    /// constants, offsets, buffers, because compilers optimize loaded buffers less.
+    /// Moves arguments to the argument table until the others have at most `limit` bytes. The order
+    /// is constants, offsets, buffers, because compilers optimize loaded buffers less.
     pub(crate) fn limit_bytes(&mut self, limit: usize) {
         if self.bytes() <= limit {
             return;
