@@ -23,7 +23,7 @@ pub fn bytes(context: &Context) -> usize {
 /// Addresses are computed and not loaded, so the reads are independent.
 pub async fn measure(context: &Context) -> Result<f64> {
     let queue = context.queue()?;
-    let source = format!("{}{RANDOM_SECTORS}", Section::Base.text());
+    let source = format!("{}{RANDOM_SECTORS}", Section::Base.source());
     let program = queue.compile(ProgramSource::new(source, "random sectors")).await?;
     let kernel = program.kernel("random_sectors")?;
 

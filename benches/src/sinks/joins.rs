@@ -17,7 +17,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{BitsFor, Join, JoinBuild, JoinChain, JoinKind, JoinTable};
+use kernels::ops::{BloomFilterUse, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -170,8 +170,7 @@ pub async fn measure(bench: &SinkBench, case: JoinCase) -> Result<JoinTimes> {
         residual: None,
         schema: build_input.schema,
         types: build_input.types,
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     };
     let outputs = vec![
         (Expr::Column(1), Field::new("p", DataType::Int64, false)),
@@ -183,8 +182,8 @@ pub async fn measure(bench: &SinkBench, case: JoinCase) -> Result<JoinTimes> {
     let builder = JoinBuild::try_new(&input.types, &[], &join, options()).map_err(external)?;
     let (build_seconds, table) = bench.time(async || builder.build(queue, Some(built.clone())).await).await.map_err(external)?;
     let mut with_bloom = builder.build(queue, Some(built.clone())).await.map_err(external)?;
-    let wanted = BitsFor { filters: true, search: true };
-    builder.add_bits(queue, &mut with_bloom, wanted).await.map_err(external)?;
+    let wanted = BloomFilterUse { dynamic_filters: true, search: true };
+    builder.add_bloom_filter(queue, &mut with_bloom, wanted).await.map_err(external)?;
     let table = Arc::new(table);
     let with_bloom = (with_bloom.filter_bytes() > 0).then(|| Arc::new(with_bloom));
     let key = &input.types[0].data_type;

@@ -99,7 +99,7 @@ for again in rows.column_names, lambda: query("SELECT n FROM t", rows), lambda: 
     ));
     let mut expected = ["No field named m", "device.fallback", "Divide by zero"].map(|text| [text, text]).concat();
     // As host arrays lists go.
-    expected.extend(["List(Int64) has no form as a device array", "moved already", "moved already", "NUL"]);
+    expected.extend(["List(Int64) has no layout as an Arrow device array", "moved already", "moved already", "NUL"]);
     let said: Vec<_> = said.lines().collect();
     assert!(said.len() == expected.len() && said.iter().zip(expected).all(|(line, text)| line.contains(text)), "{said:#?}");
 }
