@@ -250,8 +250,8 @@ impl RegisterReduce {
         kernels.extend(rest);
         let types = outputs.iter().map(|output| (*output.ty).clone()).collect();
         Ok(RegisterReduce {
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Reduce", &options, kernels)?,
+            primitives: Primitives::new(&options),
+            program: Program::new("Reduce", &options, kernels),
             schema: Arc::new(Schema::new(fields)),
             source,
             accumulators,

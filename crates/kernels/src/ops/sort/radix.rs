@@ -107,7 +107,7 @@ impl Radix {
             kernel("radix_scatter", &scatter, format!("{run}{SCATTER_CPU}"), SCATTER_GPU),
             kernel("radix_rank_few", &few, each.clone(), &each),
         ];
-        Ok(Radix { program: Program::try_new("Sort", options, kernels)? })
+        Ok(Radix { program: Program::new("Sort", options, kernels) })
     }
 
     /// The kernel source as it is compiled.

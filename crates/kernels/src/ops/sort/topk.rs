@@ -67,7 +67,7 @@ impl TopK {
             row_indices(options),
             threshold(gather.output_types(), &kept, &fields, options)?,
         ];
-        Ok(TopK { gather, program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
+        Ok(TopK { gather, program: Program::new("Sort", options, kernels), options: options.clone() })
     }
 
     /// Types of the kept rows.
