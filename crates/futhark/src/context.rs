@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 
-use device::{Buffer, DriverKind, Neighbour, Queue};
+use device::{Buffer, DriverKind, ForeignContext, Queue};
 use parking_lot::{Mutex, ReentrantMutex};
 
 use crate::library::{FreeFn, Raw};
@@ -69,7 +69,7 @@ struct Inner {
 struct Shared {
     device: device::Context,
     /// The library's own context there, where its kernels do not see our memory.
-    neighbour: Option<Neighbour>,
+    foreign: Option<ForeignContext>,
 }
 
 struct Pointers {
@@ -109,34 +109,34 @@ impl Context {
     pub fn on_device(library: &Library, config: ContextConfig, device: &device::Context) -> Result<Context> {
         let backend = library.manifest().backend;
         let driver = device.info().driver;
-        match (backend, driver) {
-            (Backend::OpenCl, DriverKind::OpenCl) => Self::make(library, config, Some(device)),
-            (Backend::Cuda, DriverKind::Cuda) => {
-                let context = Self::make(library, config, Some(device))?;
-                let neighbour = context.find_neighbour(device)?;
-                _ = context.inner.shared.set(Shared { device: device.clone(), neighbour: Some(neighbour) });
-                Ok(context)
-            }
-            (Backend::OpenCl | Backend::Cuda, _) => {
+        match backend.driver() {
+            None => Err(Error::Usage(format!("a library of the back end {} cannot share a device", backend.name()))),
+            Some(own) if own != driver => {
                 let (backend, name) = (backend.name(), &device.info().name);
                 Err(Error::Usage(format!("a library of the back end {backend} cannot share {name}, a device of {driver:?}")))
             }
-            (other, _) => Err(Error::Usage(format!("a library of the back end {} cannot share a device", other.name()))),
+            Some(DriverKind::OpenCl) => Self::make(library, config, Some(device)),
+            Some(DriverKind::Cuda) => {
+                let context = Self::make(library, config, Some(device))?;
+                let foreign = context.find_foreign_context(device)?;
+                _ = context.inner.shared.set(Shared { device: device.clone(), foreign: Some(foreign) });
+                Ok(context)
+            }
         }
     }
 
     /// The library's own context on the device: that of its arrays.
-    fn find_neighbour(&self, device: &device::Context) -> Result<Neighbour> {
+    fn find_foreign_context(&self, device: &device::Context) -> Result<ForeignContext> {
         let element = self.library().shared_element();
         let element = element.ok_or_else(|| Error::Usage("the manifest names no new_raw of any array".to_owned()))?;
         let array = self.array_of_zero(element)?;
         // SAFETY: the array is live.
-        unsafe { device.neighbour(array.raw_memory()? as u64) }.map_err(Error::Device)
+        unsafe { device.foreign_context(array.raw_memory()? as u64) }.map_err(Error::Device)
     }
 
     /// The library's own context on the device that it shares, where there is one.
-    pub(crate) fn neighbour(&self) -> Option<&Neighbour> {
-        self.inner.shared.get()?.neighbour.as_ref()
+    pub(crate) fn foreign_context(&self) -> Option<&ForeignContext> {
+        self.inner.shared.get()?.foreign.as_ref()
     }
 
     /// A buffer of the shared device as [`array_over`](Self::array_over) takes it: itself, or where its memory is not what the library's
@@ -145,9 +145,9 @@ impl Context {
     /// # Errors
     /// [`Error::Device`].
     pub fn place(&self, queue: &Queue, buffer: &Buffer, overwritten: bool) -> Result<Buffer> {
-        let placed = match self.neighbour() {
-            // SAFETY: the guardian keeps the library's context, which ends with this one.
-            Some(neighbour) => unsafe { queue.copy_to(neighbour, buffer, Arc::new(self.clone())) },
+        let placed = match self.foreign_context() {
+            // SAFETY: the clone keeps the library's context, which ends with this one.
+            Some(foreign) => unsafe { queue.copy_to(foreign, buffer, Arc::new(self.clone())) },
             None if overwritten => queue.alloc(buffer.len()).and_then(|copy| {
                 queue.copy(buffer, 0, &copy, 0, buffer.len())?;
                 Ok(copy)
@@ -188,7 +188,7 @@ impl Context {
     fn make(library: &Library, config: ContextConfig, device: Option<&device::Context>) -> Result<Context> {
         let api = library.api();
         let queue = match (device, api.config_set_command_queue) {
-            (Some(device), Some(set)) => Some((device.lend_queue(config.profiling).map_err(Error::Device)?, set)),
+            (Some(device), Some(set)) => Some((device.library_queue(config.profiling).map_err(Error::Device)?, set)),
             _ => None,
         };
         let ordinal = match (device, api.config_set_device) {
@@ -206,7 +206,7 @@ impl Context {
         let (library, pointers) = (library.clone(), ReentrantMutex::new(pointers));
         let shared = OnceLock::new();
         if let (Some(device), true) = (device, queue.is_some()) {
-            _ = shared.set(Shared { device: device.clone(), neighbour: None });
+            _ = shared.set(Shared { device: device.clone(), foreign: None });
         }
         let (dropped, profiling, tuning) = (Mutex::default(), config.profiling, config.tuning.clone());
         let mut inner = Inner { library, pointers, dropped, shared, profiling, tuning };
@@ -257,7 +257,7 @@ impl Context {
         }
         // Freeing the context releases the queue and its context, which the library has not retained.
         if let Some((queue, _)) = queue {
-            queue.hand_over();
+            _ = queue.into_raw();
         }
         inner.pointers.get_mut().context = context;
         // SAFETY: asked at once, as documented; the context is live.

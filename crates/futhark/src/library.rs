@@ -154,12 +154,9 @@ impl Library {
 
     /// Whether a context can share a device of this driver ([`Context::on_device`](crate::Context::on_device)).
     pub fn can_share(&self, driver: DriverKind) -> bool {
-        match self.manifest().backend {
-            Backend::OpenCl => driver == DriverKind::OpenCl,
-            // Where the library's own context is, its arrays tell.
-            Backend::Cuda => driver == DriverKind::Cuda && self.shared_element().is_some(),
-            _ => false,
-        }
+        // Only arrays tell the context that a library of CUDA's creates.
+        let finds_context = driver != DriverKind::Cuda || self.shared_element().is_some();
+        self.manifest().backend.driver() == Some(driver) && finds_context
     }
 
     /// An element type of arrays of one dimension that show their memory.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use device::DriverKind;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -53,6 +54,15 @@ impl Backend {
             Backend::OpenCl => "opencl",
             Backend::Cuda => "cuda",
             Backend::Hip => "hip",
+        }
+    }
+
+    /// The driver whose devices a library of this back end uses; `None` without a driver in `device`.
+    pub fn driver(self) -> Option<DriverKind> {
+        match self {
+            Backend::OpenCl => Some(DriverKind::OpenCl),
+            Backend::Cuda => Some(DriverKind::Cuda),
+            Backend::C | Backend::Multicore | Backend::Ispc | Backend::Hip => None,
         }
     }
 }

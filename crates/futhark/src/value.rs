@@ -125,7 +125,7 @@ impl Origins {
 
     /// Whether no other value has one of these, and nobody else the memory.
     pub fn are_sole(&self) -> bool {
-        self.0.iter().all(|origin| Arc::strong_count(origin) == 1 && (**origin).as_ref().is_none_or(Buffer::is_sole))
+        self.0.iter().all(|origin| Arc::strong_count(origin) == 1 && (**origin).as_ref().is_none_or(Buffer::is_unique))
     }
 }
 
@@ -215,7 +215,7 @@ impl Array {
         let bytes = self.len() * self.element.bytes();
         let begun = found.and_then(|memory| match memory {
             None => Ok(Err(queue.alloc(0).map_err(Error::Device)?)),
-            Some(memory) if self.handle.context.neighbour().is_some() => {
+            Some(memory) if self.handle.context.foreign_context().is_some() => {
                 // SAFETY: as below.
                 let copy = unsafe { queue.copy_from(memory as u64, bytes, Arc::new(self)) };
                 Ok(Err(copy.map_err(Error::Device)?))
@@ -395,8 +395,8 @@ impl Context {
     /// `new_raw`, or the buffer is too small; [`Error::OutOfMemory`] if it makes none.
     pub fn array_over(&self, element: Primitive, shape: &[usize], buffer: Buffer) -> Result<Array> {
         let type_name = self.library().array_type(element, shape.len())?;
-        let shared = self.device().is_some_and(|device| buffer.is_of(device));
-        if !shared || self.neighbour().is_some_and(|neighbour| !neighbour.has(&buffer)) {
+        let shared = self.device().is_some_and(|device| device.owns(buffer));
+        if !shared || self.foreign_context().is_some_and(|foreign| !foreign.contains(&buffer)) {
             return Err(Error::Usage(format!("{type_name} over memory that the context does not share")));
         }
         let needed = shape.iter().try_fold(element.bytes(), |total, dim| total.checked_mul(*dim));

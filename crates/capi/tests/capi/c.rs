@@ -108,7 +108,7 @@ fn device() -> String {
 
 /// Whether the tests' device is one of OpenCL's.
 fn is_opencl() -> bool {
-    let is_opencl = device::testing::config().unwrap().selector == device::Selector::OpenCl;
+    let is_opencl = device::testing::config().unwrap().selector == device::Selector::Driver(device::DriverKind::OpenCl);
     if !is_opencl {
         println!("skipped: the device of the tests is none of OpenCL's");
     }

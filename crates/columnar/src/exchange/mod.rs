@@ -16,26 +16,22 @@ mod export;
 mod import;
 
 use arrow_device::ffi::ArrowDeviceType;
-use device::{DeviceInfo, DriverKind};
+use device::DeviceInfo;
 
 pub use export::{export, export_to_host, lies_as_arrow};
 pub use import::import;
 
 /// The device type and id of the arrays that a device exports.
 pub fn home(info: &DeviceInfo) -> (ArrowDeviceType, i64) {
-    let device_type = match info.driver {
-        DriverKind::OpenCl => ArrowDeviceType::OPENCL,
-        DriverKind::Cuda => ArrowDeviceType::CUDA,
-    };
-    (device_type, info.ordinal as i64)
+    (ArrowDeviceType(info.driver.arrow_device_types().device), info.ordinal as i64)
 }
 
 /// The device type and id of the arrays in host memory that a device exports.
 pub fn host_home(info: &DeviceInfo) -> (ArrowDeviceType, i64) {
-    match info.driver {
-        // There are no ids to tell apart (R14).
-        DriverKind::OpenCl => (ArrowDeviceType::CPU, -1),
-        // Pinned for all devices, but Arrow C++ and nanoarrow look for one of this ordinal.
-        DriverKind::Cuda => (ArrowDeviceType::CUDA_HOST, info.ordinal as i64),
+    match info.driver.arrow_device_types().pinned {
+        // Host memory has no ids to tell apart (R14).
+        None => (ArrowDeviceType::CPU, -1),
+        // Pinned for all devices, but Arrow C++ and nanoarrow look for a device of this ordinal.
+        Some(pinned) => (ArrowDeviceType(pinned), info.ordinal as i64),
     }
 }

@@ -213,7 +213,7 @@ impl Survivors {
     ) -> Result<Survivors> {
         let tiles = rows.div_ceil(options.compaction_tile_rows as usize).max(1);
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
-        let grid = Grid { groups, work_group_size: work_group_size(options) };
+        let grid = Grid { work_groups: groups, work_group_size: work_group_size(options) };
         let mask = queue.alloc(rows.div_ceil(32) * 4)?;
         let starts = queue.alloc(tiles * 8)?;
         // The error word, which the condition may lower, and the count.

@@ -1,7 +1,7 @@
 /* Helpers of the sinks. */
-/* Number of the lowest set bit; the word is not 0. */
+/* Index of the lowest set bit; the word is not 0. */
 #define CTZ32(x) POPC32(~(x) & ((x) - 1u))
-/* Place of set bit k, counted from 0, of a word that has more than k. */
+/* Index of set bit k, counted from 0, of a word with more than k set bits. */
 FN u32 nth_bit(u32 word, u32 k) {
   u32 at = 0;
   for (u32 width = 16; width; width >>= 1) {
@@ -10,28 +10,33 @@ FN u32 nth_bit(u32 word, u32 k) {
   }
   return at;
 }
-/* Sets bit i of an array of words in shared memory, zeroed before, where keep is 1. Item i of a group, or i plus a multiple
-   of the group's size; every item takes part. */
-#ifdef __OPENCL_VERSION__
+/* Sets bit i of an array of words in shared memory if keep is 1. The array is zeroed before. i is
+   the work-item's index plus a multiple of the work-group size. Every work-item takes part. */
+#if WARP_WIDTH == 1
 #define VOTE(words, i, keep) if (keep) A_OR32(&(words)[(i) >> 5], 1u << ((i) & 31));
 #else
-#define VOTE(words, i, keep) { u32 vote = __ballot_sync(0xffffffffu, (keep)); if (((i) & 31) == 0) (words)[(i) >> 5] = vote; }
+#define VOTE(words, i, keep) { \
+  u64 vote = BALLOT(keep); \
+  if ((i) % WARP_WIDTH == 0) \
+    for (u32 w_ = 0; w_ < WARP_WIDTH / 32; ++w_) (words)[((i) >> 5) + w_] = (u32)(vote >> (32 * w_)); \
+}
 #endif
-/* Adds to a float in memory that others add to as well; what was there. */
-#ifdef __OPENCL_VERSION__
-#define ATOMIC_F64(name, space, op) \
+/* Adds to a float in memory that other work-items add to as well; returns the old value. */
+#ifdef A_ADD_F64
+#define ATOMIC_ADD_F64(name, space) \
+FN f64 name(volatile space u64 *p, f64 v) { return A_ADD_F64(p, v); }
+#else
+#define ATOMIC_ADD_F64(name, space) \
 FN f64 name(volatile space u64 *p, f64 v) { \
   u64 old = *p, seen; \
-  while ((seen = A_CAS64(p, old, F64_BITS(BITS_F64(old) op v))) != old) old = seen; \
+  while ((seen = A_CAS64(p, old, F64_BITS(BITS_F64(old) + v))) != old) old = seen; \
   return BITS_F64(old); \
 }
-ATOMIC_F64(add_f64_g, G, +)
-ATOMIC_F64(add_f64_l, L, +)
-#else
-FN f64 add_f64_g(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
-FN f64 add_f64_l(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
 #endif
-/* Variance: number, mean and sum of squared distances (Welford, Chan). The words may lie anywhere: macros. */
+ATOMIC_ADD_F64(add_f64_g, G)
+ATOMIC_ADD_F64(add_f64_l, L)
+/* Variance: count, mean and sum of squared distances (Welford, Chan). Macros, since the state slots
+   may be in any memory. */
 #define welford_add(n, mean, m2, value) { \
   f64 x_ = (value), m_ = BITS_F64(*(mean)), d_ = x_ - m_; \
   *(n) += 1; \

@@ -111,7 +111,7 @@ pub(super) struct LoadedPrimitives<'a> {
 impl LoadedPrimitives<'_> {
     /// Makes counts of `n` tiles exclusive sums, in place; the total goes to word `at` of `control`.
     pub fn scan_counts(&self, queue: &Queue, counts: &Buffer, n: usize, control: &Buffer, at: u32) -> Result<()> {
-        let grid = Grid { groups: 1, work_group_size: work_group_size(self.options) };
+        let grid = Grid { work_groups: 1, work_group_size: work_group_size(self.options) };
         let named = vec![
             ("counts", Arg::Buffer(counts)),
             ("n", Arg::U64(n as u64)),
@@ -137,7 +137,7 @@ impl LoadedPrimitives<'_> {
         let tiles = n.div_ceil(SCAN_TILE).max(1);
         let sums = queue.alloc(tiles * 8)?;
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
-        let grid = Grid { groups, work_group_size: work_group_size(self.options) };
+        let grid = Grid { work_groups: groups, work_group_size: work_group_size(self.options) };
         let range = [("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))];
         let mut named = vec![("values", Arg::Buffer(values)), ("sums", Arg::Buffer(&sums))];
         named.extend(range);

@@ -136,7 +136,7 @@ impl Loaded<'_> {
         named: Vec<(&'b str, Arg<'b>)>,
     ) -> Result<()> {
         let text = &self.program.kernels[kernel];
-        let items = grid.groups as usize * grid.work_group_size as usize;
+        let items = grid.work_groups as usize * grid.work_group_size as usize;
         let scratch = match text.params.scratch_bytes(items) {
             0 => None,
             bytes => Some(queue.alloc(bytes)?),
@@ -161,14 +161,14 @@ pub(super) fn spread(queue: &Queue, options: &Options, n: usize) -> Grid {
         0 => units * groups_per_unit,
         chosen => chosen as usize,
     };
-    Grid { groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, work_group_size: work_group_size(options) }
+    Grid { work_groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, work_group_size: work_group_size(options) }
 }
 
 /// The same for rows of which each is the work of `met`. The groups of a CPU have 64 rows at least, as [`run_of_rows`].
 pub(super) fn spread_work(queue: &Queue, options: &Options, n: usize, met: usize) -> Grid {
-    let Grid { groups, work_group_size } = spread(queue, options, n.saturating_mul(met.max(1)));
-    let most = n.div_ceil(work_group_size.max(64) as usize).clamp(1, groups as usize);
-    Grid { groups: most as u32, work_group_size }
+    let Grid { work_groups, work_group_size } = spread(queue, options, n.saturating_mul(met.max(1)));
+    let most = n.div_ceil(work_group_size.max(64) as usize).clamp(1, work_groups as usize);
+    Grid { work_groups: most as u32, work_group_size }
 }
 
 /// Items of a group.
@@ -271,9 +271,9 @@ mod tests {
         for profile in [Profile::Cpu, Profile::Gpu] {
             let mut options = Options::new(profile);
             options.max_work_groups = 3;
-            assert_eq!([1, 1 << 20].map(|rows| spread(&queue, &options, rows).groups), [1, 3]);
+            assert_eq!([1, 1 << 20].map(|rows| spread(&queue, &options, rows).work_groups), [1, 3]);
             options.max_work_groups = 65;
-            assert_eq!(spread(&queue, &options, 1 << 20).groups, 65);
+            assert_eq!(spread(&queue, &options, 1 << 20).work_groups, 65);
         }
     }
 }

@@ -269,7 +269,7 @@ impl Registers {
             state.tallies = Some(queue.zeroed(self.source.tallies() * 8)?);
         }
         let grid = spread_work(queue, &self.options, n, self.source.meets());
-        let partials = queue.alloc(grid.groups as usize * self.words() * 8)?;
+        let partials = queue.alloc(grid.work_groups as usize * self.words() * 8)?;
         let fails = (0..self.parts.len()).any(|part| self.program.can_fail(self.kernel(part)));
         let error = if fails { Some(queue.filled(8, 0xff)?) } else { None };
         for part in 0..self.parts.len() {
@@ -277,9 +277,12 @@ impl Registers {
             named.extend(self.source.args(state.tallies.as_ref()));
             loaded.launch_on(queue, self.kernel(part), grid, &bound, error.as_ref(), named)?;
         }
-        let one = Grid { groups: 1, work_group_size: work_group_size(&self.options) };
-        let named =
-            vec![("state", Arg::Buffer(&words)), ("partials", Arg::Buffer(&partials)), ("n", Arg::U64(u64::from(grid.groups)))];
+        let one = Grid { work_groups: 1, work_group_size: work_group_size(&self.options) };
+        let named = vec![
+            ("state", Arg::Buffer(&words)),
+            ("partials", Arg::Buffer(&partials)),
+            ("n", Arg::U64(u64::from(grid.work_groups))),
+        ];
         loaded.launch(queue, FOLD, one, named)?;
         state.words = Some(words);
         if let Some(error) = &error {
@@ -301,7 +304,7 @@ impl Registers {
         for (output, buffers) in self.outputs.iter().zip(&buffers) {
             named.extend(output.args(buffers));
         }
-        let one = Grid { groups: 1, work_group_size: 1 };
+        let one = Grid { work_groups: 1, work_group_size: 1 };
         loaded.launch_on(
             queue,
             FINISH,

@@ -84,7 +84,7 @@ impl Verdicts {
         predicate: &Arc<Predicate>,
         dictionary: &Arc<DeviceColumn>,
     ) -> Result<Buffer> {
-        let known = queue.kept::<Known>();
+        let known = queue.extension::<Known>();
         let of_dictionary = Arc::downgrade(dictionary);
         let is_known = |known: &&Answer| Arc::ptr_eq(&known.predicate, predicate) && known.dictionary.ptr_eq(&of_dictionary);
         if let Some(known) = known.0.lock().iter().find(is_known) {

@@ -478,7 +478,7 @@ impl GroupBy {
     ) -> Result<()> {
         let Some(states) = &state.states else { return Err(Error::Internal("groups without states".into())) };
         let grid = match self.private {
-            true => Grid { groups: states.copies as u32, work_group_size: work_group_size(&self.options) },
+            true => Grid { work_groups: states.copies as u32, work_group_size: work_group_size(&self.options) },
             false => spread_work(queue, &self.options, n, feed.source.meets()),
         };
         let fails = feed.updates.iter().any(|kernel| self.program.can_fail(*kernel));

@@ -149,14 +149,14 @@ impl LoadedRadix<'_> {
         let mut from = pairs;
         let mut to = room()?;
         let grid = self.grid(queue, n)?;
-        let counts = queue.alloc((DIGITS * grid.groups as usize + 1) * size_of::<u64>())?;
+        let counts = queue.alloc((DIGITS * grid.work_groups as usize + 1) * size_of::<u64>())?;
         let control = queue.alloc(size_of::<u64>())?;
         for shift in shifts {
             let digit = [("base", Arg::U64(base)), ("shift", Arg::U32(shift)), ("n", Arg::U64(n as u64))];
             let mut named = vec![("words", Arg::Buffer(&from.words)), ("counts", Arg::Buffer(&counts))];
             named.extend(digit);
             self.loaded.launch(queue, COUNT, grid, named)?;
-            primitives.offsets(queue, &counts, 0, DIGITS * grid.groups as usize, 0, &control, 0)?;
+            primitives.offsets(queue, &counts, 0, DIGITS * grid.work_groups as usize, 0, &control, 0)?;
             let mut named = moved(&from, &to).to_vec();
             named.push(("starts", Arg::Buffer(&counts)));
             named.extend(digit);
@@ -184,7 +184,7 @@ impl LoadedRadix<'_> {
             Profile::Gpu => {
                 let groups = u32::try_from(n.div_ceil(tile(self.options)));
                 let groups = groups.map_err(|_| Error::Internal(format!("{n} words in one sort")))?;
-                Ok(Grid { groups, work_group_size: work_group_size(self.options) })
+                Ok(Grid { work_groups: groups, work_group_size: work_group_size(self.options) })
             }
         }
     }
