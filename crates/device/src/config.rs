@@ -47,8 +47,9 @@ impl UnifiedMemory {
 ///
 /// # Examples
 /// ```
-/// use device::{DeviceConfig, Selector};
-/// let config = DeviceConfig::default().with_selector(Selector::OpenCl).with_memory_bytes(1 << 30);
+/// use device::{DeviceConfig, DriverKind, Selector};
+/// let opencl = Selector::Driver(DriverKind::OpenCl);
+/// let config = DeviceConfig::default().with_selector(opencl).with_memory_bytes(1 << 30);
 /// assert_eq!(config.memory_bytes, 1 << 30);
 /// assert!(config.profiling);
 /// ```

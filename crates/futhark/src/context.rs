@@ -15,7 +15,6 @@ use device::{Buffer, DriverKind, ForeignContext, Queue};
 use parking_lot::{Mutex, ReentrantMutex};
 
 use crate::library::{FreeFn, Raw};
-use crate::manifest::Backend;
 use crate::{Error, Library, Result};
 
 /// Settings of a context, which is made once.

@@ -395,7 +395,7 @@ impl Context {
     /// `new_raw`, or the buffer is too small; [`Error::OutOfMemory`] if it makes none.
     pub fn array_over(&self, element: Primitive, shape: &[usize], buffer: Buffer) -> Result<Array> {
         let type_name = self.library().array_type(element, shape.len())?;
-        let shared = self.device().is_some_and(|device| device.owns(buffer));
+        let shared = self.device().is_some_and(|device| device.owns(&buffer));
         if !shared || self.foreign_context().is_some_and(|foreign| !foreign.contains(&buffer)) {
             return Err(Error::Usage(format!("{type_name} over memory that the context does not share")));
         }

@@ -88,7 +88,7 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define LOAD64(p) as_ulong(vload8(0, (p)))
 #define BYTE_VECTORS 1
 #define ANY_OF_16(p, a, q, b) any((vload16(0, (p)) == (uchar16)(a)) & (vload16(0, (q)) == (uchar16)(b)))
-#elif defined(__CUDACC__)
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
 typedef signed char i8; typedef unsigned char u8; typedef short i16; typedef unsigned short u16;
 typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsigned long long u64; typedef float f32; typedef double f64;
 #ifdef GROUP_ITEMS

@@ -48,3 +48,23 @@ impl Clock {
         Ok(start..start.saturating_add_signed(between(timer.start, timer.end)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_moves_on_with_the_launches() {
+        // An event's handle is its time in nanoseconds.
+        let between = |from: RawEvent, to: RawEvent| Ok(to.0.cast_signed() - from.0.cast_signed());
+        let timer = |start: u64| Timer { start: RawEvent(start), end: RawEvent(start + 10) };
+        let mut clock = Clock::new(RawEvent(100));
+        assert_eq!(clock.times(timer(150), between).unwrap(), 50..60);
+        assert_eq!(clock.base(), Some(RawEvent(100)));
+        let late = 100 + MAX_AGE + 1;
+        assert_eq!(clock.times(timer(late), between).unwrap(), MAX_AGE + 1..MAX_AGE + 11);
+        assert_eq!(clock.base(), Some(RawEvent(late)));
+        // A launch before the new base is still on the same clock.
+        assert_eq!(clock.times(timer(late - 100), between).unwrap(), MAX_AGE - 99..MAX_AGE - 89);
+    }
+}
