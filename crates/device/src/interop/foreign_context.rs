@@ -109,7 +109,7 @@ impl Queue {
         if bytes == 0 {
             return Ok(());
         }
-        self.follow(from)?;
+        self.wait_for_uses(from)?;
         let (source, target) = (from.raw().handle, to.raw().handle);
         // SAFETY: the handles are alive and stay so, and both have as many bytes.
         let sequence = self.worker().enqueue(|raw| unsafe { self.driver().copy_between_contexts(raw, source, target, bytes) })?;

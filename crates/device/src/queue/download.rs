@@ -86,7 +86,7 @@ impl Queue {
         from.check("read", range.start, bytes)?;
         self.context().live_counters().bytes_down.fetch_add(bytes as u64, Relaxed);
         self.meters.downloaded(bytes);
-        self.follow(from)?;
+        self.wait_for_uses(from)?;
         if from.raw().host != 0 {
             return Ok(ReadResult::View(HostView { buffer: from.clone(), range }));
         }

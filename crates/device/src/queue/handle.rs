@@ -126,7 +126,7 @@ impl Queue {
     /// # Errors
     /// The driver's refusal; `Foreign` for a buffer of another context.
     pub fn record_after<'a>(&self, buffers: impl IntoIterator<Item = &'a Buffer>) -> Result<Event> {
-        buffers.into_iter().try_for_each(|buffer| self.follow(buffer))?;
+        buffers.into_iter().try_for_each(|buffer| self.wait_for_uses(buffer))?;
         self.record()
     }
 
@@ -154,7 +154,7 @@ impl Queue {
     }
 
     /// Makes this queue wait for uses of the buffer in the queue that allocated it.
-    pub(crate) fn follow(&self, buffer: &Buffer) -> Result<()> {
+    pub(crate) fn wait_for_uses(&self, buffer: &Buffer) -> Result<()> {
         if Arc::ptr_eq(buffer.home(), self.worker()) {
             return Ok(());
         }

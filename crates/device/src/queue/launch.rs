@@ -19,7 +19,7 @@ impl Queue {
         let values: Vec<(usize, [u8; 8])> = args.iter().map(Arg::bytes).collect();
         self.check_launch(kernel, grid, values.iter().map(|(width, _)| width).sum())?;
         let buffers = || args.iter().filter_map(|arg| if let Arg::Buffer(buffer) = arg { Some(*buffer) } else { None });
-        buffers().try_for_each(|buffer| self.follow(buffer))?;
+        buffers().try_for_each(|buffer| self.wait_for_uses(buffer))?;
         let raw_args: Vec<RawArg<'_>> = args
             .iter()
             .zip(&values)

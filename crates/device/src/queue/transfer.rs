@@ -121,7 +121,7 @@ impl Queue {
             unsafe { copy_bytes(bytes.as_ptr() as usize, host + offset, bytes.len()) };
             return Ok(());
         }
-        self.follow(to)?;
+        self.wait_for_uses(to)?;
         for (index, chunk) in bytes.chunks(UPLOAD_CHUNK).enumerate() {
             let pinned = self.context().pinned().for_upload(chunk.len())?;
             // SAFETY: the pinned block is at least as long as the chunk and belongs to this thread.
@@ -152,8 +152,8 @@ impl Queue {
         if bytes == 0 {
             return Ok(());
         }
-        self.follow(from)?;
-        self.follow(to)?;
+        self.wait_for_uses(from)?;
+        self.wait_for_uses(to)?;
         // SAFETY: the handles are alive and stay so, the ranges were checked.
         let copy = |raw| unsafe { self.driver().copy(raw, from.raw(), from_offset, to.raw(), to_offset, bytes) };
         let sequence = self.worker().enqueue(copy)?;
@@ -179,7 +179,7 @@ impl Queue {
             unsafe { std::ptr::write_bytes((host + offset) as *mut u8, value, bytes) };
             return Ok(());
         }
-        self.follow(to)?;
+        self.wait_for_uses(to)?;
         // SAFETY: the handles are alive and stay so, the range was checked.
         let sequence = self.worker().enqueue(|raw| unsafe { self.driver().fill(raw, to.raw(), offset, bytes, value) })?;
         to.uses().add(self.worker(), sequence);

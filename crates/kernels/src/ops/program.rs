@@ -104,7 +104,7 @@ impl Program {
 
     /// Compiles, or finds what was compiled before.
     pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
-        let source = ProgramSource { text: self.text.clone(), operator: self.operator.clone(), options: vec![] };
+        let source = ProgramSource { source: self.text.clone(), operator: self.operator.clone(), options: vec![] };
         let program = queue.compile(source).await?;
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
