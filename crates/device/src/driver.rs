@@ -165,6 +165,9 @@ pub trait Driver: Debug + Send + Sync {
     /// `host .. host + bytes` stays valid until [`free`](Self::free), and the host does not write
     /// it.
     unsafe fn import_host(&self, host: usize, bytes: usize) -> Result<Option<Memory>>;
+    /// The device address of `memory`, which a kernel can read out of other memory. `None` if the
+    /// driver guarantees no address: a `cl_mem` outside of host memory.
+    fn address(&self, memory: Memory) -> Option<u64>;
     /// Finds out how this device can access foreign memory: a `CUdeviceptr` or `cl_mem`.
     ///
     /// # Safety

@@ -59,3 +59,10 @@ macro_rules! scalars {
     };
 }
 scalars!(U8: u8, I8: i8, U16: u16, I16: i16, U32: u32, I32: i32, U64: u64, I64: i64, F32: f32, F64: f64);
+
+impl<'a> Arg<'a> {
+    /// The buffer, if the argument is one.
+    pub(super) fn buffer(&self) -> Option<&'a Buffer> {
+        if let Self::Buffer(buffer) = self { Some(buffer) } else { None }
+    }
+}

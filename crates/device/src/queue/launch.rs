@@ -7,8 +7,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::argument::Arg;
 use super::handle::Queue;
 use crate::driver::{Grid, RawArg};
+use crate::memory::Buffer;
 use crate::program::{Kernel, Program, ProgramSource};
 use crate::{Error, Result};
+
+/// The arguments of a launch that its kernel reads from memory.
+struct ArgumentTable {
+    words: Buffer,
+    /// Copies of buffers without an address.
+    copies: Vec<Buffer>,
+}
 
 impl Queue {
     /// Launches a kernel.
@@ -16,10 +24,22 @@ impl Queue {
     /// # Errors
     /// `Launch` for a grid or arguments that the device cannot take; the driver's refusal.
     pub fn launch(&self, kernel: &Kernel, grid: Grid, args: &[Arg<'_>]) -> Result<()> {
+        self.launch_with_table(kernel, grid, &[], args)
+    }
+
+    /// Like [`launch`](Self::launch), for kernels with more arguments than the device passes. Unless
+    /// `table` is empty, the first parameter is an array of `u64` words: the values and addresses of
+    /// the arguments in `table`.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch); also if the device gives buffers no addresses.
+    pub fn launch_with_table(&self, kernel: &Kernel, grid: Grid, table: &[Arg<'_>], args: &[Arg<'_>]) -> Result<()> {
+        let buffers = || table.iter().chain(args).filter_map(Arg::buffer);
+        buffers().try_for_each(|buffer| self.wait_for_uses(buffer))?;
+        let table = self.argument_table(kernel, table)?;
+        let args: Vec<Arg<'_>> = table.iter().map(|table| Arg::Buffer(&table.words)).chain(args.iter().copied()).collect();
         let values: Vec<(usize, [u8; 8])> = args.iter().map(Arg::bytes).collect();
         self.check_launch(kernel, grid, values.iter().map(|(width, _)| width).sum())?;
-        let buffers = || args.iter().filter_map(|arg| if let Arg::Buffer(buffer) = arg { Some(*buffer) } else { None });
-        buffers().try_for_each(|buffer| self.wait_for_uses(buffer))?;
         let raw_args: Vec<RawArg<'_>> = args
             .iter()
             .zip(&values)
@@ -34,7 +54,8 @@ impl Queue {
         let sequence = self.worker().launch(timed, kernel.totals(), &self.meters, |raw, timed| unsafe {
             self.driver().launch(raw, kernel.raw(), grid, &raw_args, timed)
         })?;
-        buffers().for_each(|buffer| buffer.uses().add(self.worker(), sequence));
+        let own = table.iter().flat_map(|table| table.copies.iter().chain([&table.words]));
+        buffers().chain(own).for_each(|buffer| buffer.uses().add(self.worker(), sequence));
         kernel.add_use(self.worker(), sequence);
         let counters = self.context().live_counters();
         counters.launches.fetch_add(1, Relaxed);
@@ -42,6 +63,42 @@ impl Queue {
         kernel.totals().launches.fetch_add(1, Relaxed);
         self.meters.launched();
         Ok(())
+    }
+
+    /// Uploads the values and addresses of arguments; `None` for no arguments.
+    fn argument_table(&self, kernel: &Kernel, args: &[Arg<'_>]) -> Result<Option<ArgumentTable>> {
+        if args.is_empty() {
+            return Ok(None);
+        }
+        let mut copies = Vec::new();
+        let mut words = Vec::with_capacity(args.len() * 8);
+        for arg in args {
+            let Some(buffer) = arg.buffer() else {
+                words.extend(arg.bytes().1);
+                continue;
+            };
+            let address = match self.driver().address(buffer.raw()) {
+                Some(address) => address,
+                // A foreign buffer, whose driver does not tell its address.
+                None => {
+                    let copy = self.alloc(buffer.len())?;
+                    self.copy(buffer, 0, &copy, 0, buffer.len())?;
+                    let address = self.driver().address(copy.raw()).ok_or_else(|| self.no_addresses(kernel))?;
+                    copies.push(copy);
+                    address
+                }
+            };
+            words.extend(address.to_ne_bytes());
+        }
+        let table = self.alloc_for_writes(words.len())?;
+        self.write(&table, 0, &words)?;
+        Ok(Some(ArgumentTable { words: table, copies }))
+    }
+
+    fn no_addresses(&self, kernel: &Kernel) -> Error {
+        let info = self.context().info();
+        let reason = format!("arguments exceed the limit of {} bytes, and buffers have no addresses", info.max_arg_bytes);
+        Error::Launch { device: info.label(), kernel: kernel.name().to_owned(), reason }
     }
 
     fn check_launch(&self, kernel: &Kernel, grid: Grid, arg_bytes: usize) -> Result<()> {

@@ -302,6 +302,10 @@ impl Driver for FaultyDriver {
         Ok(memory)
     }
 
+    fn address(&self, memory: Memory) -> Option<u64> {
+        self.driver.address(memory)
+    }
+
     unsafe fn import_host(&self, host: usize, bytes: usize) -> Result<Option<Memory>> {
         if !self.info.unified_memory {
             return Ok(None);

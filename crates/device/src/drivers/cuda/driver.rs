@@ -219,6 +219,10 @@ impl Driver for CudaDriver {
         NativeHandles { context: self.context.context as u64, device: u64::from(self.context.device.unsigned_abs()) }
     }
 
+    fn address(&self, memory: Memory) -> Option<u64> {
+        Some(memory.handle)
+    }
+
     fn alloc(&self, bytes: usize) -> Result<Memory> {
         self.make_current()?;
         let mut handle = 0;

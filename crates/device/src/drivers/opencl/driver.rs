@@ -39,8 +39,8 @@ pub(super) struct OpenClDriver {
     call_lock: Option<Mutex<()>>,
     /// The workaround for drivers that confuse overlapping launches of one kernel.
     overlap_guard: Option<OverlapGuard>,
-    /// Bytes of the host memory under each buffer allocated here, by `cl_mem`.
-    host_bytes: Mutex<HashMap<u64, usize>>,
+    /// Address and bytes of the host memory under each buffer allocated here, by `cl_mem`.
+    host_memory: Mutex<HashMap<u64, (usize, usize)>>,
     /// The buffer behind each pinned address.
     pinned: Mutex<HashMap<usize, u64>>,
     /// Programs that are compiled but not loaded yet, by image.
@@ -101,7 +101,7 @@ impl OpenClDriver {
             map_queue,
             profiling,
             options: program::fixed_options(device),
-            host_bytes: Mutex::default(),
+            host_memory: Mutex::default(),
             pinned: Mutex::default(),
             built: Mutex::default(),
         })
@@ -195,7 +195,7 @@ impl Driver for OpenClDriver {
         let host = host_memory::allocate(bytes).ok_or_else(|| Error::driver_out_of_memory(&self.label, bytes))?;
         match self.buffer(memory::CL_MEM_READ_WRITE | memory::CL_MEM_USE_HOST_PTR, bytes, host) {
             Ok(handle) => {
-                self.host_bytes.lock().insert(handle as u64, bytes);
+                self.host_memory.lock().insert(handle as u64, (host, bytes));
                 Ok(Memory { handle: handle as u64, bytes, host })
             }
             Err(error) => {
@@ -203,6 +203,14 @@ impl Driver for OpenClDriver {
                 unsafe { host_memory::release(host, bytes) };
                 Err(error)
             }
+        }
+    }
+
+    fn address(&self, memory: Memory) -> Option<u64> {
+        // Kernels of a CPU device access a buffer over host memory by the host's address.
+        match memory.host {
+            0 => self.host_memory.lock().get(&memory.handle).map(|(host, _)| *host as u64),
+            host => Some(host as u64),
         }
     }
 
@@ -261,12 +269,12 @@ impl Driver for OpenClDriver {
 
     unsafe fn free(&self, memory: Memory) {
         let _lock = self.lock_calls();
-        let allocated = self.host_bytes.lock().remove(&memory.handle);
+        let allocated = self.host_memory.lock().remove(&memory.handle);
         // SAFETY: the caller promises that the buffer is this driver's and that no queue uses it.
         let _ = unsafe { memory::release_mem_object(memory.handle as cl_mem) };
-        if let Some(bytes) = allocated {
-            // SAFETY: the map has the bytes of memory that was allocated here.
-            unsafe { host_memory::release(memory.host, bytes) };
+        if let Some((host, bytes)) = allocated {
+            // SAFETY: the map has address and bytes of memory that was allocated here.
+            unsafe { host_memory::release(host, bytes) };
         }
     }
 
