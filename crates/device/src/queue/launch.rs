@@ -27,9 +27,9 @@ impl Queue {
         self.launch_with_table(kernel, grid, &[], args)
     }
 
-    /// Like [`launch`](Self::launch), for kernels with more arguments than the device passes. Unless
-    /// `table` is empty, the first parameter is an array of `u64` words: the values and addresses of
-    /// the arguments in `table`.
+    /// Like [`launch`](Self::launch), for kernels with more arguments than the device passes.
+    /// Unless `table` is empty, the first parameter is an array of `u64` words: the values and
+    /// addresses of the arguments in `table`.
     ///
     /// # Errors
     /// As [`launch`](Self::launch); also if the device gives buffers no addresses.
