@@ -95,8 +95,8 @@ fn check_device(queue: &Queue, array: &ImportedArray) -> Result<()> {
     let types = info.driver.arrow_device_types();
     let on_device = given == own || types.managed == Some(given.0);
     let on_host = given == ArrowDeviceType::CPU || types.pinned == Some(given.0);
-    // `Queue::adopt` detects objects of other contexts and devices, and copies them. An address must
-    // be one of this device.
+    // `Queue::adopt` detects objects of other contexts and devices, and copies them. An address
+    // must be one of this device.
     let same_device = info.driver.memory_handle() == MemoryHandle::Object || array.device_id() == id;
     if on_host || (on_device && same_device) {
         return Ok(());
