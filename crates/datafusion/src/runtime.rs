@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionConfig;
-use device::{Context, DeviceConfig, DeviceKind, LogSink, ProgramQueue, UnifiedMemory};
+use device::{ApplicationQueue, Context, DeviceConfig, DeviceKind, LogSink, UnifiedMemory};
 use futhark::WeakContext;
 use kernels::codegen::Profile;
 use kernels::ops::{Options, Sizes};
@@ -30,7 +30,7 @@ pub struct DeviceRuntime {
     /// Where the lines of the device's context go; to the crate `log` without it.
     log: Option<LogSink>,
     /// What the device's context shares with the program.
-    queue: Option<ProgramQueue>,
+    queue: Option<ApplicationQueue>,
     device: Mutex<Device>,
     /// Why the last attempt to open a device failed.
     problem: Mutex<Option<String>>,
@@ -70,7 +70,7 @@ impl DeviceRuntime {
     }
 
     /// A runtime whose device is not open yet, and will log here. With a queue its device is that of the queue.
-    pub fn for_program(log: LogSink, queue: Option<ProgramQueue>) -> Arc<Self> {
+    pub fn for_program(log: LogSink, queue: Option<ApplicationQueue>) -> Arc<Self> {
         Arc::new(DeviceRuntime { log: Some(log), queue, ..DeviceRuntime::default() })
     }
 
@@ -197,7 +197,7 @@ impl Device {
         &self,
         options: &DeviceOptions,
         log: Option<&LogSink>,
-        queue: Option<&ProgramQueue>,
+        queue: Option<&ApplicationQueue>,
     ) -> std::result::Result<Context, Problem> {
         if let Some(config) = self.config.clone() {
             let problem = |reason: String| Problem { reason, is_mistake: true };
@@ -228,7 +228,7 @@ impl Device {
             profiling: options.profiling,
             nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
             unified_memory: options.unified_memory,
-            program_queue: queue.cloned(),
+            application_queue: queue.cloned(),
             dump_programs: non_empty(&options.dump_programs).map(PathBuf::from),
             load_programs: non_empty(&options.load_programs).map(PathBuf::from),
             log: Some(log.cloned().unwrap_or_else(|| Arc::new(|line| log::debug!("{line}")))),
@@ -290,8 +290,8 @@ pub(crate) fn device_error(operator: &str, error: device::Error) -> DataFusionEr
         device::Error::OutOfMemory { .. } | device::Error::TooLarge { .. } => {
             DataFusionError::ResourcesExhausted(format!("{operator}: {error}"))
         }
-        device::Error::CompileFailed { device, text, options, log, .. } => {
-            DataFusionError::External(Box::new(device::Error::CompileFailed { device, operator, text, options, log }))
+        device::Error::CompileFailed { device, kernel_source, options, log, .. } => {
+            DataFusionError::External(Box::new(device::Error::CompileFailed { device, operator, kernel_source, options, log }))
         }
         error => DataFusionError::External(Box::new(OperatorError { operator, error })),
     }

@@ -13,7 +13,6 @@ use datafusion::common::{Result, config_err, exec_datafusion_err, plan_datafusio
 use datafusion::execution::context::{FunctionFactory, RegisterFunction};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{CreateFunction, Expr, Volatility};
-use futhark::manifest::Backend;
 use futhark::{Context, ContextConfig, Library};
 
 use crate::futhark::aggregate::FutharkAggregate;
@@ -80,11 +79,9 @@ async fn open(path: PathBuf, tuning: Vec<(String, usize)>, state: &SessionState)
     let open = move || {
         // SAFETY: device.futhark is the user's word that libraries named in SQL are what their manifests say.
         let library = unsafe { Library::open(&path) }?;
-        let device = match library.manifest().backend {
-            // Without a device the library sets one up for itself, and functions work in host memory.
-            Backend::OpenCl | Backend::Cuda => runtime.as_ref().and_then(|runtime| runtime.try_context(&options).ok()),
-            _ => None,
-        };
+        // Without a device the library opens one itself, and functions work in host memory.
+        let shares = library.manifest().backend.driver().is_some();
+        let device = runtime.as_ref().filter(|_| shares).and_then(|runtime| runtime.try_context(&options).ok());
         let config = ContextConfig { profiling: options.futhark_profiling, tuning, ..ContextConfig::default() };
         let context = match device.filter(|device| library.can_share(device.info().driver)) {
             Some(device) => Context::on_device(&library, config, &device)?,

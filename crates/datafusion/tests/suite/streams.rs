@@ -437,7 +437,7 @@ extern "C" __global__ void spin(unsigned long long *x, unsigned long long n) {
     let program = program.now_or_never().expect("a compilation goes on").unwrap();
     let x = queue.zeroed(8).unwrap();
     let args = [(&x).into(), 20_000_000_u64.into()];
-    queue.launch(&program.kernel("spin").unwrap(), Grid { groups: 1, work_group_size: 1 }, &args).unwrap();
+    queue.launch(&program.kernel("spin").unwrap(), Grid { work_groups: 1, work_group_size: 1 }, &args).unwrap();
     assert!(queue.finish().now_or_never().is_none(), "the launch is too short to tell");
     context.synchronize().unwrap();
     queue.finish().now_or_never().expect("a launch goes on").unwrap();

@@ -124,7 +124,7 @@ impl LoadedPrimitives<'_> {
     /// Replaces the counts of `n` tiles by their exclusive prefix sums. The total goes to
     /// `control[at]`, a u64.
     pub fn scan_counts(&self, counts: &Buffer, n: usize, control: &Buffer, at: u32) -> Result<()> {
-        let grid = Grid { groups: 1, work_group_size: work_group_size(self.options) };
+        let grid = Grid { work_groups: 1, work_group_size: work_group_size(self.options) };
         let named = vec![
             ("counts", Arg::Buffer(counts)),
             ("n", Arg::U64(n as u64)),
@@ -141,7 +141,7 @@ impl LoadedPrimitives<'_> {
         let tiles = n.div_ceil(SCAN_TILE).max(1);
         let sums = self.queue.alloc(tiles * 8)?;
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
-        let grid = Grid { groups, work_group_size: work_group_size(self.options) };
+        let grid = Grid { work_groups: groups, work_group_size: work_group_size(self.options) };
         let range = [("values", Arg::Buffer(values)), ("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))];
         let mut args: NamedArgs<'_> = range.to_vec();
         args.push(("sums", Arg::Buffer(&sums)));

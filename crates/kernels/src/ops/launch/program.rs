@@ -115,7 +115,8 @@ impl Program {
 
     /// Compiles the kernels, or finds those that were compiled before.
     pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
-        let source = ProgramSource { text: Arc::clone(self.shared_source()), operator: self.operator.clone(), options: vec![] };
+        let source = self.shared_source();
+        let source = ProgramSource { source: Arc::clone(source), operator: self.operator.clone(), options: vec![] };
         let program = queue.compile(source).await?;
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
@@ -147,7 +148,7 @@ impl Loaded<'_> {
         named: Vec<(&'b str, Arg<'b>)>,
     ) -> Result<()> {
         let source = &self.program.kernels[kernel];
-        let work_items = grid.groups as usize * grid.work_group_size as usize;
+        let work_items = grid.work_groups as usize * grid.work_group_size as usize;
         let scratch = match source.params.scratch_bytes(work_items) {
             0 => None,
             bytes => Some(queue.alloc(bytes)?),
@@ -172,15 +173,15 @@ pub(in crate::ops) fn grid_for(queue: &Queue, options: &Options, n: usize) -> Gr
         0 => compute_units * groups_per_compute_unit,
         chosen => chosen as usize,
     };
-    Grid { groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, work_group_size: work_group_size(options) }
+    Grid { work_groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, work_group_size: work_group_size(options) }
 }
 
 /// The grid for `n` rows, each of which is compared with up to `candidates` others. A work-group of
 /// the cpu profile has at least 64 rows, as [`contiguous_rows`] declares them.
 pub(in crate::ops) fn grid_for_candidates(queue: &Queue, options: &Options, n: usize, candidates: usize) -> Grid {
-    let Grid { groups, work_group_size } = grid_for(queue, options, n.saturating_mul(candidates.max(1)));
-    let most = n.div_ceil(work_group_size.max(64) as usize).clamp(1, groups as usize);
-    Grid { groups: most as u32, work_group_size }
+    let Grid { work_groups, work_group_size } = grid_for(queue, options, n.saturating_mul(candidates.max(1)));
+    let most = n.div_ceil(work_group_size.max(64) as usize).clamp(1, work_groups as usize);
+    Grid { work_groups: most as u32, work_group_size }
 }
 
 /// Work-items of a work-group.
@@ -284,9 +285,9 @@ mod tests {
         for profile in [Profile::Cpu, Profile::Gpu] {
             let mut options = Options::new(profile);
             options.max_work_groups = 3;
-            assert_eq!([1, 1 << 20].map(|rows| grid_for(&queue, &options, rows).groups), [1, 3]);
+            assert_eq!([1, 1 << 20].map(|rows| grid_for(&queue, &options, rows).work_groups), [1, 3]);
             options.max_work_groups = 65;
-            assert_eq!(grid_for(&queue, &options, 1 << 20).groups, 65);
+            assert_eq!(grid_for(&queue, &options, 1 << 20).work_groups, 65);
         }
     }
 }
