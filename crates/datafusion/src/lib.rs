@@ -15,35 +15,27 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod aggregate;
-mod device_function;
+mod error;
 mod exchange;
 pub mod exec;
 mod expr;
-mod functions;
 mod futhark;
 mod graph;
-mod list_key;
-mod metrics;
-mod options;
-mod own;
-mod parameters;
 mod planner;
+mod reason;
 mod run;
-mod runtime;
 mod session;
 mod table;
-mod texts;
 
 pub use self::futhark::{FutharkFunctions, register_futhark};
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
-pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc};
-pub use parameters::{with_parameters, with_rows_of_parameters};
 pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, SubqueryColumns, WindowFilters,
     placement,
 };
 pub use run::DeviceBatchStream;
-pub use runtime::DeviceRuntime;
-pub use session::{SessionStateBuilderExt, has_device, session, session_with};
+pub use session::{
+    Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc, has_device, session,
+    session_with, with_parameters, with_rows_of_parameters,
+};
 pub use table::{DeviceTable, register_schema};

@@ -10,7 +10,7 @@ mod source;
 mod table;
 
 pub use result::DeviceResult;
-pub(crate) use source::{ImportedArrayStream, Source};
+pub(crate) use source::Source;
 pub use table::{AsyncDeviceStreamTable, DeviceStreamTable};
 
 use datafusion::common::{DataFusionError, exec_datafusion_err, resources_datafusion_err};

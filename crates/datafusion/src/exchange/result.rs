@@ -25,9 +25,9 @@ use kernels::ops::ArrowForm;
 use tokio::runtime::Handle;
 
 use super::{of_device, of_query};
+use crate::error::{columnar_error, device_error, op_error};
 use crate::exec::{DeviceToHostExec, HostToDeviceExec};
-use crate::run::{columnar_error, op_error};
-use crate::runtime::{device_error, kernel_options, task_context};
+use crate::session::{kernel_options, task_context};
 
 /// Batches that a query may be ahead of a foreign consumer, beside the one that it is making.
 const AHEAD: usize = 1;

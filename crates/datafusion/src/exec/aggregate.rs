@@ -16,8 +16,8 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 
-use crate::aggregate::AggregateCall;
 use crate::exec::{fused_below, inner_methods};
+use crate::expr::AggregateCall;
 use crate::futhark::fold_function;
 
 /// What an aggregation computes: the part that does not depend on its child.

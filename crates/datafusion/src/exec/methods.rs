@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Methods of `ExecutionPlan` that several operators share, as macros: the trait has one object for each operator.
 
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::SendableRecordBatchStream;
+
 /// The methods of `ExecutionPlan` that all device operators below an offloaded subplan share; `execute` is what comes instead of rows.
 macro_rules! device_methods {
     ($name:literal, execute: $execute:expr) => {
@@ -221,3 +224,11 @@ macro_rules! statistics_of_the_input {
     };
 }
 pub(crate) use statistics_of_the_input;
+
+pub(crate) fn refuse<T>(name: &str) -> Result<T> {
+    internal_err!("{name} runs inside a DeviceToHostExec and has no rows of its own for the host")
+}
+
+pub(crate) fn refuse_stream(name: &str) -> Result<SendableRecordBatchStream> {
+    refuse(name)
+}

@@ -7,17 +7,22 @@
 //! never a quiet download.
 
 mod aggregate;
+mod cache;
 mod device_to_host;
 mod dynamic_filter;
 mod expand;
 mod filter;
 mod futhark;
 mod host;
+mod host_plan;
 mod host_to_device;
 mod join;
+mod join_strings;
 mod limit;
 mod methods;
+mod operator;
 mod projection;
+mod properties;
 mod scan;
 mod shared;
 mod sort;
@@ -28,6 +33,7 @@ mod window;
 
 pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
+pub(crate) use cache::{CrossSubplanCache, SharedRows};
 pub use device_to_host::DeviceToHostExec;
 pub use dynamic_filter::DeviceDynamicFilterExec;
 pub use expand::DeviceExpandExec;
@@ -35,12 +41,20 @@ pub(crate) use expand::GroupingSet;
 pub use filter::DeviceFilterExec;
 pub use futhark::DeviceFutharkExec;
 pub use host::HostExec;
+pub(crate) use host_plan::{
+    computes, is_bounded, is_constant, is_limit, is_trivial, joins_other_lists, reads_files, scan_projection, window_exprs,
+};
 pub use host_to_device::HostToDeviceExec;
 pub use join::DeviceJoinExec;
 pub(crate) use join::{JoinSpec, ScalarSubquery};
+pub(crate) use join_strings::JoinTexts;
 pub use limit::DeviceLimitExec;
-pub(crate) use methods::{device_methods, inner_methods, leaf_methods, row_wise_operator, statistics_of_the_input};
+pub(crate) use methods::{
+    device_methods, inner_methods, leaf_methods, refuse_stream, row_wise_operator, statistics_of_the_input,
+};
+pub(crate) use operator::{fused_below, is_device, lacks_rows};
 pub use projection::DeviceProjectionExec;
+pub(crate) use properties::{coalesced_equivalences, column_names, leaf_properties};
 pub use scan::DeviceScanExec;
 pub(crate) use shared::Sharing;
 pub use shared::{DeviceReuseExec, DeviceSharedExec};
@@ -49,88 +63,3 @@ pub use stream::DeviceStreamExec;
 pub use union::DeviceUnionExec;
 pub use unnest::DeviceUnnestExec;
 pub use window::DeviceWindowExec;
-
-use std::sync::Arc;
-
-use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::{Result, internal_err};
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_expr::EquivalenceProperties;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
-
-/// Whether a plan node computes on the device (below an offloaded subplan's top).
-pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<DeviceFilterExec>()
-        || plan.is::<DeviceProjectionExec>()
-        || plan.is::<DeviceAggregateExec>()
-        || plan.is::<DeviceDynamicFilterExec>()
-        || plan.is::<DeviceExpandExec>()
-        || plan.is::<DeviceFutharkExec>()
-        || plan.is::<DeviceJoinExec>()
-        || plan.is::<DeviceLimitExec>()
-        || plan.is::<DeviceReuseExec>()
-        || plan.is::<DeviceScanExec>()
-        || plan.is::<DeviceSharedExec>()
-        || plan.is::<DeviceSortExec>()
-        || plan.is::<DeviceStreamExec>()
-        || plan.is::<DeviceUnionExec>()
-        || plan.is::<DeviceUnnestExec>()
-        || plan.is::<HostToDeviceExec>()
-        || plan.is::<DeviceWindowExec>()
-}
-
-/// Names of the row-wise operators that run inside the kernels of the operator above them.
-pub(crate) fn fused_below(input: &Arc<dyn ExecutionPlan>) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    let mut plan = input;
-    loop {
-        if plan.is::<DeviceFilterExec>() {
-            names.push("DeviceFilterExec");
-        } else if plan.is::<DeviceProjectionExec>() {
-            names.push("DeviceProjectionExec");
-        } else {
-            return names;
-        }
-        match plan.children().first() {
-            Some(child) => plan = child,
-            None => return names,
-        }
-    }
-}
-
-/// The properties of a leaf: one partition of rows in no order.
-pub(crate) fn leaf_properties(schema: SchemaRef) -> Arc<PlanProperties> {
-    let properties = PlanProperties::new(
-        EquivalenceProperties::new(schema),
-        Partitioning::UnknownPartitioning(1),
-        EmissionType::Incremental,
-        Boundedness::Bounded,
-    );
-    Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
-}
-
-/// What holds for the rows of all partitions of `input` together, in any order.
-///
-/// An order or a constant of one partition, such as a literal of one input of a `UNION`, does not.
-pub(crate) fn coalesced_equivalences(input: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
-    let mut equivalences = input.equivalence_properties().clone();
-    if input.output_partitioning().partition_count() > 1 {
-        equivalences.clear_orderings();
-        equivalences.clear_per_partition_constants();
-    }
-    equivalences
-}
-
-/// The names of a scan's columns, as EXPLAIN lists them.
-pub(crate) fn column_names(schema: &Schema) -> String {
-    schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
-}
-
-pub(crate) fn refuse<T>(name: &str) -> Result<T> {
-    internal_err!("{name} runs inside a DeviceToHostExec and has no rows of its own for the host")
-}
-
-pub(crate) fn refuse_stream(name: &str) -> Result<SendableRecordBatchStream> {
-    refuse(name)
-}

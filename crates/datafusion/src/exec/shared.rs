@@ -11,8 +11,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::exec::{inner_methods, leaf_methods, statistics_of_the_input};
-use crate::run::KeptRows;
+use crate::exec::{CrossSubplanCache, inner_methods, leaf_methods, statistics_of_the_input};
 
 /// Who reads shared rows, and where they are.
 #[derive(Debug, Clone)]
@@ -22,14 +21,14 @@ pub(crate) struct Sharing {
     /// How many read them.
     pub readers: usize,
     /// `None` where all readers are of one offloaded subplan: its run has the rows.
-    pub kept: Option<Arc<KeptRows>>,
+    pub cache: Option<Arc<CrossSubplanCache>>,
     /// Whether nobody comes after this reader: it is of the main query.
-    pub last: bool,
+    pub is_last: bool,
 }
 
 impl fmt::Display for Sharing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.kept.is_some() { "kept" } else { "rows" };
+        let what = if self.cache.is_some() { "kept" } else { "rows" };
         write!(f, "{what}=#{}", self.number)
     }
 }
@@ -89,8 +88,8 @@ impl ExecutionPlan for DeviceSharedExec {
 
     /// A plan that runs again must not meet the rows of the time before.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(kept) = &self.sharing.kept {
-            kept.clear();
+        if let Some(cache) = &self.sharing.cache {
+            cache.clear();
         }
         Ok(Arc::new(DeviceSharedExec::new(Arc::clone(&self.input), self.sharing.clone())))
     }

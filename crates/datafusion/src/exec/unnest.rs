@@ -10,7 +10,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use kernels::ops::Keeps;
 
 use crate::exec::row_wise_operator;
-use crate::expr::Reason;
+use crate::reason::Reason;
 
 /// Gives each element of lists as a row, with the other columns repeated; of several lists the longest decides, and NULL stands
 /// for the elements that the others lack.

@@ -8,8 +8,7 @@ use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 
-use crate::exec::row_wise_operator;
-use crate::planner::window_exprs;
+use crate::exec::{row_wise_operator, window_exprs};
 
 /// Appends window functions of one partitioning and order to its rows, which come in that order and keep it.
 ///

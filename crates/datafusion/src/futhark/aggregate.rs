@@ -17,9 +17,10 @@ use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Documentation, Sig
 use datafusion::physical_expr::expressions::Literal;
 use futhark::Scalar;
 
-use crate::futhark::convert::{cast_argument, constant};
-use crate::futhark::function::{Function, Parameter, Returns};
-use crate::futhark::scalar::nulls_of;
+use crate::futhark::convert::{cast_argument, constant, nulls_of};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Parameter;
+use crate::futhark::returns::Returns;
 
 /// An entry point as an aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -9,22 +9,22 @@ use std::sync::Arc;
 
 use arrow::compute::CastOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use columnar::ColumnType;
 use datafusion::common::{Result, ScalarValue, exec_datafusion_err};
 use datafusion::logical_expr::Volatility;
 use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, Column, IsNotNullExpr, IsNullExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use device::{Buffer, DriverKind, Queue};
-use futhark::manifest::Backend;
-use futhark::{Primitive, Scalar};
+use device::{Buffer, Queue};
+use futhark::Scalar;
 use kernels::expr::Expr;
 
-use super::reason;
-use crate::expr::{Reason, lower};
+use crate::expr::{is_own, lower};
 use crate::futhark::convert::constant;
-use crate::futhark::function::{Function, Nulls, Of, Parameter, Returns};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Nulls;
+use crate::futhark::reasons::{EACH_ROW, reason, stays_on_host};
+use crate::futhark::returns::Returns;
 use crate::futhark::scalar::FutharkScalar;
-use crate::own::is_own;
+use crate::reason::Reason;
 
 /// A call of a library that shares the device.
 #[derive(Debug, Clone)]
@@ -217,70 +217,6 @@ fn with_mask(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &Schema) -
     let known = Arc::new(IsNotNullExpr::new(Arc::clone(argument)));
     let mask = Arc::new(CastExpr::new(known, DataType::UInt8, None));
     Ok(vec![Arc::new(CaseExpr::try_new(None, vec![(missing, zero)], Some(value))?), mask])
-}
-
-const EACH_ROW: &str = "it is called for each row";
-
-/// Why a function has no place on the device whatever it is given, if so.
-pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reason> {
-    let why = |why: &str| Err(reason(function, why));
-    if function.context().device().is_none() {
-        return why(&no_device(function));
-    }
-    let (gives, data_type) = match function.returns() {
-        Returns::Column(gives, data_type) => (gives, data_type),
-        Returns::Struct(..) => return why("it gives structs"),
-        _ => return why(EACH_ROW),
-    };
-    has_device_form(function, data_type)?;
-    match function.context().library().shares(*gives, 1) {
-        true => Ok(()),
-        false => Err(no_new_raw(function, *gives)),
-    }
-}
-
-fn no_new_raw(function: &Function, of: Primitive) -> Reason {
-    reason(function, &format!("the manifest names no new_raw of the type []{}", of.name()))
-}
-
-/// Why values of what a function takes, or gives, have no place on the device, if so.
-pub(super) fn has_device_form(function: &Function, gives: &DataType) -> std::result::Result<(), Reason> {
-    let why = |why: &str| Err(reason(function, why));
-    if matches!(gives, DataType::Struct(_)) {
-        return why("it gives structs");
-    }
-    if function.parameters().iter().any(|parameter| !matches!(parameter.of, Of::Values(_))) {
-        return why("it takes structs");
-    }
-    if function.parameters().iter().any(|parameter| parameter.data_type.is_list()) {
-        return why("it takes lists");
-    }
-    fn array(input: &Parameter) -> Option<(Primitive, &DataType)> {
-        match input {
-            Parameter { of: Of::Values(primitive), is_array: true, data_type, .. } => Some((*primitive, data_type)),
-            _ => None,
-        }
-    }
-    let arrays: Vec<(Primitive, &DataType)> = function.inputs().iter().filter_map(array).collect();
-    let types = arrays.iter().map(|(_, data_type)| *data_type).chain([gives]);
-    if let Some(data_type) = types.into_iter().find(|data_type| ColumnType::of(data_type, true).is_none()) {
-        let name = if *data_type == DataType::Float16 { "f16".to_owned() } else { data_type.to_string() };
-        return why(&format!("{name} is not supported on the device"));
-    }
-    match arrays.iter().find(|(primitive, _)| !function.context().library().shares(*primitive, 1)) {
-        Some((primitive, _)) => Err(no_new_raw(function, *primitive)),
-        None => Ok(()),
-    }
-}
-
-/// Why a library shares no device.
-pub(super) fn no_device(function: &Function) -> String {
-    match function.context().library().manifest().backend {
-        Backend::OpenCl => "its library shares no device of OpenCL's".to_owned(),
-        Backend::Cuda if !function.context().library().can_share(DriverKind::Cuda) => "the manifest names no new_raw".to_owned(),
-        Backend::Cuda => "its library shares no device of CUDA's".to_owned(),
-        other => format!("its back end is {}", other.name()),
-    }
 }
 
 /// A failure to reach the library at all.

@@ -14,9 +14,9 @@ use arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err, internal_err};
 use futhark::{Primitive, Scalar, Value};
 
-use crate::expr::Reason;
-use crate::futhark::function::{Function, Of, Parameter};
-use crate::futhark::scalar::nulls_of;
+use crate::futhark::function::Function;
+use crate::futhark::parameter::{Of, Parameter};
+use crate::reason::Reason;
 
 /// An argument as the type that its parameter has.
 ///
@@ -83,6 +83,29 @@ pub(crate) fn present(column: &ArrayRef, rows: Option<&NullBuffer>) -> Result<Ar
         Some(rows) => Ok(nullif(column, &BooleanArray::new(!rows.inner(), None))?),
         None => Ok(Arc::clone(column)),
     }
+}
+
+/// The rows in which an argument is NULL, or a part of it that must not be.
+pub(crate) fn nulls_in(parameter: &Parameter, column: &ArrayRef) -> Option<NullBuffer> {
+    match (&parameter.of, column.as_struct_opt()) {
+        (Of::Sums(sum), Some(structs)) => sum.nulls(structs),
+        (Of::Records(_, fields), Some(structs)) => {
+            let fields = fields.iter().zip(structs.columns()).map(|(field, column)| nulls_in(field, column));
+            fields.fold(structs.nulls().cloned(), |nulls, own| NullBuffer::union(nulls.as_ref(), own.as_ref()))
+        }
+        _ => nulls_of(std::slice::from_ref(column)),
+    }
+}
+
+/// The rows in which any column is NULL.
+pub(crate) fn nulls_of(columns: &[ArrayRef]) -> Option<NullBuffer> {
+    let nulls = columns.iter().fold(None, |nulls, column| {
+        let own = NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref());
+        // A struct with a NULL in it is no record.
+        let fields = column.as_struct_opt().and_then(|structs| nulls_of(structs.columns()));
+        NullBuffer::union(own.as_ref(), fields.as_ref())
+    });
+    nulls.filter(|nulls| nulls.null_count() > 0)
 }
 
 /// A column in the library's memory. Lists are more dimensions: those of a column must be equally long.

@@ -17,10 +17,13 @@ use futhark::manifest::Backend;
 use futhark::{Context, ContextConfig, Library};
 
 use crate::futhark::aggregate::FutharkAggregate;
-use crate::futhark::function::{Conventions, Function, Nulls};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Nulls;
+use crate::futhark::registration::registration;
+use crate::futhark::returns::{Conventions, Returns};
 use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::table::FutharkTable;
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::session::{DeviceRuntime, options_of};
 
 /// Makes the functions of `LANGUAGE futhark`; other languages are left to the session's former factory.
 #[derive(Debug)]
@@ -70,7 +73,7 @@ impl FunctionFactory for FutharkFactory {
         if statement.or_replace {
             stays_of_its_kind(state, name, function.returns())?;
         }
-        Ok(function.into_registration(statement.params.behavior.unwrap_or(Volatility::Immutable)))
+        Ok(registration(function, statement.params.behavior.unwrap_or(Volatility::Immutable)))
     }
 }
 
@@ -163,7 +166,7 @@ pub(crate) fn name_is_free(state: &SessionState, name: &str, or_replace: bool) -
 }
 
 /// What a name stands for as another kind of function would be found before or beside the new one.
-fn stays_of_its_kind(state: &SessionState, name: &str, returns: &crate::futhark::function::Returns) -> Result<()> {
+fn stays_of_its_kind(state: &SessionState, name: &str, returns: &Returns) -> Result<()> {
     let new = returns.kind();
     match kinds(state, name).find(|kind| *kind != new) {
         Some(old) => plan_err!("the function {name} is of the kind {old}, and would be {new} too; DROP FUNCTION {name} before"),

@@ -16,12 +16,15 @@ use device::Buffer;
 use futhark::Scalar;
 use kernels::expr::Expr;
 
-use super::{calls, reason};
-use crate::aggregate::AggregateCall;
-use crate::expr::{Reason, lower};
+use super::calls;
+use crate::expr::{AggregateCall, lower};
 use crate::futhark::aggregate::FutharkAggregate;
 use crate::futhark::convert::constant;
-use crate::futhark::function::{Function, Of, One, Returns};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Of;
+use crate::futhark::reasons::{has_device_form, reason};
+use crate::futhark::returns::{One, Returns};
+use crate::reason::Reason;
 
 /// An aggregate of a library that shares the device.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ impl Fold {
         let Returns::Aggregate(one) = function.returns() else {
             return Err(format!("{} is no aggregate", function.name()));
         };
-        calls::has_device_form(function, &one.data_type)?;
+        has_device_form(function, &one.data_type)?;
         if call.function.is_distinct() || !call.function.order_bys().is_empty() {
             return Err(reason(function, "it takes neither DISTINCT nor ORDER BY"));
         }

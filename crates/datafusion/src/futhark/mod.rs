@@ -6,6 +6,7 @@
 //! of a user's does, but where a library shares the device (`calls.rs`, `folds.rs`, `placed.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`;
 //! `listing.rs` has what SHOW FUNCTIONS says of table functions.
 
+mod accepts;
 mod aggregate;
 mod calls;
 mod convert;
@@ -13,7 +14,11 @@ mod factory;
 mod folds;
 mod function;
 mod listing;
+mod parameter;
 mod placed;
+mod reasons;
+mod registration;
+mod returns;
 mod scalar;
 mod sum;
 mod table;
@@ -21,20 +26,18 @@ mod table;
 use datafusion::common::{Result, internal_err, plan_datafusion_err};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::{RegisterFunction, SessionContext};
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF, Volatility};
+use datafusion::logical_expr::Volatility;
 use futhark::Context;
 
-use crate::expr::Reason;
-use crate::futhark::aggregate::FutharkAggregate;
 pub(crate) use crate::futhark::calls::{Calls, DeviceCall, unreached};
 pub(crate) use crate::futhark::factory::FutharkFactory;
 use crate::futhark::factory::name_is_free;
 pub(crate) use crate::futhark::folds::{Fold, function_of as fold_function, row_of, types_of};
-use crate::futhark::function::Conventions;
 pub(crate) use crate::futhark::function::Function;
 pub(crate) use crate::futhark::listing::TableFunctionsListed;
-use crate::futhark::scalar::FutharkScalar;
-use crate::runtime::DeviceRuntime;
+use crate::futhark::registration::registration;
+use crate::futhark::returns::Conventions;
+use crate::session::DeviceRuntime;
 
 /// What [`register_futhark`] has done with the entry points of a library.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,7 +80,7 @@ pub fn register_futhark(ctx: &SessionContext, context: &Context) -> Result<Futha
         });
         match function {
             Ok(function) => {
-                register(ctx, function.into_registration(Volatility::Immutable))?;
+                register(ctx, registration(function, Volatility::Immutable))?;
                 functions.registered.push(name.clone());
             }
             Err(error) => functions.refused.push((name.clone(), error.message().into_owned())),
@@ -98,28 +101,4 @@ fn register(ctx: &SessionContext, function: RegisterFunction) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Why a scalar function stays on the host, if it is of a Futhark library.
-pub(crate) fn scalar_reason(function: &ScalarUDF) -> Option<Reason> {
-    let function = function.inner().downcast_ref::<FutharkScalar>()?.function();
-    let why = calls::stays_on_host(function).err();
-    // What has a place on the device has it in some operators.
-    Some(why.unwrap_or_else(|| reason(function, "on the device it is called by projections, filters and aggregations alone")))
-}
-
-/// The same of aggregates.
-pub(crate) fn aggregate_reason(function: &AggregateUDF) -> Option<Reason> {
-    let function = function.inner().downcast_ref::<FutharkAggregate>()?.function();
-    let why = match function.context().device() {
-        None => calls::no_device(function),
-        Some(_) => {
-            "on the device it is called for all rows, without GROUP BY or OVER, and beside others of Futhark alone".to_owned()
-        }
-    };
-    Some(reason(function, &why))
-}
-
-fn reason(function: &Function, why: &str) -> Reason {
-    format!("the Futhark function {} works in host memory: {why}", function.name())
 }

@@ -17,9 +17,11 @@ use futhark::{Array, Value};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, try_join_all};
 
-use crate::futhark::function::{Function, Of, Parameter, Returns};
-use crate::run::columnar_error;
-use crate::runtime::{DeviceRuntime, device_error, options_of};
+use crate::error::{columnar_error, device_error};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::{Of, Parameter};
+use crate::futhark::returns::Returns;
+use crate::session::{DeviceRuntime, options_of};
 use crate::table::{DeviceTable, Snapshot};
 
 /// Who reads the rows, for messages.

@@ -15,8 +15,10 @@ use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::futhark::convert::{cast_argument, constant, from_futhark, struct_column, value_at};
-use crate::futhark::function::{Function, Nulls, Of, One, Parameter, Returns};
+use crate::futhark::convert::{cast_argument, constant, from_futhark, nulls_in, nulls_of, struct_column, value_at};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Nulls;
+use crate::futhark::returns::{One, Returns};
 
 /// An entry point as a scalar function.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -177,29 +179,6 @@ impl ScalarUDFImpl for FutharkScalar {
     fn documentation(&self) -> Option<&Documentation> {
         Some(self.function.documentation())
     }
-}
-
-/// The rows in which an argument is NULL, or a part of it that must not be.
-pub(crate) fn nulls_in(parameter: &Parameter, column: &ArrayRef) -> Option<NullBuffer> {
-    match (&parameter.of, column.as_struct_opt()) {
-        (Of::Sums(sum), Some(structs)) => sum.nulls(structs),
-        (Of::Records(_, fields), Some(structs)) => {
-            let fields = fields.iter().zip(structs.columns()).map(|(field, column)| nulls_in(field, column));
-            fields.fold(structs.nulls().cloned(), |nulls, own| NullBuffer::union(nulls.as_ref(), own.as_ref()))
-        }
-        _ => nulls_of(std::slice::from_ref(column)),
-    }
-}
-
-/// The rows in which any column is NULL.
-pub(crate) fn nulls_of(columns: &[ArrayRef]) -> Option<NullBuffer> {
-    let nulls = columns.iter().fold(None, |nulls, column| {
-        let own = NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref());
-        // A struct with a NULL in it is no record.
-        let fields = column.as_struct_opt().and_then(|structs| nulls_of(structs.columns()));
-        NullBuffer::union(own.as_ref(), fields.as_ref())
-    });
-    nulls.filter(|nulls| nulls.null_count() > 0)
 }
 
 /// A column with 0 for NULL, and where it has values.

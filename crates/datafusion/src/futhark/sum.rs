@@ -13,10 +13,11 @@ use datafusion::common::{Result, internal_err};
 use futhark::manifest::{Manifest, Sum};
 use futhark::{Opaque, Value};
 
-use crate::expr::Reason;
-use crate::futhark::convert::{cast_argument, present, row_of, value_at};
-use crate::futhark::function::{Function, Parameter, takes, value_form};
-use crate::futhark::scalar::nulls_in;
+use crate::futhark::accepts::takes;
+use crate::futhark::convert::{cast_argument, nulls_in, present, row_of, value_at};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::{Parameter, value_form};
+use crate::reason::Reason;
 
 /// The field that names the variant.
 const VARIANT: &str = "variant";

@@ -14,10 +14,11 @@ use datafusion::datasource::MemTable;
 use datafusion::logical_expr::Expr;
 use futhark::Value;
 
-use crate::futhark::convert::{cast_argument, column, row_of, to_futhark, value_at};
-use crate::futhark::function::{Function, Parameter, Returns};
+use crate::futhark::convert::{cast_argument, column, nulls_in, row_of, to_futhark, value_at};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Parameter;
 use crate::futhark::placed::{Placed, place_of};
-use crate::futhark::scalar::nulls_in;
+use crate::futhark::returns::Returns;
 
 /// An entry point as a table function.
 #[derive(Debug)]

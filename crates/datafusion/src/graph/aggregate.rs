@@ -2,10 +2,13 @@
 //! Aggregations, with and without keys, of a stage's rows or of rows that they take through joins themselves.
 
 use arrow::datatypes::Field;
-use columnar::ColumnType;
+use columnar::{ColumnType, DeviceBatch};
 use datafusion::common::Result;
+use device::Queue;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use kernels::expr::{Aggregate, Expr};
-use kernels::ops::{GroupBy, Input, JoinChain, Joined, Options, Reduce};
+use kernels::ops::{GroupBy, GroupByState, Input, JoinChain, Joined, JoinedRows, Options, Reduce, ReduceState};
 
 use super::pipeline::kernel_error;
 use super::{Stage, StageKind};
@@ -37,12 +40,62 @@ impl AggregateOp {
         }
     }
 
+    pub fn start(&self) -> AggregateState {
+        match self {
+            AggregateOp::Reduce(op) => AggregateState::Reduce(Box::new(op.start())),
+            AggregateOp::GroupBy(op) => AggregateState::GroupBy(Box::new(op.start())),
+        }
+    }
+
+    /// Aggregates a batch.
+    pub async fn push(&self, queue: &Queue, state: &mut AggregateState, batch: &DeviceBatch) -> kernels::Result<()> {
+        match (self, state) {
+            (AggregateOp::Reduce(op), AggregateState::Reduce(state)) => op.push(queue, state, batch).await,
+            (AggregateOp::GroupBy(op), AggregateState::GroupBy(state)) => op.push(queue, state, batch).await,
+            (AggregateOp::Reduce(_), AggregateState::GroupBy(_)) | (AggregateOp::GroupBy(_), AggregateState::Reduce(_)) => {
+                Err(other_state())
+            }
+        }
+    }
+
+    /// The rows that the joins of an aggregation over joins have kept and removed so far.
+    pub fn joined_rows(&self, queue: &Queue, state: &AggregateState) -> BoxFuture<'static, kernels::Result<JoinedRows>> {
+        match (self, state) {
+            (AggregateOp::Reduce(op), AggregateState::Reduce(state)) => op.joined_rows(queue, state).boxed(),
+            (AggregateOp::GroupBy(op), AggregateState::GroupBy(state)) => op.joined_rows(queue, state).boxed(),
+            (AggregateOp::Reduce(_), AggregateState::GroupBy(_)) | (AggregateOp::GroupBy(_), AggregateState::Reduce(_)) => {
+                ready(Err(other_state())).boxed()
+            }
+        }
+    }
+
+    /// The groups.
+    pub async fn finish(&self, queue: &Queue, state: AggregateState) -> kernels::Result<Vec<DeviceBatch>> {
+        match (self, state) {
+            (AggregateOp::Reduce(op), AggregateState::Reduce(state)) => Ok(vec![op.finish(queue, *state).await?]),
+            (AggregateOp::GroupBy(op), AggregateState::GroupBy(state)) => op.finish(queue, *state).await,
+            (AggregateOp::Reduce(_), AggregateState::GroupBy(_)) | (AggregateOp::GroupBy(_), AggregateState::Reduce(_)) => {
+                Err(other_state())
+            }
+        }
+    }
+
     pub(super) fn kernel_text(&self) -> Vec<(String, String)> {
         match self {
             AggregateOp::Reduce(op) => op.kernel_text(),
             AggregateOp::GroupBy(op) => op.kernel_text(),
         }
     }
+}
+
+/// The state of an [`AggregateOp`].
+pub(crate) enum AggregateState {
+    Reduce(Box<ReduceState>),
+    GroupBy(Box<GroupByState>),
+}
+
+fn other_state() -> kernels::Error {
+    kernels::Error::Internal("a state of another aggregation".to_string())
 }
 
 /// An aggregation whose rows go through the last of the joins below within its own loop, where these turn out to give a row

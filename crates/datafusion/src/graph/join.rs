@@ -15,9 +15,7 @@ use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Op
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, over_columns, pipeline};
 use super::{Stage, StageKind};
-use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec, ScalarSubquery};
-use crate::planner::lacks_rows;
-use crate::texts::JoinTexts;
+use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec, JoinTexts, ScalarSubquery, lacks_rows};
 
 /// The build side of a join.
 #[derive(Debug)]

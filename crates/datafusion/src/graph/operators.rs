@@ -16,15 +16,12 @@ use kernels::ops::{Concat, Conform, Input, Options, Sort, SortKey, Strict, Unnes
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, partitions, pipeline};
 use super::{AggregateOp, LibraryCall, LibraryFold, ListOutput, OverJoins, Stage, StageKind};
-use crate::aggregate::AggregateCall;
 use crate::exec::{
     DeviceAggregateExec, DeviceExpandExec, DeviceFutharkExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
-    DeviceWindowExec, GroupingSet, Sharing,
+    DeviceWindowExec, GroupingSet, Sharing, is_bounded,
 };
+use crate::expr::{AggregateCall, KEY_TYPE, Rows, Texts, as_key, as_sort_key, is_list, lower_window};
 use crate::futhark::{Fold, types_of};
-use crate::list_key::{KEY_TYPE, as_key, as_sort_key, is_list};
-use crate::planner::{is_bounded, lower_window};
-use crate::texts::{Rows, Texts};
 
 /// Rows that several stages read; `again`: those who read them again.
 pub(super) fn shared_rows(

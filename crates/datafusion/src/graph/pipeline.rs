@@ -20,15 +20,12 @@ use kernels::support::can_fail_over;
 use super::join::{Side, filtered, joined};
 use super::operators::{called, expanded, folded, shared_rows, unioned, unnested, windowed};
 use super::{Stage, StageKind};
-use crate::device_function::DeviceFunction;
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
     DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec,
-    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec,
+    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec, reads_files,
 };
-use crate::expr::{lower as lower_expr, lower_output, must_be_column};
-use crate::planner::reads_files;
-use crate::texts::{Rows, Texts};
+use crate::expr::{DeviceFunction, Rows, Texts, lower as lower_expr, lower_output, must_be_column};
 
 /// A source with the row-wise operators above it, all over the columns of the source and of the joins that its rows go
 /// through, one after another.

@@ -19,7 +19,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::unnest::UnnestExec;
 
 use crate::exec::DeviceUnnestExec;
-use crate::own::is_own;
+use crate::expr::is_own;
 use crate::planner::support::device_form;
 
 /// The plan with such lists taken apart, where that is supported on the device.

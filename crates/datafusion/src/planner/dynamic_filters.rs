@@ -21,8 +21,8 @@ use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, 
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 use crate::exec::{
-    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceReuseExec, DeviceSortExec, DeviceUnionExec, HostToDeviceExec, is_device,
+    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectionExec, DeviceSortExec,
+    DeviceUnionExec, HostToDeviceExec, is_device, lacks_rows,
 };
 
 /// An offloaded subplan's operators with the dynamic filters of its joins; those that were there before are planned anew.
@@ -105,18 +105,6 @@ pub(crate) fn with_children(
 fn drops_unmatched(join: &DeviceJoinExec) -> bool {
     use JoinType::*;
     matches!(join.spec.join_type, Inner | Left | LeftSemi | LeftAnti | LeftMark | RightSemi) && !join.spec.null_aware
-}
-
-/// Whether something below leaves rows out.
-pub(crate) fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
-        return lacks_rows(reuse.shared());
-    }
-    let drops = plan.is::<DeviceFilterExec>()
-        || plan.is::<DeviceDynamicFilterExec>()
-        || plan.is::<DeviceLimitExec>()
-        || plan.downcast_ref::<DeviceSortExec>().is_some_and(|sort| sort.fetch_rows().is_some());
-    drops || is_device(plan) && !plan.is::<HostToDeviceExec>() && plan.children().into_iter().any(lacks_rows)
 }
 
 fn all_keys(plan: &Arc<dyn ExecutionPlan>, keys: &[usize], of_type: impl Fn(&DataType) -> bool) -> bool {

@@ -15,10 +15,10 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use kernels::support::supports_join;
 
-use crate::exec::JoinSpec;
-use crate::expr::{Reason, lower};
+use crate::exec::{JoinSpec, JoinTexts};
+use crate::expr::lower;
 use crate::planner::support::{columns_have_device_form, reason_of};
-use crate::texts::JoinTexts;
+use crate::reason::Reason;
 
 /// Whether an operator is a join.
 pub(crate) fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {

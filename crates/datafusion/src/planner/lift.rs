@@ -19,9 +19,9 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use crate::exec::DeviceProjectionExec;
-use crate::planner::support::{device_form, is_trivial};
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::exec::{DeviceProjectionExec, is_trivial};
+use crate::planner::support::device_form;
+use crate::session::{DeviceRuntime, options_of};
 
 /// Shields projections that compute from being merged into a file scan. Stands before the first
 /// `ProjectionPushdown`.

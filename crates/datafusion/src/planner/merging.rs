@@ -26,12 +26,11 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions};
 
-use crate::aggregate::AggregateCall;
 use crate::exec::{
     AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceScanExec,
     DeviceSortExec, DeviceUnionExec, HostToDeviceExec, JoinSpec, is_device,
 };
-use crate::expr::{awaits_subquery, may_fail};
+use crate::expr::{AggregateCall, awaits_subquery, may_fail};
 use crate::planner::dynamic_filters::of_children;
 use crate::planner::sharing::{is_fixed, is_kept, lies_in, same_call, same_rows, same_source, works};
 

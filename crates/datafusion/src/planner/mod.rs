@@ -22,13 +22,10 @@ mod top_k;
 mod window_filters;
 mod windows;
 
-pub(crate) use dynamic_filters::lacks_rows;
 pub(crate) use insert_types::InsertTypes;
 pub use lift::ProjectionKeeper;
 pub use placement::{HostOperator, Placement, PlacementKind, placement};
 pub use reasons::HostReasons;
 pub use rule::DevicePlanner;
 pub use subquery_columns::SubqueryColumns;
-pub(crate) use support::reads_files;
 pub use window_filters::WindowFilters;
-pub(crate) use windows::{is_bounded, lower_window, window_exprs};

@@ -20,10 +20,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
 use kernels::function::Function;
 
-use crate::aggregate::{AggregateCall, is_ordered};
-use crate::device_function::DeviceFunction;
 use crate::exec::AggregateSpec;
-use crate::expr::may_fail;
+use crate::expr::{AggregateCall, DeviceFunction, is_ordered, may_fail};
 
 type Expr = Arc<dyn PhysicalExpr>;
 

@@ -31,13 +31,12 @@ use datafusion::physical_plan::{
 };
 use kernels::ops::Options;
 
-use crate::aggregate::AggregateCall;
 use crate::exec::{
     AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec, DeviceLimitExec,
     DeviceProjectionExec, DeviceSortExec, DeviceToHostExec, DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec,
-    HostToDeviceExec, is_device,
+    HostToDeviceExec, computes, is_constant, is_device, is_limit, is_trivial, joins_other_lists, window_exprs,
 };
-use crate::options::DeviceOptions;
+use crate::expr::AggregateCall;
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, join_form};
@@ -45,12 +44,9 @@ use crate::planner::ordered::{all_name_their_order, has_ordered, ordered_calls};
 use crate::planner::placement::origin;
 use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, with_shared_subplans};
 use crate::planner::subqueries::with_values;
-use crate::planner::support::{
-    aggregate_form, columns_have_device_form, computes, device_form, host_form, is_constant, is_limit, is_tiny, is_trivial,
-    joins_other_lists, subplan_input,
-};
+use crate::planner::support::{aggregate_form, columns_have_device_form, device_form, host_form, is_tiny, subplan_input};
 use crate::planner::top_k::partitioned_top_k;
-use crate::planner::windows::window_exprs;
+use crate::session::DeviceOptions;
 
 pub(crate) struct Placer<'a> {
     options: &'a DeviceOptions,

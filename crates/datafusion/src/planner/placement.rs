@@ -10,10 +10,10 @@ use datafusion::physical_plan::memory::LazyMemoryExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::{HostExec, HostToDeviceExec, is_device};
-use crate::expr::Reason;
-use crate::options::DeviceOptions;
-use crate::planner::support::{computes, device_form, host_form, is_tiny, raw_input};
+use crate::exec::{HostExec, HostToDeviceExec, computes, is_device};
+use crate::planner::support::{device_form, host_form, is_tiny, raw_input};
+use crate::reason::Reason;
+use crate::session::DeviceOptions;
 
 /// An operator that computes on the host, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::exec::HostExec;
 use crate::planner::placement::host_reason;
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::session::{DeviceRuntime, options_of};
 
 /// Puts a [`HostExec`] around each operator that computes on the host, so that EXPLAIN shows the reason.
 #[derive(Debug)]

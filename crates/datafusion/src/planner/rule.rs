@@ -10,15 +10,14 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::{DeviceScanExec, DeviceStreamExec};
-use crate::options::Fallback;
+use crate::exec::{DeviceScanExec, DeviceStreamExec, computes, is_trivial};
 use crate::planner::arrays::apart;
 use crate::planner::conditions::above_joins;
 use crate::planner::lift;
 use crate::planner::place::Placer;
 use crate::planner::placement::host_operators;
-use crate::planner::support::{computes, device_form, is_trivial};
-use crate::runtime::{DeviceRuntime, kernel_options, options_of};
+use crate::planner::support::device_form;
+use crate::session::{DeviceRuntime, Fallback, kernel_options, options_of};
 
 /// Replaces host operators by device operators, under offloaded subplans.
 ///

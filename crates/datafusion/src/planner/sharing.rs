@@ -23,13 +23,12 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::aggregate::AggregateCall;
 use crate::exec::{
     DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec, DeviceLimitExec,
     DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceToHostExec, DeviceUnionExec,
     DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec, Sharing, is_device,
 };
-use crate::expr::awaits_subquery;
+use crate::expr::{AggregateCall, awaits_subquery};
 use crate::planner::dynamic_filters::{of_children, with_children, without_dynamic_filters};
 use crate::planner::merging::{passed_columns, with_merged_subplans};
 
@@ -96,14 +95,14 @@ pub(crate) fn shared_with_subqueries(
     let mut plans = with_merged_subplans(runs.iter().map(|run| Arc::clone(&run.plan)).collect(), &may_be_kept)?;
     while let Some((subplan, readers)) = uppermost_of_several(&plans, &may_be_kept) {
         count.set(count.get() + 1);
-        let mut sharing = Sharing { number: count.get(), readers, kept: Some(Arc::default()), last: false };
+        let mut sharing = Sharing { number: count.get(), readers, cache: Some(Arc::default()), is_last: false };
         let mut placed = false;
         let in_main = plans.iter().zip(&runs).filter(|(plan, run)| run.is_main && runs_with(plan, &subplan) > 0).count();
         for (plan, run) in plans.iter_mut().zip(&runs) {
             if runs_with(plan, &subplan) == 0 {
                 continue;
             }
-            sharing.last = run.is_main && in_main == 1;
+            sharing.is_last = run.is_main && in_main == 1;
             let by = |found: &Plan| -> Plan {
                 if placed {
                     Arc::new(DeviceReuseExec::new(Arc::clone(found), sharing.clone()))
@@ -222,7 +221,7 @@ fn sharing_of(plan: &Plan) -> Option<&Sharing> {
 }
 
 pub(super) fn is_kept(plan: &Plan) -> bool {
-    sharing_of(plan).is_some_and(|sharing| sharing.kept.is_some())
+    sharing_of(plan).is_some_and(|sharing| sharing.cache.is_some())
 }
 
 /// Operators without sharing among them, as they were in the offloaded subplans that have become one.
@@ -293,7 +292,7 @@ fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
     let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
         return of_children(plan, |child| share(child, subplans));
     };
-    let sharing = Sharing { number: index + 1, readers: subplans[index].readers, kept: None, last: false };
+    let sharing = Sharing { number: index + 1, readers: subplans[index].readers, cache: None, is_last: false };
     if std::mem::replace(&mut subplans[index].placed, true) {
         return Ok(Arc::new(DeviceReuseExec::new(Arc::clone(plan), sharing)));
     }
@@ -304,7 +303,7 @@ fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
 /// Whose rows are shared, by number: those that are `kept` for other offloaded subplans, or those of the offloaded subplan.
 fn find_shared(plan: &Plan, kept: bool, shared: &mut Vec<(usize, Plan)>) {
     if let Some(node) = plan.downcast_ref::<DeviceSharedExec>()
-        && node.sharing().kept.is_some() == kept
+        && node.sharing().cache.is_some() == kept
     {
         shared.push((node.number(), Arc::clone(node.input())));
     }
@@ -315,7 +314,7 @@ fn find_shared(plan: &Plan, kept: bool, shared: &mut Vec<(usize, Plan)>) {
 
 fn renew(plan: &Plan, kept: bool, shared: &[(usize, Plan)]) -> Result<Plan> {
     if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>()
-        && reuse.sharing().kept.is_some() == kept
+        && reuse.sharing().cache.is_some() == kept
     {
         let current = shared.iter().find(|(number, _)| *number == reuse.number());
         return Ok(match current {
@@ -378,7 +377,7 @@ fn same_operator(a: &Plan, b: &Plan) -> bool {
 }
 
 fn same_kept(a: &Sharing, b: &Sharing) -> bool {
-    matches!((&a.kept, &b.kept), (Some(a), Some(b)) if Arc::ptr_eq(a, b))
+    matches!((&a.cache, &b.cache), (Some(a), Some(b)) if Arc::ptr_eq(a, b))
 }
 
 pub(super) fn same_call(a: &AggregateCall, b: &AggregateCall) -> bool {

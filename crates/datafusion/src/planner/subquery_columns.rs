@@ -11,7 +11,7 @@ use datafusion::logical_expr::logical_plan::{Join, Sort, Subquery, Window};
 use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::session::{DeviceRuntime, options_of};
 
 /// Puts a projection below operators that ask for values of scalar subqueries and do not compute columns themselves, and one
 /// above that drops the values again: `ORDER BY x - (SELECT …)` is an order by `x - v` of rows with such a column `v`.

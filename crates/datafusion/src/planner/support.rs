@@ -3,19 +3,12 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, Field};
 use datafusion::common::stats::Precision;
 use datafusion::common::{DataFusionError, plan_datafusion_err};
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{Column, Literal};
-use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
-use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -23,107 +16,20 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::unnest::UnnestExec;
 use kernels::support::supports_group_keys;
 
-use crate::aggregate::AggregateCall;
-use crate::exec::{DeviceToHostExec, DeviceUnionExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
-use crate::expr::{Reason, lower};
+use crate::exec::{
+    DeviceToHostExec, DeviceUnnestExec, GroupingSet, HostExec, is_limit, joins_other_lists, scan_projection, window_exprs,
+};
+use crate::expr::{
+    AggregateCall, aggregate_has_device_form, as_key, as_sort_key, has_device_form, lower, output_has_device_form,
+};
 use crate::futhark::{Calls, Fold};
-use crate::list_key::{as_key, as_sort_key};
-use crate::options::DeviceOptions;
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, join_form};
 use crate::planner::ordered::{has_ordered, ordered_calls};
 use crate::planner::top_k::partitioned_top_k;
-use crate::planner::windows::{window_exprs, window_form};
-use crate::texts::{aggregate_has_device_form, has_device_form, output_has_device_form};
-
-/// Whether an operator computes: moves of rows between partitions, scans, sinks and EXPLAIN do not.
-pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    const MOVES: &[&str] = &[
-        "AnalyzeExec",
-        "BufferExec",
-        "CoalesceBatchesExec",
-        "CoalescePartitionsExec",
-        "CooperativeExec",
-        "DataSinkExec",
-        "DeviceToHostExec",
-        "ExplainExec",
-        "OutputRequirementExec",
-        "RepartitionExec",
-        "ScalarSubqueryExec",
-        "SortPreservingMergeExec",
-        "UnionExec",
-    ];
-    if scan_computes(plan) {
-        return true;
-    }
-    // Where rows of the device go through the host, somebody should know.
-    if joins_other_lists(plan) {
-        return subtree_computes(plan);
-    }
-    if plan.children().is_empty() || is_device(plan) || MOVES.contains(&plan.name()) || passes_columns(plan) || is_constant(plan)
-    {
-        return false;
-    }
-    // A limit right above rows that nothing computes is part of their scan.
-    !is_limit(plan) || subtree_computes(plan)
-}
-
-/// Whether an operator puts lists of several inputs together whose elements have other names or nullability.
-pub(crate) fn joins_other_lists(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let schema = plan.schema();
-    let differs = |child: &Arc<dyn ExecutionPlan>| {
-        let own = child.schema();
-        let mut pairs = schema.fields().iter().zip(own.fields());
-        pairs.any(|(field, own)| field.data_type().is_list() && field.data_type() != own.data_type())
-    };
-    DeviceUnionExec::stands_for(plan) && plan.children().into_iter().any(differs)
-}
-
-/// Whether a subtree is rows of constants: of literals, and of the elements of literal lists.
-pub(crate) fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    if plan.is::<PlaceholderRowExec>() {
-        return true;
-    }
-    let constant = |expr: &Arc<dyn PhysicalExpr>| expr.is::<Literal>() || expr.is::<Column>();
-    let own = match plan.downcast_ref::<ProjectionExec>() {
-        Some(projection) => projection.expr().iter().all(|output| constant(&output.expr)),
-        None => plan.is::<UnnestExec>(),
-    };
-    own && plan.children().into_iter().all(is_constant)
-}
-
-/// Whether a subtree does no more than read files.
-pub(crate) fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let children = plan.children();
-    match computes(plan) || is_device(plan) {
-        true => false,
-        false if children.is_empty() => plan
-            .downcast_ref::<DataSourceExec>()
-            .is_some_and(|scan| scan.data_source().downcast_ref::<FileScanConfig>().is_some()),
-        false => children.into_iter().all(reads_files),
-    }
-}
-
-/// The expressions that a file scan evaluates, over the table's columns.
-fn scan_projection(plan: &Arc<dyn ExecutionPlan>) -> Option<(ProjectionExprs, SchemaRef)> {
-    let source = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
-    let projection = source.file_source().projection()?.clone();
-    Some((projection, Arc::clone(source.file_source().table_schema().table_schema())))
-}
-
-/// Whether DataFusion has merged computed columns into a file scan, where they run on the host.
-fn scan_computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    scan_projection(plan)
-        .is_some_and(|(projection, _)| projection.iter().any(|output| output.expr.downcast_ref::<Column>().is_none()))
-}
-
-fn subtree_computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.children().into_iter().any(|child| is_device(child) || computes(child) || subtree_computes(child))
-}
-
-pub(crate) fn is_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<GlobalLimitExec>() || plan.is::<LocalLimitExec>()
-}
+use crate::planner::windows::window_form;
+use crate::reason::Reason;
+use crate::session::DeviceOptions;
 
 /// Why an operator is not supported on the device, if so.
 pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
@@ -313,16 +219,6 @@ fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
 
 pub(crate) fn columns_have_device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     columnar::natural_types(&plan.schema()).map(|_| ()).map_err(|error| error.to_string())
-}
-
-/// Whether an operator does no more than pass columns on, so that moving its input is not worth it.
-pub(crate) fn is_trivial(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    is_limit(plan) || passes_columns(plan)
-}
-
-fn passes_columns(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.downcast_ref::<ProjectionExec>()
-        .is_some_and(|projection| projection.expr().iter().all(|output| output.expr.downcast_ref::<Column>().is_some()))
 }
 
 /// Whether statistics say that an input is too small for the device to pay off.

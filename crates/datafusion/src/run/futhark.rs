@@ -15,10 +15,11 @@ use futures::future::OptionFuture;
 use futures::{StreamExt, stream};
 use kernels::ops::Arguments;
 
-use super::{DeviceBatchStream, columnar_error, explain, op_error};
+use super::DeviceBatchStream;
+use super::errors::explain;
+use crate::error::{columnar_error, device_error, op_error};
 use crate::futhark::{Fold, Function, row_of, unreached};
 use crate::graph::{LibraryCall, Stage, StageKind};
-use crate::runtime::device_error;
 
 /// Batches of the input with the results of the calls.
 pub(super) fn call(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue, partition: usize) -> DeviceBatchStream {

@@ -8,7 +8,7 @@ use columnar::{DeviceBatch, DeviceColumn, Layout};
 use datafusion::common::{Result, internal_err};
 use device::Queue;
 
-use super::columnar_error;
+use crate::error::columnar_error;
 use crate::graph::{ListOutput, Stage};
 
 /// The elements of an aggregation's lists, which are those of the one batch that has its rows.
@@ -19,12 +19,12 @@ pub(super) struct Elements<'a> {
 
 impl<'a> Elements<'a> {
     /// None yet.
-    pub fn of(lists: &'a [ListOutput]) -> Self {
+    pub fn new(lists: &'a [ListOutput]) -> Self {
         Elements { lists, found: vec![None; lists.len()] }
     }
 
     /// Keeps the elements of a batch of the input.
-    pub fn see(&mut self, batch: &DeviceBatch) -> Result<()> {
+    pub fn record(&mut self, batch: &DeviceBatch) -> Result<()> {
         for (list, found) in self.lists.iter().zip(&mut self.found) {
             let Some(elements) = batch.columns().get(list.input).and_then(DeviceColumn::elements) else {
                 return internal_err!("column {} of an aggregation has no lists", list.input);

@@ -10,7 +10,9 @@ use datafusion::physical_plan::metrics::MetricBuilder;
 use futures::future::{BoxFuture, try_join_all};
 use futures::{FutureExt, TryStreamExt};
 
-use super::{ENDED, Run, SharedRows, columnar_error, merge};
+use super::state::{RUN_ENDED, Run};
+use crate::error::columnar_error;
+use crate::exec::SharedRows;
 use crate::graph::{ScalarSide, Stage};
 
 /// Runs the subqueries of a stage and of those below, each after the subqueries within it.
@@ -46,8 +48,8 @@ fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
     let rows = async move {
         let started = Instant::now();
         let ScalarSide { subquery, metrics } = side;
-        let Some(run) = run.upgrade() else { return internal_err!("{ENDED}") };
-        let mut batches = merge(&stage, &run)?;
+        let Some(run) = run.upgrade() else { return internal_err!("{RUN_ENDED}") };
+        let mut batches = run.merge(&stage)?;
         let mut rows: Vec<DeviceBatch> = Vec::new();
         while let Some(batch) = batches.try_next().await? {
             if batch.num_rows() + rows.len() > 1 {

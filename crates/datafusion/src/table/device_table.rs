@@ -21,9 +21,9 @@ use device::Context;
 use futures::StreamExt;
 use kernels::ops::Decode;
 
+use crate::error::{columnar_error, device_error, op_error};
 use crate::exec::DeviceScanExec;
-use crate::run::{columnar_error, op_error};
-use crate::runtime::{DeviceRuntime, Problem, device_error, kernel_options, options_of};
+use crate::session::{DeviceRuntime, Problem, kernel_options, options_of};
 use crate::table::sink::TableSink;
 use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder, TableState};
 

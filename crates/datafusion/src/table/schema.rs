@@ -14,7 +14,7 @@ use datafusion::prelude::SessionContext;
 use device::Context;
 use parking_lot::RwLock;
 
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::session::{DeviceRuntime, options_of};
 use crate::table::DeviceTable;
 use crate::table::device_table::needed;
 

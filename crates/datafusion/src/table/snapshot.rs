@@ -12,12 +12,8 @@ use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec
 use device::Context;
 use parking_lot::RwLock;
 
-use crate::run::columnar_error;
-use crate::runtime::device_error;
-
-/// What becomes of a resident table whose device met a fault.
-pub(crate) const LOST: &str = "the rows of a resident table were lost with the device's context in a fault; \
-     DROP TABLE it and create it again";
+use crate::error::{LOST, columnar_error, device_error};
+use crate::session::ReleaseLost;
 
 /// What a table's scans and inserts share.
 pub(crate) struct TableState {
@@ -47,7 +43,7 @@ impl TableState {
     /// If their device was lost meanwhile.
     pub fn publish(&self, snapshot: Snapshot) -> Result<()> {
         let mut current = self.snapshot.write();
-        // Asked under the lock: whatever is lost later, `let_go_of_lost` finds here.
+        // Asked under the lock: whatever is lost later, `release_lost` finds here.
         if snapshot.context.has_met_fatal_fault() {
             return exec_err!("{LOST}");
         }
@@ -56,9 +52,10 @@ impl TableState {
         drop(last);
         Ok(())
     }
+}
 
-    /// Lets go of the rows if their device is lost.
-    pub fn let_go_of_lost(&self) {
+impl ReleaseLost for TableState {
+    fn release_lost(&self) {
         let lost = self.snapshot.write().take_if(|snapshot| snapshot.context.has_met_fatal_fault());
         drop(lost);
     }
@@ -197,7 +194,7 @@ mod tests {
 
     use super::*;
     use crate::DeviceRuntime;
-    use crate::options::DeviceOptions;
+    use crate::session::DeviceOptions;
 
     async fn snapshot(context: &Context) -> Snapshot {
         let column = Arc::new(Int64Array::from_iter_values(0..10)) as _;

@@ -17,9 +17,9 @@ use super::Plan;
 use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectionExec, JoinSpec, ScalarSubquery, is_device,
 };
+use crate::expr::{aggregate_has_device_form, has_device_form};
 use crate::planner::dynamic_filters::of_children;
 use crate::planner::support::device_form;
-use crate::texts::{aggregate_has_device_form, has_device_form};
 
 /// What a subquery on the device gives.
 pub(super) struct Value {

@@ -10,7 +10,7 @@ use datafusion::physical_expr::expressions::Literal as Constant;
 use kernels::expr::{Expr, Literal, LiteralValue};
 use kernels::function::{DatePart, Function, Granularity, InexactFunction, IntervalField};
 
-use crate::expr::Reason;
+use crate::reason::Reason;
 
 const DAY_NANOS: i64 = 86_400_000_000_000;
 

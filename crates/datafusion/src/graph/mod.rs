@@ -24,7 +24,7 @@ use crate::exec::{GroupingSet, Sharing};
 use crate::futhark::{DeviceCall, Fold};
 use crate::table::Snapshot;
 
-pub(crate) use aggregate::{AggregateOp, OverJoins};
+pub(crate) use aggregate::{AggregateOp, AggregateState, OverJoins};
 pub(crate) use join::{BuildSide, Joins, Marks, ScalarSide, ScanFilter, Side};
 use pipeline::pipeline;
 

@@ -12,11 +12,12 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use kernels::expr::{Aggregate, AggregateFunction, Expr};
 use kernels::function::Function;
 
-use crate::expr::{Reason, lower, lower_output};
-use crate::futhark::fold_function;
-use crate::list_key::as_key;
-use crate::own::is_own_aggregate;
-use crate::texts::Rows;
+use super::builtin::is_own_aggregate;
+use super::computed_strings::Rows;
+use super::library;
+use super::list_key::as_key;
+use super::translate::{lower, lower_output};
+use crate::reason::Reason;
 
 /// An aggregate function over the columns of an input.
 #[derive(Debug, Clone)]
@@ -48,7 +49,7 @@ impl AggregateCall {
 
     /// Whether it is of a library that shares the device.
     pub fn is_of_library(&self) -> bool {
-        fold_function(self.function.fun()).is_some()
+        library::shares_device(self.function.fun())
     }
 
     /// Arguments and filter.
@@ -99,7 +100,7 @@ impl AggregateCall {
     pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
         let name = self.function.fun().name();
         let Some(function) = own_function(&self.function) else {
-            let reason = crate::futhark::aggregate_reason(self.function.fun());
+            let reason = library::aggregate_reason(self.function.fun());
             return Err(reason.unwrap_or_else(|| match name {
                 "approx_median" | "approx_percentile_cont" | "approx_percentile_cont_with_weight" => {
                     format!("the digest of {name} depends on how the host cuts rows into batches")

@@ -18,13 +18,11 @@ use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_
 use kernels::function::Function;
 use kernels::libm;
 
-use crate::device_function::DeviceFunction;
-use crate::functions;
-use crate::own::is_own;
-use crate::runtime::options_of;
-
-/// Why something is not supported on the device, in a user's words.
-pub(crate) type Reason = String;
+use super::builtin::is_own;
+use super::device_function::DeviceFunction;
+use super::{functions, library};
+use crate::reason::Reason;
+use crate::session::options_of;
 
 /// Lowers an expression over a schema and checks that it is supported on the device.
 pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
@@ -273,7 +271,7 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
         return Ok(Expr::Call { function: own, arguments, data_type: function.return_type().clone() });
     }
     if !is_own(function.fun()) {
-        let reason = crate::futhark::scalar_reason(function.fun());
+        let reason = library::scalar_reason(function.fun());
         return Err(reason.unwrap_or_else(|| format!("the function {} is not supported on the device", function.fun().name())));
     }
     match (function.fun().name(), arguments) {
@@ -366,7 +364,7 @@ fn allowed(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result
 }
 
 /// A constant as a kernel literal.
-pub(crate) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
+pub(super) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
     use ScalarValue::*;
     fn int<T: Into<i128> + Copy>(value: &Option<T>) -> LiteralValue {
         value.map_or(LiteralValue::Null, |value| LiteralValue::Int(value.into()))

@@ -9,7 +9,7 @@ use datafusion::common::Result;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use kernels::function::Function;
 
-use crate::device_function::DeviceFunction;
+use super::device_function::DeviceFunction;
 
 /// The type of the bytes.
 pub(crate) const KEY_TYPE: DataType = DataType::LargeBinary;

@@ -19,8 +19,8 @@ use device::Queue;
 use kernels::expr::Expr;
 use kernels::ops::{ChainState, Input, Join, JoinChain, JoinKind, JoinTable, Options};
 
-use super::joins::Tables;
-use super::{columnar_error, op_error};
+use super::tables::Tables;
+use crate::error::{columnar_error, op_error};
 use crate::graph::{Joins, Marks, Stage};
 
 /// Rows that the host looks at together, of those that the failing row meets.

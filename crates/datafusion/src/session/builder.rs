@@ -10,9 +10,8 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
 use crate::futhark::{FutharkFactory, TableFunctionsListed};
-use crate::options::DeviceOptions;
 use crate::planner::{DevicePlanner, HostReasons, InsertTypes, ProjectionKeeper, SubqueryColumns, WindowFilters};
-use crate::runtime::DeviceRuntime;
+use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table;
 
 /// A session whose queries run on this machine's device, with settings from `DATAFUSION_*` variables.

@@ -45,3 +45,43 @@ fn entry(name: &str, function: &dyn Any) -> (String, TypeId) {
 fn has(own: &Types, name: &str, function: &dyn Any) -> bool {
     own.get(name) == Some(&function.type_id())
 }
+
+/// See [`skips_nulls`].
+const SKIP_NULLS: [&str; 31] = [
+    "any_value",
+    "approx_distinct",
+    "avg",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
+    "corr",
+    "count",
+    "covar_pop",
+    "covar_samp",
+    "max",
+    "median",
+    "min",
+    "percentile_cont",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "regr_sxx",
+    "regr_sxy",
+    "regr_syy",
+    "stddev",
+    "stddev_pop",
+    "string_agg",
+    "sum",
+    "var",
+    "var_pop",
+];
+
+/// Whether an aggregate of DataFusion's own leaves rows out where an argument is NULL.
+pub(crate) fn skips_nulls(name: &str) -> bool {
+    SKIP_NULLS.contains(&name)
+}

@@ -14,8 +14,7 @@ use kernels::codegen::Profile;
 use kernels::ops::{Options, Sizes};
 use parking_lot::Mutex;
 
-use crate::options::{DeviceOptions, ProfileSetting};
-use crate::table::TableState;
+use super::options::{DeviceOptions, ProfileSetting};
 
 /// Opens the device once and hands it to every query of the sessions that share this object.
 ///
@@ -52,7 +51,13 @@ struct Device {
     /// Of a context that was lost: the next one is made alike.
     config: Option<DeviceConfig>,
     /// Tables that may lie in the context's memory.
-    tables: Vec<Weak<TableState>>,
+    tables: Vec<Weak<dyn ReleaseLost>>,
+}
+
+/// Holders of device memory, such as resident tables.
+pub(crate) trait ReleaseLost: fmt::Debug + Send + Sync {
+    /// Drops the memory if its device is lost.
+    fn release_lost(&self);
 }
 
 /// Why there is no device.
@@ -137,12 +142,13 @@ impl DeviceRuntime {
 
     /// Takes a table's memory back when its device is lost: what is left of a context keeps the next one
     /// from being made.
-    pub(crate) fn watch(&self, table: &Arc<TableState>) {
+    pub(crate) fn watch(&self, table: &Arc<impl ReleaseLost + 'static>) {
         let tables = &mut self.device.lock().tables;
         tables.retain(|known| known.strong_count() > 0);
-        tables.push(Arc::downgrade(table));
+        let known: Weak<_> = Arc::downgrade(table);
+        tables.push(known);
         // The device may have been lost since the rows went up.
-        table.let_go_of_lost();
+        table.release_lost();
     }
 
     /// The device if it is open.
@@ -189,7 +195,7 @@ impl Device {
     fn let_go_of_lost(&mut self) {
         if let Some(lost) = self.context.take_if(|context| context.has_met_fatal_fault()) {
             self.config = Some(lost.config().clone());
-            self.tables.retain(|table| table.upgrade().inspect(|table| table.let_go_of_lost()).is_some());
+            self.tables.retain(|table| table.upgrade().inspect(|table| table.release_lost()).is_some());
         }
     }
 
@@ -281,37 +287,4 @@ pub(crate) fn task_context(task: &TaskContext) -> Result<(Context, DeviceOptions
         exec_datafusion_err!("this session has no device: build its state with SessionStateBuilderExt::with_device")
     })?;
     Ok((runtime.context(&options)?, options))
-}
-
-/// A device error as DataFusion's, with the operator that met it: out of memory keeps its kind.
-pub(crate) fn device_error(operator: &str, error: device::Error) -> DataFusionError {
-    let operator = operator.to_string();
-    match error {
-        device::Error::OutOfMemory { .. } | device::Error::TooLarge { .. } => {
-            DataFusionError::ResourcesExhausted(format!("{operator}: {error}"))
-        }
-        device::Error::CompileFailed { device, text, options, log, .. } => {
-            DataFusionError::External(Box::new(device::Error::CompileFailed { device, operator, text, options, log }))
-        }
-        error => DataFusionError::External(Box::new(OperatorError { operator, error })),
-    }
-}
-
-/// What went wrong on the device, and for whom.
-#[derive(Debug)]
-struct OperatorError {
-    operator: String,
-    error: device::Error,
-}
-
-impl fmt::Display for OperatorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.operator, self.error)
-    }
-}
-
-impl std::error::Error for OperatorError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
 }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Joins that give rows of their build side alone.
+
+use std::sync::Arc;
+
+use datafusion::common::internal_err;
+use device::Queue;
+use futures::{StreamExt, TryStreamExt, stream};
+use kernels::ops::Mark;
+
+use super::failed::failed_mark;
+use super::tables::build;
+use crate::error::op_error;
+use crate::graph::{Stage, StageKind};
+use crate::run::DeviceBatchStream;
+use crate::run::state::Run;
+
+/// Rows of a build side, marked where the probe side matches them.
+pub(in crate::run) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
+    stream::once(async move {
+        let StageKind::Mark(marks) = &stage.kind else { return internal_err!("a mark stage") };
+        let table = build(&marks.build, &run, &queue).await?;
+        // As DataFusion, which reads the rows of joins without keys all the same.
+        let empty = table.gives_nothing(marks.join.kind) && !marks.join.keys.is_empty();
+        let op = Mark::try_new(marks.input.clone(), &marks.join, Some(Arc::clone(&table)), marks.options.clone())
+            .map_err(|error| op_error(&stage.operator, error))?;
+        let mut state = op.start();
+        let mut input = if empty { stream::empty().boxed() } else { run.merge(&marks.probe)? };
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            if let Err(error) = op.push(&queue, &mut state, &batch).await {
+                return Err(failed_mark(error, &stage.operator, marks, &table, &queue, &batch).await);
+            }
+        }
+        drop(input);
+        let batches = op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?;
+        Ok(stream::iter(batches.into_iter().map(Ok)))
+    })
+    .try_flatten()
+    .boxed()
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tables of the build sides.
+
+use std::sync::{Arc, Weak};
+
+use arrow::datatypes::DataType;
+use columnar::ColumnType;
+use datafusion::common::{Result, internal_err};
+use datafusion::physical_plan::metrics::{Count, MetricBuilder};
+use device::Queue;
+use futures::TryStreamExt;
+use futures::future::try_join_all;
+use kernels::expr::{Expr, Literal, LiteralValue};
+use kernels::ops::{BitsFor, Input, Join, JoinChain, JoinTable};
+
+use super::scan_filter::push_key_ranges;
+use crate::error::op_error;
+use crate::graph::{BuildSide, Joins, Side, Stage};
+use crate::run::errors::explain;
+use crate::run::memory::MemoryAttribution;
+use crate::run::state::Run;
+use crate::run::subqueries::rows_of;
+
+/// The joins that are to be gone through, without filters that are of no use, and their tables.
+pub(in crate::run) struct Tables {
+    pub joins: Vec<Join>,
+    pub tables: Vec<Arc<JoinTable>>,
+    /// The number of each join among those of the stage.
+    pub numbers: Vec<usize>,
+    /// Where to count the rows that each of the other filters removes.
+    pub removed: Vec<Count>,
+}
+
+impl Tables {
+    pub async fn build(joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<Tables> {
+        // Those that ask for no table of the others are built at the same time.
+        let of_these = |number| joins.builds().any(|side| side.number == Some(number));
+        let first = joins.sides.iter().map(|side| async move {
+            match side {
+                Side::Build(side) if !side.stage.asks_for_table(&of_these) => build(side, run, queue).await.map(Some),
+                _ => Ok(None),
+            }
+        });
+        let mut first = try_join_all(first).await?;
+        let (mut used, mut tables, mut numbers, mut removed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        // The last join first: its table filters what the tables of those before it are built of.
+        for (number, (join, side)) in joins.joins.iter().zip(&joins.sides).enumerate().rev() {
+            match side {
+                Side::Build(side) => tables.push(match first[number].take() {
+                    Some(table) => table,
+                    None => build(side, run, queue).await?,
+                }),
+                Side::Filter { number, metrics, .. } => {
+                    let table = run.tables.lock().get(number).and_then(Weak::upgrade);
+                    let Some(table) = table.filter(|table| join.can_filter_by(table)) else { continue };
+                    if table.filter_bytes() > 0 {
+                        MetricBuilder::new(metrics).gauge("filter_bytes", 0).set(table.filter_bytes());
+                    }
+                    tables.push(table);
+                    removed.push(MetricBuilder::new(metrics).counter("rows_removed", 0));
+                }
+            }
+            used.push(join.clone());
+            numbers.push(number);
+        }
+        used.reverse();
+        tables.reverse();
+        numbers.reverse();
+        removed.reverse();
+        Ok(Tables { joins: used, tables, numbers, removed })
+    }
+
+    /// The chain that writes the joined rows.
+    pub fn chain(&self, stage: &Stage, joins: &Joins) -> Result<JoinChain> {
+        let with_input = |input| {
+            JoinChain::try_new(input, &self.joins, Some(&self.tables), joins.outputs.clone(), joins.options.clone())
+                .map_err(|error| op_error(&stage.operator, error))
+        };
+        let mut chain = with_input(joins.input.clone())?;
+        if self.joins.is_empty() && !gives(chain.output_types(), stage) {
+            // Rows that go through no join are passed on as they lie, which the stages above do not expect of all layouts.
+            let all = Literal { data_type: DataType::Boolean, value: LiteralValue::Bool(true) };
+            chain = with_input(Input { filter: Some(Expr::Literal(all)), ..joins.input.clone() })?;
+        }
+        if !gives(chain.output_types(), stage) {
+            return internal_err!("{}: {:?} instead of {:?}", stage.operator, chain.output_types(), stage.types);
+        }
+        Ok(chain)
+    }
+}
+
+/// Whether columns of these types are those that were planned.
+pub(super) fn gives(types: &[ColumnType], stage: &Stage) -> bool {
+    let form = |ty: &ColumnType| (ty.layout.clone(), ty.nullable, ty.data_type.clone());
+    types.iter().map(form).eq(stage.types.iter().map(form))
+}
+
+/// The table of a build side.
+pub(super) async fn build(side: &BuildSide, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
+    let operator = &side.operator;
+    let failed = |error| op_error(operator, error);
+    let memory = MemoryAttribution::new(operator, "its build side");
+    let table = async {
+        let batches = match &side.scalar {
+            Some(scalar) => rows_of(scalar, &side.stage, run).await?,
+            None => memory.counted(run.merge(&side.stage)?).try_collect().await?,
+        };
+        let batch = side.concat.run(queue, batches).await.map_err(failed)?;
+        match (side.build.build(queue, batch.clone()).await, batch) {
+            (Ok(mut table), _) => {
+                let wanted = BitsFor { filters: side.number.is_some(), search: side.asks_first };
+                side.build.add_bits(queue, &mut table, wanted).await.map_err(failed)?;
+                Ok(Arc::new(table))
+            }
+            (Err(error), Some(batch)) => Err(explain(error, operator, queue, &batch, &side.checks).await),
+            (Err(error), None) => Err(failed(error)),
+        }
+    };
+    let table = table.await.map_err(|error| memory.attributed(error))?;
+    if let Some(number) = side.number {
+        run.tables.lock().insert(number, Arc::downgrade(&table));
+    }
+    if let Some(filter) = &side.scan_filter {
+        push_key_ranges(filter, &table)?;
+    }
+    Ok(table)
+}
