@@ -22,7 +22,7 @@ use super::builtin::is_own;
 use super::device_function::DeviceFunction;
 use super::{functions, library};
 use crate::reason::Reason;
-use crate::session::options_of;
+use crate::session::DeviceOptions;
 
 /// Lowers an expression over a schema and checks that it is supported on the device.
 pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
@@ -355,7 +355,7 @@ fn allowed(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result
         _ if libm::host_agrees(*called, data_type) => return Ok(call),
         _ => format!("this host's C library computes {name} in another way than devices, so that last digits differ"),
     };
-    if !options_of(function.config_options()).exact_functions {
+    if !DeviceOptions::of(function.config_options()).exact_functions {
         return Ok(call);
     }
     // First what no setting changes.

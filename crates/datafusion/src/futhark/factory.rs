@@ -23,7 +23,7 @@ use crate::futhark::registration::registration;
 use crate::futhark::returns::{Conventions, Returns};
 use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::table::FutharkTable;
-use crate::session::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Makes the functions of `LANGUAGE futhark`; other languages are left to the session's former factory.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl FunctionFactory for FutharkFactory {
                 None => config_err!("Function factory has not been configured; without one there is LANGUAGE futhark only"),
             };
         }
-        if !options_of(state.config_options()).futhark {
+        if !DeviceOptions::of(state.config_options()).futhark {
             return plan_err!(
                 "device.futhark = false forbids CREATE FUNCTION … LANGUAGE futhark, which loads native code into this process; \
                  SET device.futhark = true allows it"
@@ -79,7 +79,7 @@ impl FunctionFactory for FutharkFactory {
 
 /// Opens a library and makes a context, which takes its time. It shares the session's device, if its back end can.
 async fn open(path: PathBuf, tuning: Vec<(String, usize)>, state: &SessionState) -> Result<Context> {
-    let (runtime, options) = (DeviceRuntime::of(state.config()), options_of(state.config_options()));
+    let (runtime, options) = (DeviceRuntime::of(state.config()), DeviceOptions::of(state.config_options()));
     let open = move || {
         // SAFETY: device.futhark is the user's word that libraries named in SQL are what their manifests say.
         let library = unsafe { Library::open(&path) }?;

@@ -21,7 +21,7 @@ use crate::error::{columnar_error, device_error};
 use crate::futhark::function::Function;
 use crate::futhark::parameter::{Of, Parameter};
 use crate::futhark::returns::Returns;
-use crate::session::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::{DeviceTable, Snapshot};
 
 /// Who reads the rows, for messages.
@@ -45,7 +45,7 @@ pub(crate) fn place_of(function: &Function, session: &dyn Session) -> Option<(Ar
     let Returns::Table(columns) = function.returns() else { return None };
     let runtime = DeviceRuntime::of(session.config())?;
     let device = function.context().device()?;
-    let is_used = options_of(session.config().options()).enabled && runtime.opened().is_some_and(|own| own.same(device));
+    let is_used = DeviceOptions::of(session.config().options()).enabled && runtime.opened().is_some_and(|own| own.same(device));
     let column = |column: &Parameter| {
         let Of::Values(primitive) = column.of else { return None };
         let ty = ColumnType::of(&column.data_type, false).filter(|ty| matches!(ty.layout, Layout::Fixed(_)))?;

@@ -21,7 +21,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::exec::{DeviceProjectionExec, is_trivial};
 use crate::planner::support::device_form;
-use crate::session::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Shields projections that compute from being merged into a file scan. Stands before the first
 /// `ProjectionPushdown`.
@@ -39,7 +39,7 @@ impl ProjectionKeeper {
 
 impl PhysicalOptimizerRule for ProjectionKeeper {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = options_of(config);
+        let options = DeviceOptions::of(config);
         if !options.enabled {
             return Ok(plan);
         }

@@ -11,7 +11,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::exec::HostExec;
 use crate::planner::placement::host_reason;
-use crate::session::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Puts a [`HostExec`] around each operator that computes on the host, so that EXPLAIN shows the reason.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl HostReasons {
 
 impl PhysicalOptimizerRule for HostReasons {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = options_of(config);
+        let options = DeviceOptions::of(config);
         if !options.enabled {
             return Ok(plan);
         }

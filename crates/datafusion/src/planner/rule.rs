@@ -17,7 +17,7 @@ use crate::planner::lift;
 use crate::planner::place::Placer;
 use crate::planner::placement::host_operators;
 use crate::planner::support::device_form;
-use crate::session::{DeviceRuntime, Fallback, kernel_options, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime, Fallback, kernel_options};
 
 /// Replaces host operators by device operators, under offloaded subplans.
 ///
@@ -40,7 +40,7 @@ impl DevicePlanner {
 
 impl PhysicalOptimizerRule for DevicePlanner {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = options_of(config);
+        let options = DeviceOptions::of(config);
         self.runtime.see(&options);
         let plan = lift::release(plan)?;
         let resident = any(&plan, &|node| node.is::<DeviceScanExec>() || node.is::<DeviceStreamExec>())?;

@@ -11,7 +11,7 @@ use datafusion::logical_expr::logical_plan::{Join, Sort, Subquery, Window};
 use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use crate::session::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Puts a projection below operators that ask for values of scalar subqueries and do not compute columns themselves, and one
 /// above that drops the values again: `ORDER BY x - (SELECT …)` is an order by `x - v` of rows with such a column `v`.
@@ -46,7 +46,7 @@ impl OptimizerRule for SubqueryColumns {
             LogicalPlan::Join(join) => join.filter.iter().cloned().collect(),
             _ => return Ok(Transformed::no(plan)),
         };
-        if !asking.iter().any(asks) || !options_of(&config.options()).enabled || self.runtime.problem().is_some() {
+        if !asking.iter().any(asks) || !DeviceOptions::of(&config.options()).enabled || self.runtime.problem().is_some() {
             return Ok(Transformed::no(plan));
         }
         let mut values = Values::default();

@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Case, Expr, LogicalPlan, WindowFunctionDefinition
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use crate::expr::{is_own_aggregate, skips_nulls};
-use crate::session::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Makes the filter of an aggregate that passes over NULLs part of its first argument: `sum(x) FILTER (WHERE p) OVER w` is
 /// `sum(CASE WHEN p THEN x END) OVER w`, under its old name.
@@ -43,7 +43,7 @@ impl OptimizerRule for WindowFilters {
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let LogicalPlan::Window(window) = &plan else { return Ok(Transformed::no(plan)) };
         if !window.window_expr.iter().any(has_filter)
-            || !options_of(&config.options()).enabled
+            || !DeviceOptions::of(&config.options()).enabled
             || self.runtime.problem().is_some()
         {
             return Ok(Transformed::no(plan));

@@ -275,14 +275,9 @@ pub(crate) fn kernel_options(options: &DeviceOptions, context: &Context) -> Resu
     sized.map_err(|error| DataFusionError::Configuration(error.to_string()))
 }
 
-/// Settings of a session; the defaults where the plugin's are not installed.
-pub(crate) fn options_of(config: &datafusion::common::config::ConfigOptions) -> DeviceOptions {
-    config.extensions.get::<DeviceOptions>().cloned().unwrap_or_default()
-}
-
 /// The device of a running query.
 pub(crate) fn task_context(task: &TaskContext) -> Result<(Context, DeviceOptions)> {
-    let options = options_of(task.session_config().options());
+    let options = DeviceOptions::of(task.session_config().options());
     let runtime = DeviceRuntime::of(task.session_config()).ok_or_else(|| {
         exec_datafusion_err!("this session has no device: build its state with SessionStateBuilderExt::with_device")
     })?;

@@ -23,7 +23,7 @@ use kernels::ops::Decode;
 
 use crate::error::{columnar_error, device_error, op_error};
 use crate::exec::DeviceScanExec;
-use crate::session::{DeviceRuntime, Problem, kernel_options, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime, Problem, kernel_options};
 use crate::table::sink::TableSink;
 use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder, TableState};
 
@@ -125,7 +125,7 @@ impl DeviceTable {
         let (runtime, context) = device_of(ctx)?;
         let failed = |error| device_error(OPERATOR, error);
         let queue = context.queue().map_err(failed)?;
-        let options = kernel_options(&options_of(ctx.state().config().options()), &context)?;
+        let options = kernel_options(&DeviceOptions::of(ctx.state().config().options()), &context)?;
         let decode = Decode::try_new(Arc::clone(&schema), options).map_err(|error| op_error(OPERATOR, error))?;
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
         let mut batches = Vec::new();
@@ -188,7 +188,7 @@ fn device_of(ctx: &SessionContext) -> Result<(Arc<DeviceRuntime>, Context)> {
     let runtime = DeviceRuntime::of(state.config()).ok_or_else(|| {
         plan_datafusion_err!("this session has no device: build its state with SessionStateBuilderExt::with_device")
     })?;
-    let context = needed(runtime.try_context(&options_of(state.config().options())))?;
+    let context = needed(runtime.try_context(&DeviceOptions::of(state.config().options())))?;
     Ok((runtime, context))
 }
 

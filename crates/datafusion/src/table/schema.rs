@@ -14,7 +14,7 @@ use datafusion::prelude::SessionContext;
 use device::Context;
 use parking_lot::RwLock;
 
-use crate::session::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
 use crate::table::device_table::needed;
 
@@ -53,7 +53,7 @@ impl DeviceSchema {
     fn context(&self) -> Result<Context> {
         let options = match self.session.upgrade() {
             // CREATE TABLE may hold the lock for reading already.
-            Some(state) => options_of(state.read_recursive().config().options()),
+            Some(state) => DeviceOptions::of(state.read_recursive().config().options()),
             // The context became another, as with `enable_url_table`; it has planned the rows that are registered.
             None => self.runtime.seen(),
         };
