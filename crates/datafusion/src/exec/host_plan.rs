@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Predicates on operators of the host: what they read, pass on and compute.
+//! Predicates on operators of the host: scans, moves of rows, and operators that compute.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
 use crate::exec::{DeviceUnionExec, is_device};
 
-/// Whether an operator computes: moves of rows between partitions, scans, sinks and EXPLAIN do not.
+/// Whether an operator computes. Exchanges, scans, sinks and EXPLAIN do not.
 pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     const MOVES: &[&str] = &[
         "AnalyzeExec",
@@ -39,7 +39,7 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if scan_computes(plan) {
         return true;
     }
-    // Where rows of the device go through the host, somebody should know.
+    // Such a union brings rows of the device to the host, which EXPLAIN should show.
     if joins_other_lists(plan) {
         return subtree_computes(plan);
     }
@@ -47,35 +47,35 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     {
         return false;
     }
-    // A limit right above rows that nothing computes is part of their scan.
+    // A limit right above a scan is part of that scan.
     !is_limit(plan) || subtree_computes(plan)
 }
 
-/// Whether an operator puts lists of several inputs together whose elements have other names or nullability.
+/// Whether a union has lists whose elements differ in name or nullability between its inputs.
 pub(crate) fn joins_other_lists(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let schema = plan.schema();
     let differs = |child: &Arc<dyn ExecutionPlan>| {
-        let own = child.schema();
-        let mut pairs = schema.fields().iter().zip(own.fields());
-        pairs.any(|(field, own)| field.data_type().is_list() && field.data_type() != own.data_type())
+        let of_child = child.schema();
+        let mut pairs = schema.fields().iter().zip(of_child.fields());
+        pairs.any(|(field, of_child)| field.data_type().is_list() && field.data_type() != of_child.data_type())
     };
-    DeviceUnionExec::stands_for(plan) && plan.children().into_iter().any(differs)
+    DeviceUnionExec::replaces(plan) && plan.children().into_iter().any(differs)
 }
 
-/// Whether a subtree is rows of constants: of literals, and of the elements of literal lists.
+/// Whether a subtree gives constant rows: of literals, and of the elements of literal lists.
 pub(crate) fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if plan.is::<PlaceholderRowExec>() {
         return true;
     }
     let constant = |expr: &Arc<dyn PhysicalExpr>| expr.is::<Literal>() || expr.is::<Column>();
-    let own = match plan.downcast_ref::<ProjectionExec>() {
+    let passes_constants = match plan.downcast_ref::<ProjectionExec>() {
         Some(projection) => projection.expr().iter().all(|output| constant(&output.expr)),
         None => plan.is::<UnnestExec>(),
     };
-    own && plan.children().into_iter().all(is_constant)
+    passes_constants && plan.children().into_iter().all(is_constant)
 }
 
-/// Whether a subtree does no more than read files.
+/// Whether a subtree only reads files.
 pub(crate) fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let children = plan.children();
     match computes(plan) || is_device(plan) {
@@ -87,7 +87,7 @@ pub(crate) fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
 }
 
-/// The expressions that a file scan evaluates, over the table's columns.
+/// The expressions that a file scan evaluates, and the table's schema.
 pub(crate) fn scan_projection(plan: &Arc<dyn ExecutionPlan>) -> Option<(ProjectionExprs, SchemaRef)> {
     let source = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
     let projection = source.file_source().projection()?.clone();
@@ -108,7 +108,7 @@ pub(crate) fn is_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<GlobalLimitExec>() || plan.is::<LocalLimitExec>()
 }
 
-/// Whether an operator does no more than pass columns on, so that moving its input is not worth it.
+/// Whether an operator only passes columns or rows on. It alone is not worth an upload.
 pub(crate) fn is_trivial(plan: &Arc<dyn ExecutionPlan>) -> bool {
     is_limit(plan) || passes_columns(plan)
 }
@@ -124,7 +124,7 @@ pub(crate) fn window_exprs(plan: &Arc<dyn ExecutionPlan>) -> Option<&[Arc<dyn Wi
     exact.or_else(|| plan.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr))
 }
 
-/// Whether a window operator is the one of bounded memory, which reads ahead no further than it must.
+/// Whether a window operator is a `BoundedWindowAggExec`, which reads ahead as little as possible.
 pub(crate) fn is_bounded(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<BoundedWindowAggExec>().is_some()
 }

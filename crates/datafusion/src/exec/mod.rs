@@ -2,9 +2,33 @@
 //! The physical operators, one per file.
 //!
 //! [`DeviceToHostExec`] is the only one that executes: it owns the subtree below it, down to the
-//! [`HostToDeviceExec`]s, [`DeviceScanExec`]s and [`DeviceStreamExec`]s, and runs it as fused pipelines. The operators in
-//! between exist for EXPLAIN, metrics and rewriting; executing one of them is an internal error,
-//! never a quiet download.
+//! [`HostToDeviceExec`]s, [`DeviceScanExec`]s and [`DeviceStreamExec`]s, and runs it as fused pipelines.
+//! The operators in between exist for EXPLAIN, metrics and rewriting. Executing one of them is an internal
+//! error, never a quiet download.
+//!
+//! # Words of EXPLAIN
+//!
+//! | word | operator | meaning |
+//! |---|---|---|
+//! | `to=[…]` | `DeviceToHostExec` | the reader of the downloaded rows; with a reason if it computes on the host |
+//! | `from=[…]` | `HostToDeviceExec` | the origin of the uploaded rows; with a reason if it computes on the host |
+//! | `host=[…]` | host operators | the reason why the operator is not offloaded |
+//! | `pipelines=N` | `DeviceToHostExec` | number of pipelines that launch kernels |
+//! | `profile=…` | `DeviceToHostExec` | shape of the kernels (EXPLAIN VERBOSE, which also prints their sources) |
+//! | `columns=N` | `HostToDeviceExec` | number of uploaded columns |
+//! | `fused=[…]` | `DeviceAggregateExec` | operators below that run inside its kernels |
+//! | `libraries=[…]` | `DeviceAggregateExec`, `DeviceFutharkExec` | Futhark libraries that are called |
+//! | `calls=[…]` | `DeviceFutharkExec` | calls of these libraries |
+//! | `dynamic_filter=#1` | `DeviceJoinExec` | number of the dynamic filter that the build side feeds |
+//! | `dynamic_filter=#1` | `DeviceDynamicFilterExec` | number of the join whose keys it probes |
+//! | `scalar_subquery=v@2` | `DeviceJoinExec` | the column into which the join brings a subquery's value |
+//! | `shared=#1` | `DeviceSharedExec`, `DeviceReuseExec` | number of rows that one offloaded subplan shares |
+//! | `cached=#1` | `DeviceSharedExec`, `DeviceReuseExec` | number of rows that several offloaded subplans share |
+//! | `readers=N` | `DeviceSharedExec` | number of readers of shared or cached rows |
+//! | `sets=[…]` | `DeviceExpandExec` | the grouping sets |
+//! | `source=…` | `DeviceStreamExec` | the kind of stream |
+//!
+//! Other words are those of the DataFusion operator that is replaced.
 
 mod aggregate;
 mod cache;
@@ -18,6 +42,7 @@ mod host_plan;
 mod host_to_device;
 mod join;
 mod join_strings;
+mod join_type;
 mod limit;
 mod methods;
 mod operator;
@@ -46,15 +71,16 @@ pub(crate) use host_plan::{
 };
 pub use host_to_device::HostToDeviceExec;
 pub use join::DeviceJoinExec;
-pub(crate) use join::{JoinSpec, ScalarSubquery};
-pub(crate) use join_strings::JoinTexts;
+pub(crate) use join::{DynamicFilters, JoinSpec, ScalarSubquery};
+pub(crate) use join_strings::JoinStrings;
+pub(crate) use join_type::{JoinColumns, JoinTypeFacts};
 pub use limit::DeviceLimitExec;
 pub(crate) use methods::{
-    device_methods, inner_methods, leaf_methods, refuse_stream, row_wise_operator, statistics_of_the_input,
+    common_methods, host_counterpart, inner_methods, leaf_methods, pass_through_methods, refuse_stream, refused_execution,
 };
-pub(crate) use operator::{fused_below, is_device, lacks_rows};
+pub(crate) use operator::{DeviceOperator, device_inputs, drops_rows, fused_below, is_device};
 pub use projection::DeviceProjectionExec;
-pub(crate) use properties::{coalesced_equivalences, column_names, leaf_properties};
+pub(crate) use properties::{coalesced_equivalences, column_names, leaf_properties, single_partition};
 pub use scan::DeviceScanExec;
 pub(crate) use shared::Sharing;
 pub use shared::{DeviceReuseExec, DeviceSharedExec};

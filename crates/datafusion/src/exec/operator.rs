@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device operators as one type.
+//! The device operators as one enum.
+//!
+//! Each `match` on it lists all operators. A new operator is one row of `device_operators!`; the
+//! compiler then names the places that must handle it.
 
 use std::sync::Arc;
 
@@ -11,54 +14,108 @@ use crate::exec::{
     DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec,
 };
 
-/// Whether a plan node computes on the device (below an offloaded subplan's top).
+macro_rules! device_operators {
+    ($($variant:ident($node:ident),)*) => {
+        /// An operator below a `DeviceToHostExec`.
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) enum DeviceOperator<'a> {
+            $($variant(&'a $node),)*
+        }
+
+        impl<'a> DeviceOperator<'a> {
+            /// `None` for operators of the host, and for `DeviceToHostExec`, whose rows are the host's.
+            pub fn of(plan: &'a Arc<dyn ExecutionPlan>) -> Option<DeviceOperator<'a>> {
+                $(if let Some(node) = plan.downcast_ref::<$node>() {
+                    return Some(DeviceOperator::$variant(node));
+                })*
+                None
+            }
+        }
+    };
+}
+
+device_operators! {
+    Aggregate(DeviceAggregateExec),
+    DynamicFilter(DeviceDynamicFilterExec),
+    Expand(DeviceExpandExec),
+    Filter(DeviceFilterExec),
+    Futhark(DeviceFutharkExec),
+    Join(DeviceJoinExec),
+    Limit(DeviceLimitExec),
+    Projection(DeviceProjectionExec),
+    Reuse(DeviceReuseExec),
+    Scan(DeviceScanExec),
+    Shared(DeviceSharedExec),
+    Sort(DeviceSortExec),
+    Stream(DeviceStreamExec),
+    Union(DeviceUnionExec),
+    Unnest(DeviceUnnestExec),
+    Upload(HostToDeviceExec),
+    Window(DeviceWindowExec),
+}
+
+impl DeviceOperator<'_> {
+    /// Whether the operator runs inside the kernels of the operator above it.
+    fn is_fused(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Filter(_) | Projection(_) => true,
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Futhark(_) | Join(_) | Limit(_) | Reuse(_) | Scan(_) | Shared(_)
+            | Sort(_) | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// Whether the operator drops rows by a condition or a limit.
+    fn drops_rows(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Filter(_) | DynamicFilter(_) | Limit(_) => true,
+            Sort(sort) => sort.fetch_rows().is_some(),
+            Aggregate(_) | Expand(_) | Futhark(_) | Join(_) | Projection(_) | Reuse(_) | Scan(_) | Shared(_) | Stream(_)
+            | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// Whether the operator does more than compute columns of single rows, pass rows on, or drop some.
+    pub fn is_costly(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Aggregate(_) | Join(_) | Sort(_) | Window(_) | Reuse(_) => true,
+            DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Limit(_) | Projection(_) | Scan(_) | Shared(_)
+            | Stream(_) | Union(_) | Unnest(_) | Upload(_) => false,
+        }
+    }
+}
+
+/// Whether a plan node runs on the device.
 pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<DeviceFilterExec>()
-        || plan.is::<DeviceProjectionExec>()
-        || plan.is::<DeviceAggregateExec>()
-        || plan.is::<DeviceDynamicFilterExec>()
-        || plan.is::<DeviceExpandExec>()
-        || plan.is::<DeviceFutharkExec>()
-        || plan.is::<DeviceJoinExec>()
-        || plan.is::<DeviceLimitExec>()
-        || plan.is::<DeviceReuseExec>()
-        || plan.is::<DeviceScanExec>()
-        || plan.is::<DeviceSharedExec>()
-        || plan.is::<DeviceSortExec>()
-        || plan.is::<DeviceStreamExec>()
-        || plan.is::<DeviceUnionExec>()
-        || plan.is::<DeviceUnnestExec>()
-        || plan.is::<HostToDeviceExec>()
-        || plan.is::<DeviceWindowExec>()
+    DeviceOperator::of(plan).is_some()
 }
 
-/// Names of the row-wise operators that run inside the kernels of the operator above them.
-pub(crate) fn fused_below(input: &Arc<dyn ExecutionPlan>) -> Vec<&'static str> {
+/// The inputs of a device operator within its offloaded subplan. What lies below an upload is the host's.
+pub(crate) fn device_inputs(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn ExecutionPlan>> {
+    match DeviceOperator::of(plan) {
+        None | Some(DeviceOperator::Upload(_)) => Vec::new(),
+        Some(_) => plan.children(),
+    }
+}
+
+/// Names of the operators that are fused into the operator above `input`.
+pub(crate) fn fused_below(mut input: &Arc<dyn ExecutionPlan>) -> Vec<&str> {
     let mut names = Vec::new();
-    let mut plan = input;
-    loop {
-        if plan.is::<DeviceFilterExec>() {
-            names.push("DeviceFilterExec");
-        } else if plan.is::<DeviceProjectionExec>() {
-            names.push("DeviceProjectionExec");
-        } else {
-            return names;
-        }
-        match plan.children().first() {
-            Some(child) => plan = child,
-            None => return names,
-        }
+    while DeviceOperator::of(input).is_some_and(DeviceOperator::is_fused) {
+        names.push(input.name());
+        let Some(below) = input.children().first().copied() else { break };
+        input = below;
     }
+    names
 }
 
-/// Whether something below leaves rows out.
-pub(crate) fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
-        return lacks_rows(reuse.shared());
+/// Whether an operator of a device subtree drops rows.
+pub(crate) fn drops_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match DeviceOperator::of(plan) {
+        Some(DeviceOperator::Reuse(reuse)) => drops_rows(reuse.shared()),
+        Some(operator) => operator.drops_rows() || device_inputs(plan).into_iter().any(drops_rows),
+        None => false,
     }
-    let drops = plan.is::<DeviceFilterExec>()
-        || plan.is::<DeviceDynamicFilterExec>()
-        || plan.is::<DeviceLimitExec>()
-        || plan.downcast_ref::<DeviceSortExec>().is_some_and(|sort| sort.fetch_rows().is_some());
-    drops || is_device(plan) && !plan.is::<HostToDeviceExec>() && plan.children().into_iter().any(lacks_rows)
 }

@@ -8,20 +8,20 @@ use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
 
-/// The properties of a leaf: one partition of rows in no order.
-pub(crate) fn leaf_properties(schema: SchemaRef) -> Arc<PlanProperties> {
-    let properties = PlanProperties::new(
-        EquivalenceProperties::new(schema),
-        Partitioning::UnknownPartitioning(1),
-        EmissionType::Incremental,
-        Boundedness::Bounded,
-    );
+/// Properties of an operator with one output partition.
+pub(crate) fn single_partition(equivalences: EquivalenceProperties, emission: EmissionType) -> Arc<PlanProperties> {
+    let properties = PlanProperties::new(equivalences, Partitioning::UnknownPartitioning(1), emission, Boundedness::Bounded);
     Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
 }
 
-/// What holds for the rows of all partitions of `input` together, in any order.
+/// Properties of a leaf: one partition of rows in no order.
+pub(crate) fn leaf_properties(schema: SchemaRef) -> Arc<PlanProperties> {
+    single_partition(EquivalenceProperties::new(schema), EmissionType::Incremental)
+}
+
+/// Equivalences that hold for the rows of all partitions of `input` together, in any order.
 ///
-/// An order or a constant of one partition, such as a literal of one input of a `UNION`, does not.
+/// Orders and constants of a single partition do not: a literal in one input of a `UNION` is one.
 pub(crate) fn coalesced_equivalences(input: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
     let mut equivalences = input.equivalence_properties().clone();
     if input.output_partitioning().partition_count() > 1 {
@@ -31,7 +31,7 @@ pub(crate) fn coalesced_equivalences(input: &Arc<dyn ExecutionPlan>) -> Equivale
     equivalences
 }
 
-/// The names of a scan's columns, as EXPLAIN lists them.
+/// Names of a scan's columns, for EXPLAIN.
 pub(crate) fn column_names(schema: &Schema) -> String {
     schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
 }

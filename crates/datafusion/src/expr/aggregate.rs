@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From DataFusion's aggregate expressions to those of the kernels, or a reason why not.
+//! Translation of DataFusion's aggregate expressions.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use kernels::expr::{Aggregate, AggregateFunction, Expr};
 use kernels::function::Function;
 
-use super::builtin::is_own_aggregate;
-use super::computed_strings::Rows;
+use super::builtin::is_builtin_aggregate;
+use super::evaluation::Evaluation;
 use super::library;
 use super::list_key::as_key;
 use super::translate::{lower, lower_output};
@@ -22,24 +22,24 @@ use crate::reason::Reason;
 /// An aggregate function over the columns of an input.
 #[derive(Debug, Clone)]
 pub(crate) struct AggregateCall {
-    /// What the query asks for.
+    /// The host's expression.
     pub function: Arc<AggregateFunctionExpr>,
-    /// Its arguments, and what else it needs to know of the rows that it is given.
+    /// Its arguments. A selection by rank adds the number of rows and the fraction.
     pub arguments: Vec<Arc<dyn PhysicalExpr>>,
     /// `FILTER (WHERE …)`.
     pub filter: Option<Arc<dyn PhysicalExpr>>,
-    /// Whether the filter leaves the rows alone whose places in an order the function asks for.
-    pub chosen: bool,
+    /// `filter` already selects the rows by rank.
+    pub selected_by_rank: bool,
 }
 
 impl AggregateCall {
-    /// As the query has it.
+    /// The call of the query.
     pub fn new(function: &Arc<AggregateFunctionExpr>, filter: Option<&Arc<dyn PhysicalExpr>>) -> AggregateCall {
         let (arguments, filter) = (function.expressions(), filter.cloned());
-        AggregateCall { function: Arc::clone(function), arguments, filter, chosen: false }
+        AggregateCall { function: Arc::clone(function), arguments, filter, selected_by_rank: false }
     }
 
-    /// The calls of an aggregation, if each is of a library that shares the device, and all are of one group.
+    /// The calls of an aggregation without keys, if all are aggregates of libraries that share the device.
     pub fn of_libraries(raw: &AggregateExec) -> Option<Vec<AggregateCall>> {
         let functions = raw.aggr_expr().iter().zip(raw.filter_expr());
         let calls: Vec<_> = functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect();
@@ -47,7 +47,7 @@ impl AggregateCall {
         all.then_some(calls)
     }
 
-    /// Whether it is of a library that shares the device.
+    /// Whether it is an aggregate of a library that shares the device.
     pub fn is_of_library(&self) -> bool {
         library::shares_device(self.function.fun())
     }
@@ -57,15 +57,16 @@ impl AggregateCall {
         self.arguments.iter().chain(&self.filter)
     }
 
-    /// The same, each with the rows that it is computed of.
-    pub fn exprs_with_rows(&self) -> impl Iterator<Item = (&Arc<dyn PhysicalExpr>, Rows)> {
-        let rows = if self.filter.is_some() { Rows::Some } else { Rows::All };
-        self.arguments.iter().map(move |argument| (argument, rows)).chain(self.filter.iter().map(|filter| (filter, Rows::All)))
+    /// As [`exprs`](Self::exprs), each with its evaluation.
+    pub fn exprs_with_evaluation(&self) -> impl Iterator<Item = (&Arc<dyn PhysicalExpr>, Evaluation)> {
+        let of_arguments = if self.filter.is_some() { Evaluation::Conditional } else { Evaluation::Always };
+        let arguments = self.arguments.iter().map(move |argument| (argument, of_arguments));
+        arguments.chain(self.filter.iter().map(|filter| (filter, Evaluation::Always)))
     }
 
-    /// Whether its result may have more digits than its type.
+    /// Whether its result may overflow its type.
     pub fn may_overflow(&self) -> bool {
-        own_function(&self.function) == Some(AggregateFunction::Avg) && self.function.field().data_type().is_decimal()
+        builtin_function(&self.function) == Some(AggregateFunction::Avg) && self.function.field().data_type().is_decimal()
     }
 
     /// The call with other arguments and filter, in the order of [`exprs`](Self::exprs).
@@ -74,16 +75,16 @@ impl AggregateCall {
         AggregateCall { arguments: arguments.to_vec(), filter: filter.first().cloned(), ..self.clone() }
     }
 
-    /// The call with keys for the lists that it tells apart.
+    /// The call with keys for the lists of which it counts distinct values.
     pub fn over_keys(&self, schema: &Schema) -> Result<AggregateCall, DataFusionError> {
-        if own_function(&self.function) != Some(AggregateFunction::Count) || !self.function.is_distinct() {
+        if builtin_function(&self.function) != Some(AggregateFunction::Count) || !self.function.is_distinct() {
             return Ok(self.clone());
         }
         let arguments = self.arguments.iter().map(|argument| as_key(argument, schema)).collect::<Result<_, _>>()?;
         Ok(AggregateCall { arguments, ..self.clone() })
     }
 
-    /// The source's column of lists of which a lowered call gives one by its word.
+    /// The input column of lists from which a lowered call picks one list.
     pub fn list(lowered: &Aggregate) -> Option<usize> {
         match (lowered.function, lowered.arguments.as_slice()) {
             (AggregateFunction::AnyValue, [Expr::Call { function: Function::ListWord, arguments, .. }]) => {
@@ -99,7 +100,7 @@ impl AggregateCall {
     /// Lowers the call over the schema that its expressions refer to, and checks that it is supported on the device.
     pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
         let name = self.function.fun().name();
-        let Some(function) = own_function(&self.function) else {
+        let Some(function) = builtin_function(&self.function) else {
             let reason = library::aggregate_reason(self.function.fun());
             return Err(reason.unwrap_or_else(|| match name {
                 "approx_median" | "approx_percentile_cont" | "approx_percentile_cont_with_weight" => {
@@ -108,14 +109,14 @@ impl AggregateCall {
                 _ => format!("the aggregate {name} is not supported on the device"),
             }));
         };
-        if needs_places(function) != self.chosen {
+        if selects_by_rank(function) != self.selected_by_rank {
             return Err(format!("the aggregate {name} is not supported on the device here"));
         }
         let mut data_type = self.function.field().data_type().clone();
         let (function, distinct) = match (function, self.arguments.as_slice()) {
             (AggregateFunction::ApproxDistinct, [argument]) => {
                 match argument.data_type(schema).map_err(|error| error.to_string())? {
-                    // DataFusion counts these, and knows no sketch of codes.
+                    // DataFusion counts values of these types exactly, and has no sketch of dictionary codes.
                     DataType::Boolean
                     | DataType::Int8
                     | DataType::Int16
@@ -128,19 +129,19 @@ impl AggregateCall {
                     _ => (function, false),
                 }
             }
-            // DataFusion takes all pairs, whatever a query says.
+            // DataFusion ignores DISTINCT for two arguments.
             (_, [_, _]) if function != AggregateFunction::Count => (function, false),
-            _ => (function, self.function.is_distinct() && !self.chosen),
+            _ => (function, self.function.is_distinct() && !self.selected_by_rank),
         };
         let arguments = match self.arguments.as_slice() {
             // COUNT(*) arrives as COUNT(1).
             [argument] if function == AggregateFunction::Count && !distinct && is_constant(argument) => Vec::new(),
-            // A list is its word until the stage brings its elements back.
+            // The kernel picks the (offset, length) pair; the stage attaches the elements again.
             [list] if function == AggregateFunction::AnyValue && data_type.is_list() => {
                 data_type = DataType::UInt64;
                 vec![list_word(list, schema)?]
             }
-            // Its word says whether there is one.
+            // The pair's validity says whether there is a list.
             [list] if function == AggregateFunction::Count && list.data_type(schema).is_ok_and(|of| of.is_list()) => {
                 vec![list_word(list, schema)?]
             }
@@ -156,14 +157,15 @@ impl AggregateCall {
     }
 }
 
+/// The (offset, length) pair of a list as one `u64`.
 fn list_word(list: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let arguments = vec![lower_output(list, schema)?];
     Ok(Expr::Call { function: Function::ListWord, arguments, data_type: DataType::UInt64 })
 }
 
-/// The kernels' function for one of DataFusion's own.
-fn own_function(aggregate: &AggregateFunctionExpr) -> Option<AggregateFunction> {
-    is_own_aggregate(aggregate.fun()).then(|| function(aggregate.fun().name()))?
+/// The kernels' function of a built-in aggregate.
+fn builtin_function(aggregate: &AggregateFunctionExpr) -> Option<AggregateFunction> {
+    is_builtin_aggregate(aggregate.fun()).then(|| function(aggregate.fun().name()))?
 }
 
 fn function(name: &str) -> Option<AggregateFunction> {
@@ -202,14 +204,14 @@ fn function(name: &str) -> Option<AggregateFunction> {
     })
 }
 
-/// Whether a function asks for rows at some places of an order.
-fn needs_places(function: AggregateFunction) -> bool {
+/// Whether a function selects rows by their rank in an order.
+fn selects_by_rank(function: AggregateFunction) -> bool {
     matches!(function, AggregateFunction::AnyValue | AggregateFunction::Median | AggregateFunction::PercentileCont)
 }
 
-/// Whether an aggregate of the host asks for rows at some places of an order.
+/// Whether an aggregate of the host selects rows by their rank in an order.
 pub(crate) fn is_ordered(aggregate: &AggregateFunctionExpr) -> bool {
-    own_function(aggregate).is_some_and(needs_places)
+    builtin_function(aggregate).is_some_and(selects_by_rank)
 }
 
 fn is_constant(argument: &Arc<dyn PhysicalExpr>) -> bool {

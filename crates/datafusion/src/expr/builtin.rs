@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which functions are DataFusion's own: other libraries have others under the same names.
+//! DataFusion's built-in functions. Other libraries register functions of the same names.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -7,43 +7,43 @@ use std::sync::LazyLock;
 
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
-/// Types of functions by their names.
-type Types = LazyLock<HashMap<String, TypeId>>;
+/// Types of the built-in functions by name.
+type BuiltinTypes = LazyLock<HashMap<String, TypeId>>;
 
-/// Whether a scalar function is DataFusion's own of its name.
-pub(crate) fn is_own(function: &ScalarUDF) -> bool {
-    static OWN: Types = LazyLock::new(|| {
+/// Whether a scalar function is DataFusion's built-in function of its name.
+pub(crate) fn is_builtin(function: &ScalarUDF) -> bool {
+    static TYPES: BuiltinTypes = LazyLock::new(|| {
         let nested = datafusion::functions_nested::all_default_nested_functions();
         let functions = datafusion::functions::all_default_functions();
         functions.iter().chain(&nested).map(|function| entry(function.name(), function.inner().as_ref())).collect()
     });
-    has(&OWN, function.name(), function.inner().as_ref())
+    has(&TYPES, function.name(), function.inner().as_ref())
 }
 
-/// The same of aggregates.
-pub(crate) fn is_own_aggregate(function: &AggregateUDF) -> bool {
-    static OWN: Types = LazyLock::new(|| {
+/// As [`is_builtin`] for aggregates.
+pub(crate) fn is_builtin_aggregate(function: &AggregateUDF) -> bool {
+    static TYPES: BuiltinTypes = LazyLock::new(|| {
         let functions = datafusion::functions_aggregate::all_default_aggregate_functions();
         functions.iter().map(|function| entry(function.name(), function.inner().as_ref())).collect()
     });
-    has(&OWN, function.name(), function.inner().as_ref())
+    has(&TYPES, function.name(), function.inner().as_ref())
 }
 
-/// The same of window functions.
-pub(crate) fn is_own_window(function: &WindowUDF) -> bool {
-    static OWN: Types = LazyLock::new(|| {
+/// As [`is_builtin`] for window functions.
+pub(crate) fn is_builtin_window(function: &WindowUDF) -> bool {
+    static TYPES: BuiltinTypes = LazyLock::new(|| {
         let functions = datafusion::functions_window::all_default_window_functions();
         functions.iter().map(|function| entry(function.name(), function.inner().as_ref())).collect()
     });
-    has(&OWN, function.name(), function.inner().as_ref())
+    has(&TYPES, function.name(), function.inner().as_ref())
 }
 
 fn entry(name: &str, function: &dyn Any) -> (String, TypeId) {
     (name.to_string(), function.type_id())
 }
 
-fn has(own: &Types, name: &str, function: &dyn Any) -> bool {
-    own.get(name) == Some(&function.type_id())
+fn has(types: &BuiltinTypes, name: &str, function: &dyn Any) -> bool {
+    types.get(name) == Some(&function.type_id())
 }
 
 /// See [`skips_nulls`].
@@ -81,7 +81,7 @@ const SKIP_NULLS: [&str; 31] = [
     "var_pop",
 ];
 
-/// Whether an aggregate of DataFusion's own leaves rows out where an argument is NULL.
+/// Whether a built-in aggregate skips rows with a NULL argument.
 pub(crate) fn skips_nulls(name: &str) -> bool {
     SKIP_NULLS.contains(&name)
 }

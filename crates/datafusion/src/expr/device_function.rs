@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions that kernels have and SQL does not: calls of them stand in plans of the device alone.
+//! Functions that kernels have and SQL does not. Only plans of the device call them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use kernels::function::Function;
 
-/// A function of the kernels as one of DataFusion's.
+/// A function of the kernels as a scalar UDF.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DeviceFunction {
     function: Function,
@@ -18,7 +18,7 @@ pub(crate) struct DeviceFunction {
 }
 
 impl DeviceFunction {
-    /// A call of the function, whose values are of `field`'s type.
+    /// A call whose values have the type of `field`.
     pub fn call(function: Function, arguments: Vec<Arc<dyn PhysicalExpr>>, field: &FieldRef) -> Arc<dyn PhysicalExpr> {
         let signature = Signature::any(arguments.len(), Volatility::Immutable);
         let udf = Arc::new(ScalarUDF::new_from_impl(DeviceFunction { function, signature }));
@@ -26,12 +26,11 @@ impl DeviceFunction {
         Arc::new(ScalarFunctionExpr::new(function.name(), udf, arguments, field, Arc::new(ConfigOptions::default())))
     }
 
-    /// The kernels' function, if it is one of these.
+    /// The kernels' function of a UDF; `None` for other UDFs.
     pub fn of(udf: &ScalarUDF) -> Option<Function> {
-        udf.inner().downcast_ref::<DeviceFunction>().map(|own| own.function)
+        udf.inner().downcast_ref::<DeviceFunction>().map(|udf| udf.function)
     }
 
-    /// Whether an expression is a call of such a function.
     pub fn is_call(expr: &Arc<dyn PhysicalExpr>, function: Function) -> bool {
         expr.downcast_ref::<ScalarFunctionExpr>().is_some_and(|call| Self::of(call.fun()) == Some(function))
     }
@@ -50,14 +49,14 @@ impl ScalarUDFImpl for DeviceFunction {
         internal_err!("{} has the type that its call says", self.name())
     }
 
-    /// The host looks at a row that a kernel failed for.
+    /// Called on the host for a row that failed in a kernel, for the message.
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match self.function {
-            // Its one reason.
+            // It fails for no other reason.
             Function::TextOfRows => {
                 exec_err!("string_agg: the text of a group is longer than 4 GiB, which a device's strings cannot be")
             }
-            // No row fails for its key.
+            // The key itself never fails.
             Function::ListKey { .. } => Ok(ColumnarValue::Scalar(ScalarValue::try_from(arguments.return_field.data_type())?)),
             _ => internal_err!("{} runs on the device alone", self.name()),
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A registry hook for functions of native libraries, whose types translation does not know.
+//! Registry hook for functions of native libraries, whose types translation does not know.
 
 use std::sync::OnceLock;
 

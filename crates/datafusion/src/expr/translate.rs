@@ -18,7 +18,7 @@ use kernels::expr::{ArithmeticOp, CompareOp, Expr, Literal, LiteralValue, value_
 use kernels::function::Function;
 use kernels::libm;
 
-use super::builtin::is_own;
+use super::builtin::is_builtin;
 use super::device_function::DeviceFunction;
 use super::{functions, library};
 use crate::reason::Reason;
@@ -270,7 +270,7 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
         let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
         return Ok(Expr::Call { function: own, arguments, data_type: function.return_type().clone() });
     }
-    if !is_own(function.fun()) {
+    if !is_builtin(function.fun()) {
         let reason = library::scalar_reason(function.fun());
         return Err(reason.unwrap_or_else(|| format!("the function {} is not supported on the device", function.fun().name())));
     }

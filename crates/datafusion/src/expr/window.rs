@@ -14,14 +14,14 @@ use datafusion::physical_plan::windows::WindowUDFExpr;
 use kernels::ops::{self, Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
 
 use super::aggregate::AggregateCall;
-use super::builtin::{is_own_aggregate, is_own_window, skips_nulls};
-use super::computed_strings::Texts;
+use super::builtin::{is_builtin_aggregate, is_builtin_window, skips_nulls};
+use super::computed_strings::ComputedStrings;
 use super::translate::scalar;
 use crate::reason::Reason;
 
 /// A window function over the columns of an input and those of the `texts` behind them, of an operator that [`is_bounded`] or
 /// not.
-pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mut Texts) -> Result<WindowCall, Reason> {
+pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mut ComputedStrings) -> Result<WindowCall, Reason> {
     let of = expr.as_any();
     let aggregate = of
         .downcast_ref::<PlainAggregateWindowExpr>()
@@ -43,14 +43,14 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
             [value, ..] if let Some(quantile) = quantile => {
                 WindowFunction::Quantile { quantile, value: texts.lower(value)?, distinct }
             }
-            [value] if name == "array_agg" && is_own_aggregate(aggregate.fun()) => {
+            [value] if name == "array_agg" && is_builtin_aggregate(aggregate.fun()) => {
                 WindowFunction::Values { value: texts.lower(value)?, known: aggregate.ignore_nulls(), distinct }
             }
             // The first one there is.
-            [value] if name == "any_value" && is_own_aggregate(aggregate.fun()) => {
+            [value] if name == "any_value" && is_builtin_aggregate(aggregate.fun()) => {
                 WindowFunction::NthKnown(texts.lower_value(value)?, 1)
             }
-            [value, delimiter] if name == "string_agg" && is_own_aggregate(aggregate.fun()) => {
+            [value, delimiter] if name == "string_agg" && is_builtin_aggregate(aggregate.fun()) => {
                 joined(value, delimiter, distinct, texts)?
             }
             _ => WindowFunction::Aggregate(texts.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
@@ -69,16 +69,16 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
     Ok(WindowCall { function, frame: frame(expr.get_window_frame(), key.as_ref())? })
 }
 
-fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<WindowFunction, Reason> {
+fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut ComputedStrings) -> Result<WindowFunction, Reason> {
     let name = udf.fun().name().to_string();
-    if !is_own_window(udf.fun()) {
+    if !is_builtin_window(udf.fun()) {
         return Err(format!("the window function {name} is not supported on the device"));
     }
     // It tells nobody else. A reversed FIRST_VALUE is called LAST_VALUE, others keep their names; ranks are never reversed.
     let described = format!("{udf:?}");
     let ignores_nulls = !described.contains("ignore_nulls: false");
     let is_reversed = !described.contains("is_reversed: false");
-    let value = |index: usize, texts: &mut Texts| match udf.args().get(index) {
+    let value = |index: usize, texts: &mut ComputedStrings| match udf.args().get(index) {
         Some(argument) => texts.lower_value(argument),
         None => Err(format!("{name} without its argument")),
     };
@@ -92,7 +92,7 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
             })
             .ok_or_else(|| format!("{name} of a number that is not constant is not supported on the device")),
     };
-    let lag = |sign: i64, texts: &mut Texts| -> Result<WindowFunction, Reason> {
+    let lag = |sign: i64, texts: &mut ComputedStrings| -> Result<WindowFunction, Reason> {
         let default = match udf.args().get(2) {
             None => None,
             Some(argument) if is_null(argument) => None,
@@ -147,7 +147,7 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
 
 /// The quantile that an aggregate asks for, if it does. None of them counts NULLs.
 fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reason> {
-    if !is_own_aggregate(aggregate.fun()) {
+    if !is_builtin_aggregate(aggregate.fun()) {
         return Ok(None);
     }
     match aggregate.fun().name() {
@@ -165,7 +165,7 @@ fn joined(
     value: &Arc<dyn PhysicalExpr>,
     delimiter: &Arc<dyn PhysicalExpr>,
     distinct: bool,
-    texts: &mut Texts,
+    texts: &mut ComputedStrings,
 ) -> Result<WindowFunction, Reason> {
     let Some(delimiter) = delimiter.downcast_ref::<Literal>() else {
         return Err("string_agg with a delimiter that is not constant is not supported on the device".to_string());

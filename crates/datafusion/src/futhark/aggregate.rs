@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Aggregates: all rows of a group are kept, and handed over in one call.
 //!
-//! Rows with a NULL argument are left out; without rows the result is NULL. Parameters that are no arrays take constants.
+//! GroupRows with a NULL argument are left out; without rows the result is NULL. Parameters that are no arrays take constants.
 
 use std::mem::size_of_val;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl AggregateUDFImpl for FutharkAggregate {
             constants.push(constant(&self.function, parameter, literal.value())?);
         }
         let columns = vec![Vec::new(); columns_of(&self.function).count()];
-        Ok(Box::new(Rows { function: self.function.clone(), constants, columns, rows: 0, bytes: 0 }))
+        Ok(Box::new(GroupRows { function: self.function.clone(), constants, columns, rows: 0, bytes: 0 }))
     }
 
     /// A list for each column of rows.
@@ -107,7 +107,7 @@ fn item(parameter: &Parameter) -> FieldRef {
 
 /// The rows of a group.
 #[derive(Debug)]
-struct Rows {
+struct GroupRows {
     function: Function,
     /// Of the parameters that are no columns; `None` is NULL.
     constants: Vec<Option<Scalar>>,
@@ -118,7 +118,7 @@ struct Rows {
     bytes: usize,
 }
 
-impl Rows {
+impl GroupRows {
     fn push(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
         let rows = columns.first().map_or(0, |column| column.len());
         if rows == 0 {
@@ -142,7 +142,7 @@ impl Rows {
     }
 }
 
-impl Accumulator for Rows {
+impl Accumulator for GroupRows {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let column = |(position, parameter): (usize, &Parameter)| match values.get(position) {
             Some(values) => cast_argument(&self.function, parameter, values),

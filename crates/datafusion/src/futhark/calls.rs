@@ -17,7 +17,7 @@ use device::{Buffer, Queue};
 use futhark::Scalar;
 use kernels::expr::Expr;
 
-use crate::expr::{is_own, lower};
+use crate::expr::{is_builtin, lower};
 use crate::futhark::convert::constant;
 use crate::futhark::function::Function;
 use crate::futhark::parameter::Nulls;
@@ -130,7 +130,7 @@ impl DeviceCall {
 }
 
 /// The calls within expressions over an input, as columns behind its own.
-pub(crate) struct Calls {
+pub(crate) struct LibraryCalls {
     /// The input's columns and those of the calls.
     pub schema: SchemaRef,
     /// Each over the columns before its own.
@@ -139,10 +139,10 @@ pub(crate) struct Calls {
     columns: usize,
 }
 
-impl Calls {
+impl LibraryCalls {
     /// None yet.
-    pub fn behind(schema: &SchemaRef) -> Calls {
-        Calls { schema: Arc::clone(schema), calls: Vec::new(), columns: schema.fields().len() }
+    pub fn new(schema: &SchemaRef) -> LibraryCalls {
+        LibraryCalls { schema: Arc::clone(schema), calls: Vec::new(), columns: schema.fields().len() }
     }
 
     /// The expression over columns, or why a call within it stays on the host.
@@ -182,7 +182,7 @@ fn called_within(expr: &Arc<dyn PhysicalExpr>) -> Option<Function> {
 
 /// Whether an expression computes some of its operands for some rows only.
 fn chooses_rows(expr: &Arc<dyn PhysicalExpr>) -> bool {
-    let lazy = |function: &ScalarFunctionExpr| is_own(function.fun()) && function.fun().short_circuits();
+    let lazy = |function: &ScalarFunctionExpr| is_builtin(function.fun()) && function.fun().short_circuits();
     expr.is::<CaseExpr>() || expr.downcast_ref::<ScalarFunctionExpr>().is_some_and(lazy)
 }
 

@@ -22,7 +22,7 @@ use crate::futhark::aggregate::FutharkAggregate;
 use crate::futhark::convert::constant;
 use crate::futhark::function::Function;
 use crate::futhark::parameter::Of;
-use crate::futhark::reasons::{has_device_form, reason};
+use crate::futhark::reasons::{reason, support_of_values};
 use crate::futhark::returns::{One, Returns};
 use crate::reason::Reason;
 
@@ -46,7 +46,7 @@ impl Fold {
         let Returns::Aggregate(one) = function.returns() else {
             return Err(format!("{} is no aggregate", function.name()));
         };
-        has_device_form(function, &one.data_type)?;
+        support_of_values(function, &one.data_type)?;
         if call.function.is_distinct() || !call.function.order_bys().is_empty() {
             return Err(reason(function, "it takes neither DISTINCT nor ORDER BY"));
         }

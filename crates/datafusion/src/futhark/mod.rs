@@ -29,7 +29,7 @@ use datafusion::execution::context::{RegisterFunction, SessionContext};
 use datafusion::logical_expr::Volatility;
 use futhark::Context;
 
-pub(crate) use crate::futhark::calls::{Calls, DeviceCall, unreached};
+pub(crate) use crate::futhark::calls::{DeviceCall, LibraryCalls, unreached};
 pub(crate) use crate::futhark::factory::FutharkFactory;
 use crate::futhark::factory::name_is_free;
 pub(crate) use crate::futhark::folds::{Fold, function_of as fold_function, row_of, types_of};

@@ -28,7 +28,7 @@ pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reas
         Returns::Struct(..) => return why("it gives structs"),
         _ => return why(EACH_ROW),
     };
-    has_device_form(function, data_type)?;
+    support_of_values(function, data_type)?;
     match function.context().library().shares(*gives, 1) {
         true => Ok(()),
         false => Err(no_new_raw(function, *gives)),
@@ -40,7 +40,7 @@ fn no_new_raw(function: &Function, of: Primitive) -> Reason {
 }
 
 /// Why values of what a function takes, or gives, have no place on the device, if so.
-pub(super) fn has_device_form(function: &Function, gives: &DataType) -> std::result::Result<(), Reason> {
+pub(super) fn support_of_values(function: &Function, gives: &DataType) -> std::result::Result<(), Reason> {
     let why = |why: &str| Err(reason(function, why));
     if matches!(gives, DataType::Struct(_)) {
         return why("it gives structs");

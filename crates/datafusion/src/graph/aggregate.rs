@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregations, with and without keys, of a stage's rows or of rows that they take through joins themselves.
+//! Aggregations of a stage's rows, or of rows that they take through joins themselves.
 
 use arrow::datatypes::Field;
 use columnar::{ColumnType, DeviceBatch};
@@ -11,9 +11,9 @@ use kernels::expr::{Aggregate, Expr};
 use kernels::ops::{GroupBy, GroupByState, Input, JoinChain, Joined, JoinedRows, Options, Reduce, ReduceState};
 
 use super::pipeline::kernel_error;
-use super::{Stage, StageKind};
+use super::stage::{Stage, StageKind};
 
-/// An aggregation: to one row, or to one for each set of keys.
+/// An aggregation to one row, or to one row for each group.
 #[derive(Debug)]
 pub(crate) enum AggregateOp {
     Reduce(Box<Reduce>),
@@ -40,6 +40,7 @@ impl AggregateOp {
         }
     }
 
+    /// The state without rows.
     pub fn start(&self) -> AggregateState {
         match self {
             AggregateOp::Reduce(op) => AggregateState::Reduce(Box::new(op.start())),
@@ -80,7 +81,7 @@ impl AggregateOp {
         }
     }
 
-    pub(super) fn kernel_text(&self) -> Vec<(String, String)> {
+    pub(super) fn kernel_sources(&self) -> Vec<(String, String)> {
         match self {
             AggregateOp::Reduce(op) => op.kernel_text(),
             AggregateOp::GroupBy(op) => op.kernel_text(),
@@ -98,32 +99,33 @@ fn other_state() -> kernels::Error {
     kernels::Error::Internal("a state of another aggregation".to_string())
 }
 
-/// An aggregation whose rows go through the last of the joins below within its own loop, where these turn out to give a row
-/// one match at most.
+/// An aggregation whose kernels probe the last joins below in their own loop.
+///
+/// The tables of a run decide: a row must have one match at most.
 #[derive(Debug)]
 pub(crate) struct OverJoins {
     /// Over the joins' output.
     keys: Vec<(Expr, Field)>,
     aggregates: Vec<(Aggregate, Field)>,
-    /// The joins before these, and the aggregation's kernels, as they most often run.
+    /// The most likely joins before these, and the aggregation's most likely kernels.
     pub(super) chain: JoinChain,
-    pub(super) kernel_texts: Vec<(String, String)>,
+    pub(super) kernel_sources: Vec<(String, String)>,
 }
 
 impl OverJoins {
-    /// The aggregation of a stage's rows, if that is one of joins that it can go through.
+    /// The aggregation over a stage of joins; `None` if its kernels cannot probe them.
     pub(super) fn of(stage: &Stage, keys: &[(Expr, Field)], aggregates: &[(Aggregate, Field)]) -> Result<Option<OverJoins>> {
         let StageKind::Join(joins) = &stage.kind else { return Ok(None) };
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
         let chain = JoinChain::before_sink(input, &joins.joins, None, outputs, &joins.options);
         let (chain, joined) = chain.map_err(kernel_error)?;
-        let over = OverJoins { keys: keys.to_vec(), aggregates: aggregates.to_vec(), chain, kernel_texts: vec![] };
+        let over = OverJoins { keys: keys.to_vec(), aggregates: aggregates.to_vec(), chain, kernel_sources: vec![] };
         let op = joined.map(|joined| over.aggregate(&joined, &joins.options)).transpose().map_err(kernel_error)?.flatten();
-        Ok(op.map(|op| OverJoins { kernel_texts: op.kernel_text(), ..over }))
+        Ok(op.map(|op| OverJoins { kernel_sources: op.kernel_sources(), ..over }))
     }
 
-    /// The aggregation over these joins; `None` where their rows had better be written, as where arguments of both are too many
-    /// for one kernel.
+    /// The aggregation over these joins; `None` if their rows must be written first, as with too many
+    /// arguments for one kernel.
     pub fn aggregate(&self, joined: &Joined, options: &Options) -> kernels::Result<Option<AggregateOp>> {
         let op = match self.keys.is_empty() {
             true => {

@@ -19,8 +19,8 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::unnest::UnnestExec;
 
 use crate::exec::DeviceUnnestExec;
-use crate::expr::is_own;
-use crate::planner::support::device_form;
+use crate::expr::is_builtin;
+use crate::planner::support::support_of;
 
 /// The plan with such lists taken apart, where that is supported on the device.
 pub(super) fn apart(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -33,7 +33,7 @@ pub(super) fn apart(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPla
 
 fn taken_apart(unnest: &UnnestExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(projection) = unnest.input().downcast_ref::<ProjectionExec>() else { return Ok(None) };
-    if DeviceUnnestExec::supports(unnest).is_err() {
+    if DeviceUnnestExec::support_of(unnest).is_err() {
         return Ok(None);
     }
     let mut below = projection.expr().to_vec();
@@ -68,7 +68,7 @@ fn taken_apart(unnest: &UnnestExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let rows: Arc<dyn ExecutionPlan> =
         Arc::new(UnnestExec::new(Arc::clone(&below), lists, vec![], schema, unnest.options().clone())?);
     let apart: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(above, Arc::clone(&rows))?);
-    let on_device = [&below, &rows, &apart].into_iter().all(|node| device_form(node).is_ok());
+    let on_device = [&below, &rows, &apart].into_iter().all(|node| support_of(node).is_ok());
     Ok(Some(apart).filter(|apart| on_device && apart.schema() == unnest.schema()))
 }
 
@@ -79,7 +79,7 @@ fn output(name: &str, index: usize) -> ProjectionExpr {
 /// The elements of a list that rows make, unless these are lists themselves.
 fn elements(expr: &Arc<dyn PhysicalExpr>) -> Option<Vec<Arc<dyn PhysicalExpr>>> {
     let call = expr.downcast_ref::<ScalarFunctionExpr>()?;
-    let makes = is_own(call.fun()) && call.fun().name() == "make_array" && !call.args().is_empty();
+    let makes = is_builtin(call.fun()) && call.fun().name() == "make_array" && !call.args().is_empty();
     let DataType::List(element) = call.return_type() else { return None };
     (makes && !element.data_type().is_nested()).then(|| call.args().to_vec())
 }

@@ -15,8 +15,8 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
-use crate::planner::joins::{is_join, join_form};
-use crate::planner::support::device_form;
+use crate::planner::joins::{is_join, supported_join};
+use crate::planner::support::support_of;
 
 /// The plan with such conditions above their joins, where these are supported on the device then.
 pub(super) fn above_joins(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -29,14 +29,14 @@ pub(super) fn above_joins(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execut
 
 fn lifted(join: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     // A limit counts pairs that meet the condition.
-    if !is_join(join) || join.fetch().is_some() || join_form(join).is_ok() {
+    if !is_join(join) || join.fetch().is_some() || supported_join(join).is_ok() {
         return Ok(None);
     }
     let Some((filter, projection)) = condition(join) else { return Ok(None) };
     let mut kept = Vec::new();
     let mut taken = Vec::new();
     for part in split_conjunction(filter.expression()) {
-        match join_form(&with_condition(join, Some(part_of(&filter, Arc::clone(part))))?) {
+        match supported_join(&with_condition(join, Some(part_of(&filter, Arc::clone(part))))?) {
             Ok(_) => kept.push(Arc::clone(part)),
             Err(_) => taken.push(over_both(&filter, part, join)?),
         }
@@ -44,7 +44,7 @@ fn lifted(join: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>
     let kept = (!kept.is_empty()).then(|| part_of(&filter, conjunction(kept)));
     let pairs = with_condition(join, kept)?;
     let filtered: Arc<dyn ExecutionPlan> = Arc::new(FilterExec::try_new(conjunction(taken), Arc::clone(&pairs))?);
-    if join_form(&pairs).is_err() || device_form(&filtered).is_err() {
+    if supported_join(&pairs).is_err() || support_of(&filtered).is_err() {
         return Ok(None);
     }
     let Some(projection) = projection else { return Ok(Some(filtered)) };

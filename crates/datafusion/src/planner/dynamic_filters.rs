@@ -22,7 +22,7 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectionExec, DeviceSortExec,
-    DeviceUnionExec, HostToDeviceExec, is_device, lacks_rows,
+    DeviceUnionExec, DynamicFilters, HostToDeviceExec, drops_rows, is_device,
 };
 
 /// An offloaded subplan's operators with the dynamic filters of its joins; those that were there before are planned anew.
@@ -42,8 +42,8 @@ pub(crate) fn without_dynamic_filters(plan: &Arc<dyn ExecutionPlan>) -> Result<A
     }
     let plan = of_children(plan, without_dynamic_filters)?;
     Ok(match plan.downcast_ref::<DeviceJoinExec>() {
-        Some(join) if join.number().is_some() || join.scan_filter().is_some() => {
-            Arc::new(join.with_dynamic_filters(Arc::clone(join.right()), None, None))
+        Some(join) if !join.dynamic_filters().is_empty() => {
+            Arc::new(join.with_dynamic_filters(Arc::clone(join.right()), DynamicFilters::default()))
         }
         _ => plan,
     })
@@ -62,7 +62,7 @@ fn add(plan: &Arc<dyn ExecutionPlan>, config: &ConfigOptions, tells: bool, joins
         let filter = Filter {
             number: *joins + 1,
             null_equals_null,
-            filters: lacks_rows(join.left()),
+            filters: drops_rows(join.left()),
             config: (tells && !null_equals_null && has_ranges).then_some(config),
             placed: Cell::default(),
             told: RefCell::default(),
@@ -72,7 +72,8 @@ fn add(plan: &Arc<dyn ExecutionPlan>, config: &ConfigOptions, tells: bool, joins
         {
             *joins += usize::from(filter.placed.get());
             let number = filter.placed.get().then_some(filter.number);
-            plan = Arc::new(join.with_dynamic_filters(right, number, filter.told.take()));
+            let dynamic_filters = DynamicFilters { number, scan: filter.told.take() };
+            plan = Arc::new(join.with_dynamic_filters(right, dynamic_filters));
         }
     }
     of_children(&plan, |child| add(child, config, tells, joins))
@@ -184,7 +185,7 @@ impl Filter<'_> {
         let pushed = scan.data_source().try_pushdown_filters(vec![Arc::clone(&filter)], config)?;
         let Some(source) = pushed.updated_node else { return Ok(None) };
         self.told.replace(Some(filter));
-        Ok(Some(Arc::new(HostToDeviceExec::new(Arc::new(DataSourceExec::new(source)), upload.reason()))))
+        Ok(Some(Arc::new(HostToDeviceExec::new(Arc::new(DataSourceExec::new(source)), upload.origin()))))
     }
 
     fn above(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Arc<dyn ExecutionPlan> {

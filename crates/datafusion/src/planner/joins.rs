@@ -15,9 +15,9 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use kernels::support::supports_join;
 
-use crate::exec::{JoinSpec, JoinTexts};
+use crate::exec::{JoinSpec, JoinStrings};
 use crate::expr::lower;
-use crate::planner::support::{columns_have_device_form, reason_of};
+use crate::planner::support::{reason_of, support_of_columns};
 use crate::reason::Reason;
 
 /// Whether an operator is a join.
@@ -31,7 +31,7 @@ pub(crate) fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// What a join computes on the device.
-pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reason> {
+pub(crate) fn supported_join(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reason> {
     let schema = plan.schema();
     let mut equivalences = plan.equivalence_properties().clone();
     equivalences.clear_per_partition_constants();
@@ -99,9 +99,9 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
     };
     let [left, right] = <[_; 2]>::try_from(plan.children()).map_err(|_| "a join has two sides".to_string())?;
     for child in [left, right] {
-        columns_have_device_form(child)?;
+        support_of_columns(child)?;
     }
-    let (lifted, texts) = JoinTexts::within(&spec, &left.schema(), &right.schema()).map_err(reason_of)?;
+    let (lifted, texts) = JoinStrings::lift(&spec, &left.schema(), &right.schema()).map_err(reason_of)?;
     texts.check()?;
     let (left, right) = (texts.left.schema, texts.right.schema);
     let mut keys = Vec::new();
@@ -112,7 +112,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
         keys.push((lower(filter.expression(), filter.schema())?, filter.schema()));
     }
     supports_join(keys.iter().map(|(expr, schema)| (expr, schema.as_ref())))?;
-    columns_have_device_form(plan)?;
+    support_of_columns(plan)?;
     Ok(spec)
 }
 

@@ -20,7 +20,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::exec::{DeviceProjectionExec, is_trivial};
-use crate::planner::support::device_form;
+use crate::planner::support::support_of;
 use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Shields projections that compute from being merged into a file scan. Stands before the first
@@ -45,7 +45,7 @@ impl PhysicalOptimizerRule for ProjectionKeeper {
         }
         plan.transform_up(|node| {
             let computes = node.is::<ProjectionExec>() && !is_trivial(&node);
-            if computes && device_form(&node).is_ok() && self.runtime.context(&options).is_ok() {
+            if computes && support_of(&node).is_ok() && self.runtime.context(&options).is_ok() {
                 return Ok(Transformed::yes(Arc::new(DeviceProjectionExec::try_new(node)?)));
             }
             Ok(Transformed::no(node))
@@ -97,7 +97,7 @@ fn out_of_scan(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution
     let Some(scan) = config.try_swapping_with_projection(&plain)?.filter(|_| found) else { return Ok(None) };
     let lifted: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(over_kept, Arc::new(DataSourceExec::new(scan)))?);
     // Some functions only a scan can answer, such as that of its file's name.
-    Ok(Some(lifted).filter(|lifted| device_form(lifted).is_ok()))
+    Ok(Some(lifted).filter(|lifted| support_of(lifted).is_ok()))
 }
 
 /// Turns shielded projections back into host ones.

@@ -274,7 +274,7 @@ fn uploads(a: &Plan, b: &Plan) -> Option<Merged> {
     if scan.schema() != same.schema() || !same_source(&scan, &same) {
         return None;
     }
-    Merged::of(HostToDeviceExec::new(scan, a.reason()), &columns, &a_columns, &b_columns)
+    Merged::of(HostToDeviceExec::new(scan, a.origin()), &columns, &a_columns, &b_columns)
 }
 
 /// Which columns of its table a scan of the host gives; `None` where it computes some.

@@ -279,7 +279,7 @@ impl Numbered<'_> {
             arguments.truncate(1);
         }
         let filter = both(condition, chosen);
-        Ok(AggregateCall { function: Arc::clone(function), arguments, filter, chosen: true })
+        Ok(AggregateCall { function: Arc::clone(function), arguments, filter, selected_by_rank: true })
     }
 
     /// A column with the texts of a group's rows, from the first place to the last, in the row of the first one.

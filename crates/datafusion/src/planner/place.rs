@@ -39,12 +39,12 @@ use crate::exec::{
 use crate::expr::AggregateCall;
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
-use crate::planner::joins::{is_join, join_form};
+use crate::planner::joins::{is_join, supported_join};
 use crate::planner::ordered::{all_name_their_order, has_ordered, ordered_calls};
 use crate::planner::placement::origin;
 use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, with_shared_subplans};
 use crate::planner::subqueries::with_values;
-use crate::planner::support::{aggregate_form, columns_have_device_form, device_form, host_form, is_tiny, subplan_input};
+use crate::planner::support::{is_tiny, subplan_input, support_of, support_of_columns, support_on_host, supported_aggregation};
 use crate::planner::top_k::partitioned_top_k;
 use crate::session::DeviceOptions;
 
@@ -116,7 +116,7 @@ impl<'a> Placer<'a> {
         }
         if self.options.enabled
             && let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
-            && let Ok(raw) = aggregate_form(aggregate)
+            && let Ok(raw) = supported_aggregation(aggregate)
         {
             let input = self.place_subtree(&without_exchanges(raw.input()))?;
             if let Some(input) = self.device_input(input)? {
@@ -153,7 +153,7 @@ impl<'a> Placer<'a> {
         if self.options.enabled
             && let [child] = children.as_slice()
             && !plan.is::<AggregateExec>()
-            && device_form(plan).is_ok()
+            && support_of(plan).is_ok()
             && let Some(placed) = self.row_wise(plan, child)?
         {
             return Ok(placed);
@@ -167,7 +167,7 @@ impl<'a> Placer<'a> {
             return Ok(None);
         }
         let children = plan.children();
-        let (Ok(mut spec), [left, right]) = (join_form(plan), children.as_slice()) else { return Ok(None) };
+        let (Ok(mut spec), [left, right]) = (supported_join(plan), children.as_slice()) else { return Ok(None) };
         let sorted = plan.is::<SortMergeJoinExec>() || plan.is::<PiecewiseMergeJoinExec>();
         let place = |side: &Arc<dyn ExecutionPlan>| {
             let side = without_exchanges(side);
@@ -199,7 +199,7 @@ impl<'a> Placer<'a> {
 
     /// The device form of a sort.
     fn sort(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(sort) = plan.downcast_ref::<SortExec>().filter(|_| device_form(plan).is_ok()) else { return Ok(None) };
+        let Some(sort) = plan.downcast_ref::<SortExec>().filter(|_| support_of(plan).is_ok()) else { return Ok(None) };
         let input = without_exchanges(sort.input());
         // Groups that the host aggregates in two steps have no reason to leave it between them.
         if input
@@ -220,7 +220,7 @@ impl<'a> Placer<'a> {
 
     /// The device form of the first rows of each partition.
     fn top_k(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(top) = plan.downcast_ref::<PartitionedTopKExec>().filter(|_| device_form(plan).is_ok()) else { return Ok(None) };
+        let Some(top) = plan.downcast_ref::<PartitionedTopKExec>().filter(|_| support_of(plan).is_ok()) else { return Ok(None) };
         let input = self.place_subtree(&without_exchanges(top.input()))?;
         let Some(input) = self.device_input(input)? else { return Ok(None) };
         partitioned_top_k(top, input, &device_operator).map(Some)
@@ -228,7 +228,7 @@ impl<'a> Placer<'a> {
 
     /// The device form of a union of which an input is on the device, and no other one is worth staying on the host.
     fn union(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if !DeviceUnionExec::stands_for(plan) || columns_have_device_form(plan).is_err() || joins_other_lists(plan) {
+        if !DeviceUnionExec::replaces(plan) || support_of_columns(plan).is_err() || joins_other_lists(plan) {
             return Ok(None);
         }
         let children = plan.children();
@@ -268,7 +268,7 @@ impl<'a> Placer<'a> {
 
     /// The device form of window functions; their input is sorted anew where it comes in several partitions.
     fn window(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let (Some([first, ..]), true) = (window_exprs(plan), device_form(plan).is_ok()) else { return Ok(None) };
+        let (Some([first, ..]), true) = (window_exprs(plan), support_of(plan).is_ok()) else { return Ok(None) };
         let Some(child) = plan.children().first().copied().cloned() else { return Ok(None) };
         let placed = self.place_subtree(&without_exchanges(&child))?;
         let Some(input) = self.device_input(placed)? else { return Ok(None) };
@@ -356,7 +356,7 @@ impl<'a> Placer<'a> {
                 restored.push(child);
                 continue;
             }
-            let reason = match host_form(plan) {
+            let reason = match support_on_host(plan) {
                 Err(reason) if computes(plan) => format!("{}: {reason}", plan.name()),
                 _ => plan.name().to_string(),
             };
@@ -416,7 +416,7 @@ fn device_operator(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan
 /// An aggregation over a device input, with the calls of libraries that its expressions make in an operator between them.
 fn aggregated(mut spec: AggregateSpec, input: Arc<dyn ExecutionPlan>) -> Result<DeviceAggregateExec> {
     let exprs = spec.keys.iter().map(|(key, _)| key).chain(spec.calls.iter().flat_map(AggregateCall::exprs));
-    let Some((calls, lifted)) = DeviceFutharkExec::below(&exprs.cloned().collect::<Vec<_>>(), &input)? else {
+    let Some((calls, lifted)) = DeviceFutharkExec::lift(&exprs.cloned().collect::<Vec<_>>(), &input)? else {
         return Ok(DeviceAggregateExec::new(spec, input));
     };
     let mut lifted = lifted.into_iter();
@@ -516,7 +516,7 @@ fn merged(merge: &SortPreservingMergeExec, child: &Arc<dyn ExecutionPlan>) -> Re
 /// A sort of a device operator's rows on the device; `None` where its keys are not supported there.
 fn device_sort(sort: SortExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let sort: Arc<dyn ExecutionPlan> = Arc::new(sort);
-    match device_form(&sort) {
+    match support_of(&sort) {
         Ok(()) => Ok(Some(Arc::new(DeviceSortExec::try_new(sort)?))),
         Err(_) => Ok(None),
     }
@@ -539,14 +539,14 @@ fn with_child(plan: &Arc<dyn ExecutionPlan>, child: Arc<dyn ExecutionPlan>) -> R
 fn above(plan: &Arc<dyn ExecutionPlan>, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
         let exprs: Vec<_> = projection.expr().iter().map(|output| Arc::clone(&output.expr)).collect();
-        if let Some((calls, exprs)) = DeviceFutharkExec::below(&exprs, &input)? {
+        if let Some((calls, exprs)) = DeviceFutharkExec::lift(&exprs, &input)? {
             let outputs = exprs.into_iter().zip(projection.expr()).map(|(expr, output)| (expr, output.alias.clone()));
             let outputs = outputs.collect::<Vec<_>>();
             return Ok(Arc::new(ProjectionExec::try_new_with_schema_metadata(outputs, calls, &plan.schema())?));
         }
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>()
-        && let Some((calls, exprs)) = DeviceFutharkExec::below(&[Arc::clone(filter.predicate())], &input)?
+        && let Some((calls, exprs)) = DeviceFutharkExec::lift(&[Arc::clone(filter.predicate())], &input)?
         && let [predicate] = exprs.as_slice()
     {
         let own = || (0..input.schema().fields().len()).collect();

@@ -11,7 +11,7 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
 use crate::exec::{HostExec, HostToDeviceExec, computes, is_device};
-use crate::planner::support::{device_form, host_form, is_tiny, raw_input};
+use crate::planner::support::{is_tiny, raw_input, support_of, support_on_host};
 use crate::reason::Reason;
 use crate::session::DeviceOptions;
 
@@ -83,7 +83,7 @@ pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
         if let Some(host) = node.downcast_ref::<HostExec>() {
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason: host.reason().to_string() });
         } else if computes(node) {
-            let reason = device_form(node).err().unwrap_or_else(|| "it was planned without a device".to_string());
+            let reason = support_of(node).err().unwrap_or_else(|| "it was planned without a device".to_string());
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason });
         } else if is_device(node) && !node.is::<HostToDeviceExec>() && !node.children().is_empty() {
             placement.device_operators += 1;
@@ -111,13 +111,13 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
     if let Some(absent) = absent {
         return Some(format!("there is no device: {absent}"));
     }
-    if let Err(reason) = host_form(node) {
+    if let Err(reason) = support_on_host(node) {
         return Some(reason);
     }
     if let Some(reason) = raw_input(node).and_then(|input| is_tiny(input, options)) {
         return Some(reason);
     }
-    Some(device_form(node).err().unwrap_or_else(|| "its input stays on the host".to_string()))
+    Some(support_of(node).err().unwrap_or_else(|| "its input stays on the host".to_string()))
 }
 
 /// What an upload says of the rows' origin.

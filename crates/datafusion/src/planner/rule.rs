@@ -16,7 +16,7 @@ use crate::planner::conditions::above_joins;
 use crate::planner::lift;
 use crate::planner::place::Placer;
 use crate::planner::placement::host_operators;
-use crate::planner::support::device_form;
+use crate::planner::support::support_of;
 use crate::session::{DeviceOptions, DeviceRuntime, Fallback, kernel_options};
 
 /// Replaces host operators by device operators, under offloaded subplans.
@@ -49,7 +49,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         }
         let computing = options.enabled && !only_streaming_leaves(&plan)?;
         let strict = computing && options.fallback == Fallback::Error;
-        let movable = resident || any(&plan, &|node| !is_trivial(node) && device_form(node).is_ok())?;
+        let movable = resident || any(&plan, &|node| !is_trivial(node) && support_of(node).is_ok())?;
         let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
         let placed = match context.transpose() {
             Ok(None) => plan,

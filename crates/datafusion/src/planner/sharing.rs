@@ -122,7 +122,7 @@ pub(crate) fn shared_with_subqueries(
         let run = runs.iter().zip(&plans).find(|(run, _)| Arc::ptr_eq(&run.of, of));
         let Some((_, plan)) = run.filter(|(run, plan)| !Arc::ptr_eq(&run.plan, plan)) else { return Ok(Arc::clone(of)) };
         let Some(before) = of.downcast_ref::<DeviceToHostExec>() else { return Ok(Arc::clone(plan)) };
-        let top = offload(Arc::clone(plan), before.reason())?;
+        let top = offload(Arc::clone(plan), before.destination())?;
         // Operators of the host above count on both.
         let in_order = match of.output_ordering() {
             Some(ordering) => top.equivalence_properties().ordering_satisfy(ordering.clone())?,
@@ -383,7 +383,7 @@ fn same_kept(a: &Sharing, b: &Sharing) -> bool {
 pub(super) fn same_call(a: &AggregateCall, b: &AggregateCall) -> bool {
     let of = |call: &AggregateCall| {
         let function = &call.function;
-        (function.fun().clone(), function.is_distinct(), function.ignore_nulls(), function.field(), call.chosen)
+        (function.fun().clone(), function.is_distinct(), function.ignore_nulls(), function.field(), call.selected_by_rank)
     };
     of(a) == of(b) && a.arguments == b.arguments && a.filter == b.filter
 }

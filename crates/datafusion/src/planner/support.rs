@@ -19,59 +19,57 @@ use kernels::support::supports_group_keys;
 use crate::exec::{
     DeviceToHostExec, DeviceUnnestExec, GroupingSet, HostExec, is_limit, joins_other_lists, scan_projection, window_exprs,
 };
-use crate::expr::{
-    AggregateCall, aggregate_has_device_form, as_key, as_sort_key, has_device_form, lower, output_has_device_form,
-};
-use crate::futhark::{Calls, Fold};
+use crate::expr::{AggregateCall, as_key, as_sort_key, lower, support_of_aggregate, support_of_expr, support_of_output};
+use crate::futhark::{Fold, LibraryCalls};
 use crate::planner::grouping_sets::aggregate_of_sets;
-use crate::planner::joins::{is_join, join_form};
+use crate::planner::joins::{is_join, supported_join};
 use crate::planner::ordered::{has_ordered, ordered_calls};
 use crate::planner::top_k::partitioned_top_k;
-use crate::planner::windows::window_form;
+use crate::planner::windows::support_of_window;
 use crate::reason::Reason;
 use crate::session::DeviceOptions;
 
 /// Why an operator is not supported on the device, if so.
-pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+pub(crate) fn support_of(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-        columns_have_device_form(filter.input())?;
-        let mut calls = Calls::behind(&filter.input().schema());
+        support_of_columns(filter.input())?;
+        let mut calls = LibraryCalls::new(&filter.input().schema());
         let predicate = calls.lift(filter.predicate())?;
-        return has_device_form(&predicate, &calls.schema);
+        return support_of_expr(&predicate, &calls.schema);
     }
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-        columns_have_device_form(projection.input())?;
-        let mut calls = Calls::behind(&projection.input().schema());
+        support_of_columns(projection.input())?;
+        let mut calls = LibraryCalls::new(&projection.input().schema());
         for output in projection.expr() {
             let output = calls.lift(&output.expr)?;
-            output_has_device_form(&output, &calls.schema)?;
+            support_of_output(&output, &calls.schema)?;
         }
-        return columns_have_device_form(plan);
+        return support_of_columns(plan);
     }
     if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
-        return aggregate_form(aggregate).map(|_| ());
+        return supported_aggregation(aggregate).map(|_| ());
     }
     if is_limit(plan) {
         return Ok(());
     }
     if is_join(plan) {
-        return join_form(plan).map(|_| ());
+        return supported_join(plan).map(|_| ());
     }
     if window_exprs(plan).is_some() {
-        return window_form(plan);
+        return support_of_window(plan);
     }
     if let Some(sort) = plan.downcast_ref::<SortExec>() {
-        columns_have_device_form(sort.input())?;
+        support_of_columns(sort.input())?;
         let schema = sort.input().schema();
         for key in sort.expr() {
-            has_device_form(&as_sort_key(key, &schema).map_err(reason_of)?, &schema)?;
+            support_of_expr(&as_sort_key(key, &schema).map_err(reason_of)?, &schema)?;
         }
         return Ok(());
     }
     if let Some(unnest) = plan.downcast_ref::<UnnestExec>() {
-        columns_have_device_form(unnest.input())?;
-        columns_have_device_form(plan)?;
-        return DeviceUnnestExec::supports(unnest);
+        support_of_columns(unnest.input())?;
+        support_of_columns(plan)?;
+        return DeviceUnnestExec::support_of(unnest);
     }
     if let Some(top) = plan.downcast_ref::<PartitionedTopKExec>() {
         return partitioned_top_k(top, Arc::clone(top.input()), &trial).map(|_| ()).map_err(reason_of);
@@ -93,7 +91,7 @@ pub(crate) fn device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
 }
 
 /// The partial aggregate (or the single one) that reads the raw rows of a complete aggregation.
-pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
+pub(crate) fn supported_aggregation(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     let raw = match aggregate.mode() {
         AggregateMode::Single | AggregateMode::SinglePartitioned => aggregate,
         AggregateMode::Final | AggregateMode::FinalPartitioned => partial_below(aggregate)?,
@@ -101,7 +99,7 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
             return Err("a partial aggregate stays with its final one".to_string());
         }
     };
-    raw_form(raw)?;
+    support_of_raw_aggregate(raw)?;
     for field in aggregate.schema().fields() {
         if columnar::ColumnType::of(field.data_type(), true).is_none() {
             return Err(format!("column {} has type {}, which is not supported on the device", field.name(), field.data_type()));
@@ -114,20 +112,20 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
 const FEW_KEYS: usize = 8;
 
 /// What the aggregation of raw rows is not supported on the device for.
-fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
+fn support_of_raw_aggregate(raw: &AggregateExec) -> Result<(), Reason> {
     if raw.group_expr().has_grouping_set() && GroupingSet::numbered(raw.group_expr().groups()).is_none() {
         return Err("GROUPING SETS of more than eight keys are not supported on the device".to_string());
     }
-    columns_have_device_form(raw.input())?;
+    support_of_columns(raw.input())?;
     let schema = raw.input().schema();
     // Rows that come in an order, or several times, are brought by operators that make no calls.
     let makes_calls = !raw.group_expr().has_grouping_set() && !has_ordered(raw);
-    let mut library = Calls::behind(&schema);
+    let mut library = LibraryCalls::new(&schema);
     let mut fields = Vec::new();
     for (key, name) in raw.group_expr().expr() {
         let lifted = if makes_calls { library.lift(key)? } else { Arc::clone(key) };
         let key = as_key(&lifted, &library.schema).map_err(reason_of)?;
-        has_device_form(&key, &library.schema)?;
+        support_of_expr(&key, &library.schema)?;
         let data_type = key.data_type(&library.schema).map_err(|error| error.to_string())?;
         fields.push(Field::new(name, data_type, true));
     }
@@ -154,16 +152,16 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     };
     calls.iter().try_for_each(|call| {
         if !makes_calls {
-            return aggregate_has_device_form(call, &schema);
+            return support_of_aggregate(call, &schema);
         }
         let exprs = call.exprs().map(|expr| library.lift(expr)).collect::<Result<Vec<_>, _>>()?;
-        aggregate_has_device_form(&call.with_exprs(&exprs), &library.schema)
+        support_of_aggregate(&call.with_exprs(&exprs), &library.schema)
     })
 }
 
 /// An operator that stands for the device operator that it has.
 fn trial(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-    device_form(&plan).map_err(|reason| plan_datafusion_err!("{reason}"))?;
+    support_of(&plan).map_err(|reason| plan_datafusion_err!("{reason}"))?;
     Ok(plan)
 }
 
@@ -175,18 +173,20 @@ pub(crate) fn reason_of(error: DataFusionError) -> Reason {
     }
 }
 
-/// As [`device_form`], for a reader of the plan: partial and final aggregate have the same reason.
-pub(crate) fn host_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+/// As [`support_of`], for a reader of the plan: partial and final aggregate have the same reason.
+pub(crate) fn support_on_host(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     match plan.downcast_ref::<AggregateExec>() {
-        Some(partial) if partial.mode() == &AggregateMode::Partial => raw_form(partial),
-        Some(reduction) if reduction.mode() == &AggregateMode::PartialReduce => raw_form(partial_below(reduction)?),
-        _ => device_form(plan),
+        Some(partial) if partial.mode() == &AggregateMode::Partial => support_of_raw_aggregate(partial),
+        Some(reduction) if reduction.mode() == &AggregateMode::PartialReduce => {
+            support_of_raw_aggregate(partial_below(reduction)?)
+        }
+        _ => support_of(plan),
     }
 }
 
 /// Where an operator's rows come from: of a final aggregate, those of its partial one.
 pub(crate) fn raw_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
-    let aggregate = plan.downcast_ref::<AggregateExec>().and_then(|aggregate| aggregate_form(aggregate).ok());
+    let aggregate = plan.downcast_ref::<AggregateExec>().and_then(|aggregate| supported_aggregation(aggregate).ok());
     aggregate.map(AggregateExec::input).or_else(|| plan.children().first().copied())
 }
 
@@ -217,7 +217,7 @@ fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     }
 }
 
-pub(crate) fn columns_have_device_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+pub(crate) fn support_of_columns(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     columnar::natural_types(&plan.schema()).map(|_| ()).map_err(|error| error.to_string())
 }
 

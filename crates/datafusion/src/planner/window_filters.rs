@@ -10,7 +10,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Case, Expr, LogicalPlan, WindowFunctionDefinition};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use crate::expr::{is_own_aggregate, skips_nulls};
+use crate::expr::{is_builtin_aggregate, skips_nulls};
 use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Makes the filter of an aggregate that passes over NULLs part of its first argument: `sum(x) FILTER (WHERE p) OVER w` is
@@ -125,5 +125,5 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
 fn fits_the_argument(function: &WindowFunction) -> bool {
     let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return false };
     let has_both = function.params.filter.is_some() && !function.params.args.is_empty();
-    has_both && is_own_aggregate(aggregate) && skips_nulls(aggregate.name())
+    has_both && is_builtin_aggregate(aggregate) && skips_nulls(aggregate.name())
 }

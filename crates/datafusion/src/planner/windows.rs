@@ -11,8 +11,8 @@ use kernels::ops::{FrameBound, WindowCall, WindowFunction};
 use kernels::support::supports_window;
 
 use crate::exec::{is_bounded, window_exprs};
-use crate::expr::{Texts, as_key, as_sort_key, lower_window};
-use crate::planner::support::{columns_have_device_form, reason_of};
+use crate::expr::{ComputedStrings, as_key, as_sort_key, lower_window};
+use crate::planner::support::{reason_of, support_of_columns};
 use crate::reason::Reason;
 
 /// Refuses texts of frames that grow row by row where statistics say that there are too many rows in the one partition.
@@ -34,7 +34,7 @@ fn check_growing_texts(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> Res
 const MOST_GROWING_TEXTS: usize = 1 << 15;
 
 /// Whether a window operator is supported on the device.
-pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+pub(crate) fn support_of_window(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let children = plan.children();
     let (Some(exprs), [input]) = (window_exprs(plan), children.as_slice()) else {
         return Err(format!("{} is not supported on the device", plan.name()));
@@ -44,9 +44,9 @@ pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     {
         return Err("windows over an input that is sorted in part only are not supported on the device".to_string());
     }
-    columns_have_device_form(input)?;
+    support_of_columns(input)?;
     let schema = input.schema();
-    let mut texts = Texts::behind(&schema);
+    let mut texts = ComputedStrings::new(&schema);
     for (expr, field) in exprs.iter().zip(plan.schema().fields().iter().skip(schema.fields().len())) {
         let mut lower = |key: Result<_, DataFusionError>| texts.lower(&key.map_err(reason_of)?);
         let partition = expr.partition_by().iter().map(|key| lower(as_key(key, &schema))).collect::<Result<_, _>>()?;
@@ -58,5 +58,5 @@ pub(crate) fn window_form(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         supports_window(partition, order, (call, field.as_ref().clone()), &texts.schema)?;
     }
     texts.check()?;
-    columns_have_device_form(plan)
+    support_of_columns(plan)
 }

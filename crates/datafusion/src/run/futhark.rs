@@ -33,12 +33,12 @@ pub(super) fn call(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue, pa
 }
 
 async fn with_results(stage: &Stage, queue: &Queue, time: &Time, batch: DeviceBatch) -> Result<DeviceBatch> {
-    let StageKind::Futhark { calls, checks, .. } = &stage.kind else { return internal_err!("a stage of calls") };
+    let StageKind::LibraryCalls { calls, checks, .. } = &stage.kind else { return internal_err!("a stage of calls") };
     let failed = |error| columnar_error(&stage.operator, error);
     let (rows, mut columns) = (batch.num_rows(), batch.columns().to_vec());
     for library in calls {
         let before = DeviceBatch::try_new(Arc::clone(&library.schema), columns.clone(), rows).map_err(failed)?;
-        let arguments = match library.way.arguments(queue, &before).await {
+        let arguments = match library.adapter.arguments(queue, &before).await {
             Ok(arguments) => arguments,
             Err(error) => return Err(explain(error, &stage.operator, queue, &batch, checks).await),
         };
@@ -46,7 +46,7 @@ async fn with_results(stage: &Stage, queue: &Queue, time: &Time, batch: DeviceBa
             0 => None,
             _ => Some(values(library, &arguments, queue, time, &stage.operator).await?),
         };
-        let column = library.way.column(queue, &arguments, values, Arc::clone(&library.ty)).await;
+        let column = library.adapter.column(queue, &arguments, values, Arc::clone(&library.ty)).await;
         columns.push(column.map_err(|error| op_error(&stage.operator, error))?);
     }
     DeviceBatch::try_new(Arc::clone(&stage.schema), columns, rows).map_err(failed)
@@ -76,18 +76,18 @@ async fn values(
 }
 
 /// One row of what libraries make of all rows of the input.
-pub(super) fn fold(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue, partition: usize) -> DeviceBatchStream {
+pub(super) fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue, partition: usize) -> DeviceBatchStream {
     let time = MetricBuilder::new(&stage.metrics).subset_time("library_time", partition);
     stream::once(async move { folded(input, &stage, &queue, &time).await }).boxed()
 }
 
 async fn folded(mut input: DeviceBatchStream, stage: &Stage, queue: &Queue, time: &Time) -> Result<DeviceBatch> {
-    let StageKind::Fold { folds, checks, .. } = &stage.kind else { return internal_err!("a stage of folds") };
-    let mut pieces: Vec<Vec<Arguments>> = folds.iter().map(|_| Vec::new()).collect();
+    let StageKind::LibraryAggregates { aggregates, checks, .. } = &stage.kind else { return internal_err!("a stage of folds") };
+    let mut pieces: Vec<Vec<Arguments>> = aggregates.iter().map(|_| Vec::new()).collect();
     while let Some(batch) = input.next().await {
         let batch = batch?;
-        for (library, pieces) in folds.iter().zip(&mut pieces) {
-            match library.way.arguments(queue, &batch).await {
+        for (library, pieces) in aggregates.iter().zip(&mut pieces) {
+            match library.adapter.arguments(queue, &batch).await {
                 Ok(arguments) if arguments.count > 0 => pieces.push(arguments),
                 Ok(_) => {}
                 Err(error) => return Err(explain(error, &stage.operator, queue, &batch, checks).await),
@@ -95,8 +95,8 @@ async fn folded(mut input: DeviceBatchStream, stage: &Stage, queue: &Queue, time
         }
     }
     drop(input);
-    let mut values = Vec::with_capacity(folds.len());
-    for (library, pieces) in folds.iter().zip(pieces) {
+    let mut values = Vec::with_capacity(aggregates.len());
+    for (library, pieces) in aggregates.iter().zip(pieces) {
         values.push(result(&library.fold, pieces, queue, time, &stage.operator).await?);
     }
     let row = row_of(values, &stage.schema)?;

@@ -45,7 +45,7 @@ impl<'a> Elements<'a> {
         let failed = |error| columnar_error(&stage.operator, error);
         let mut columns = batch.columns().to_vec();
         for (list, found) in self.lists.iter().zip(&self.found) {
-            let words = columns.get(list.words).cloned();
+            let words = columns.get(list.pairs).cloned();
             let (Some(column), Some(ty)) = (words, stage.types.get(list.output)) else {
                 return internal_err!("an aggregation without its column {}", list.output);
             };

@@ -25,13 +25,13 @@ use crate::graph::{Stage, StageKind};
 impl Run {
     /// The batches of one partition of a stage.
     pub fn open(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize) -> Result<DeviceBatchStream> {
-        let of_stage = if stage.reads_others() { &self.uploads } else { &self.queue };
+        let of_stage = if stage.is_external() { &self.uploads } else { &self.queue };
         let queue = self.metered(of_stage, &stage.metrics, partition);
         let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
         let batches = self.open_kind(stage, partition, queue)?;
         // A coalesced batch is charged to its reader's operator, and its rows are none of the reader's output.
         Ok(match stage.kind {
-            StageKind::Gather { .. } => batches,
+            StageKind::Coalesce { .. } => batches,
             _ => batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed(),
         })
     }
@@ -51,8 +51,12 @@ impl Run {
             }
             StageKind::Expand { input, sets } => expand(self.merge(input)?, input, sets, stage, self.batch_rows, queue),
             StageKind::Select { input, .. } => select(self.open(input, partition)?, Arc::clone(stage), queue),
-            StageKind::Futhark { input, .. } => futhark::call(self.open(input, partition)?, Arc::clone(stage), queue, partition),
-            StageKind::Fold { input, .. } => futhark::fold(self.merge(input)?, Arc::clone(stage), queue, partition),
+            StageKind::LibraryCalls { input, .. } => {
+                futhark::call(self.open(input, partition)?, Arc::clone(stage), queue, partition)
+            }
+            StageKind::LibraryAggregates { input, .. } => {
+                futhark::aggregate(self.merge(input)?, Arc::clone(stage), queue, partition)
+            }
             StageKind::Unnest { input, .. } => unnest(self.open(input, partition)?, Arc::clone(stage), queue),
             StageKind::Union { inputs } => self.open_union(inputs, stage, partition, queue)?,
             StageKind::Shared { input, sharing, .. } => shared::open(input, sharing, self)?,
@@ -65,10 +69,10 @@ impl Run {
                 joins::aggregate(Arc::clone(stage), Arc::clone(input), Arc::clone(self), queue)
             }
             StageKind::Aggregate { input, .. } => match &input.kind {
-                StageKind::Gather { .. } => blocking::run_over_whole_input(self.merge(input)?, stage, queue),
+                StageKind::Coalesce { .. } => blocking::run_over_whole_input(self.merge(input)?, stage, queue),
                 _ => blocking::run(self.merge(input)?, Arc::clone(stage), queue),
             },
-            StageKind::Gather { input, concat } => coalesce(self.merge(input)?, concat, stage, queue),
+            StageKind::Coalesce { input, concat } => coalesce(self.merge(input)?, concat, stage, queue),
             // Rows with equal keys keep their order, which is that of the partitions.
             StageKind::Sort { input, op, .. } => {
                 let rows = self.merge_in_order(input)?;
@@ -79,7 +83,7 @@ impl Run {
             }
             StageKind::Window { input, .. } => blocking::run_over_whole_input(self.merge_in_order(input)?, stage, queue),
             StageKind::Join(_) => joins::join(Arc::clone(stage), Arc::clone(self), queue),
-            StageKind::Mark(_) => joins::mark(Arc::clone(stage), Arc::clone(self), queue),
+            StageKind::BuildSideJoin(_) => joins::build_side(Arc::clone(stage), Arc::clone(self), queue),
         })
     }
 

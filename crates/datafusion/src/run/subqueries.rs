@@ -58,8 +58,8 @@ fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
             }
             rows.extend((batch.num_rows() > 0).then_some(batch));
         }
-        if subquery.is_told {
-            subquery.tell(value(rows.first(), &stage, &run).await?)?;
+        if subquery.publishes {
+            subquery.publish(value(rows.first(), &stage, &run).await?)?;
         }
         MetricBuilder::new(&metrics).counter("subquery_rows", 0).add(rows.len());
         MetricBuilder::new(&metrics).subset_time("subquery_time", 0).add_elapsed(started);

@@ -56,7 +56,7 @@ fn brought_below(value: Value, plan: &Plan, offload: &dyn Fn(Plan, &str) -> Resu
         let Some(top) = top else { return brought_within(value, operators) };
         let operators = without_sharing(&without_dynamic_filters(operators)?)?;
         let with_value = brought_within(value, &operators)?;
-        return with_value.map(|with_value| offload(with_value, top.reason())).transpose();
+        return with_value.map(|with_value| offload(with_value, top.destination())).transpose();
     }
     if value.is_asked_for_by(plan)? {
         return Ok(None);
@@ -92,7 +92,7 @@ fn asks(operators: &Plan, value: &Value) -> Result<bool> {
 /// An offloaded subplan's operators in which joins bring the value to all of them that ask for it; `None` where they cannot, and where another
 /// plan would come out of it than one for the same rows.
 fn brought_within(mut value: Value, operators: &Plan) -> Result<Option<Plan>> {
-    value.subquery.is_told = operators.exists(|node| Ok(!is_device(node) && value.is_asked_for_by(node)?))?;
+    value.subquery.publishes = operators.exists(|node| Ok(!is_device(node) && value.is_asked_for_by(node)?))?;
     let mut with_value = value.brought(operators)?;
     // Each partition would run the subquery.
     if with_value.output_partitioning().partition_count() > 1 && operators.output_ordering().is_none() {

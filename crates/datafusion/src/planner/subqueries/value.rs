@@ -17,9 +17,9 @@ use super::Plan;
 use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectionExec, JoinSpec, ScalarSubquery, is_device,
 };
-use crate::expr::{aggregate_has_device_form, has_device_form};
+use crate::expr::{support_of_aggregate, support_of_expr};
 use crate::planner::dynamic_filters::of_children;
-use crate::planner::support::device_form;
+use crate::planner::support::support_of;
 
 /// What a subquery on the device gives.
 pub(super) struct Value {
@@ -37,7 +37,7 @@ impl Value {
         let ([field], true) = (schema.fields().as_ref(), is_device(plan)) else { return None };
         let (results, index) = (subqueries.results().clone(), link.index);
         let expr = ScalarSubqueryExpr::new(field.data_type().clone(), field.is_nullable(), index, results.clone());
-        let subquery = ScalarSubquery { results, index, is_told: false };
+        let subquery = ScalarSubquery { results, index, publishes: false };
         Some(Value { expr, subquery, rows: Arc::clone(plan), always: gives_one_row(plan) })
     }
 
@@ -75,7 +75,7 @@ impl Value {
             .apply_projection(Some(columns))?
             .build()?;
         let host: Plan = Arc::new(host);
-        Ok(if device_form(&host).is_ok() { Some(Arc::new(DeviceFilterExec::try_new(host)?)) } else { None })
+        Ok(if support_of(&host).is_ok() { Some(Arc::new(DeviceFilterExec::try_new(host)?)) } else { None })
     }
 
     fn projected(&self, projection: &DeviceProjectionExec, input: &Plan) -> Result<Option<Plan>> {
@@ -85,7 +85,7 @@ impl Value {
         let outputs = outputs.collect::<Result<Vec<_>>>()?;
         let schema = projection.host.schema();
         let host: Plan = Arc::new(ProjectionExec::try_new_with_schema_metadata(outputs, self.joined(input)?, &schema)?);
-        Ok(if device_form(&host).is_ok() { Some(Arc::new(DeviceProjectionExec::try_new(host)?)) } else { None })
+        Ok(if support_of(&host).is_ok() { Some(Arc::new(DeviceProjectionExec::try_new(host)?)) } else { None })
     }
 
     fn aggregated(&self, aggregate: &DeviceAggregateExec, input: &Plan) -> Result<Option<Plan>> {
@@ -102,8 +102,8 @@ impl Value {
         }
         let input = self.joined(input)?;
         let schema = input.schema();
-        let fits = spec.keys.iter().all(|(key, _)| has_device_form(key, &schema).is_ok())
-            && spec.calls.iter().all(|call| aggregate_has_device_form(call, &schema).is_ok());
+        let fits = spec.keys.iter().all(|(key, _)| support_of_expr(key, &schema).is_ok())
+            && spec.calls.iter().all(|call| support_of_aggregate(call, &schema).is_ok());
         Ok(if fits { Some(Arc::new(DeviceAggregateExec::new(spec, input))) } else { None })
     }
 

@@ -21,7 +21,7 @@ use kernels::ops::{ChainState, Input, Join, JoinChain, JoinKind, JoinTable, Opti
 
 use super::tables::Tables;
 use crate::error::{columnar_error, op_error};
-use crate::graph::{Joins, Marks, Stage};
+use crate::graph::{BuildSideJoin, Joins, Stage};
 
 /// Rows that the host looks at together, of those that the failing row meets.
 const ROWS_AT_ONCE: usize = 1 << 16;
@@ -74,7 +74,7 @@ pub(super) async fn failed_left_over(
 pub(super) async fn failed_mark(
     error: kernels::Error,
     operator: &str,
-    marks: &Marks,
+    marks: &BuildSideJoin,
     table: &Arc<JoinTable>,
     queue: &Queue,
     batch: &DeviceBatch,

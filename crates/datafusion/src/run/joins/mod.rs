@@ -2,8 +2,8 @@
 //! Joins: the tables of the build sides first, then the rows that probe them.
 
 mod aggregate;
+mod build_side;
 mod failed;
-mod mark;
 mod probing;
 mod scan_filter;
 mod tables;
@@ -22,7 +22,7 @@ use super::state::Run;
 use crate::graph::{Joins, Stage, StageKind};
 
 pub(super) use aggregate::aggregate;
-pub(super) use mark::mark;
+pub(super) use build_side::build_side;
 
 /// Rows that probe the tables of one join after another.
 pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
@@ -50,7 +50,7 @@ fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tabl
         Ok(Some((stream::iter(rest), (None, run))))
     });
     let batches = batches.try_flatten().boxed();
-    Ok(match joins.gathers.clone() {
+    Ok(match joins.coalescer.clone() {
         Some(concat) => coalesce_small(batches, concat, run.batch_rows, queue, operator),
         None => batches,
     })

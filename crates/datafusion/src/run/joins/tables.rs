@@ -37,7 +37,7 @@ impl Tables {
         let of_these = |number| joins.builds().any(|side| side.number == Some(number));
         let first = joins.sides.iter().map(|side| async move {
             match side {
-                Side::Build(side) if !side.stage.asks_for_table(&of_these) => build(side, run, queue).await.map(Some),
+                Side::Build(side) if !side.stage.filters_by(&of_these) => build(side, run, queue).await.map(Some),
                 _ => Ok(None),
             }
         });
@@ -101,14 +101,14 @@ pub(super) async fn build(side: &BuildSide, run: &Arc<Run>, queue: &Queue) -> Re
     let failed = |error| op_error(operator, error);
     let memory = MemoryAttribution::new(operator, "its build side");
     let table = async {
-        let batches = match &side.scalar {
+        let batches = match side.scalar() {
             Some(scalar) => rows_of(scalar, &side.stage, run).await?,
             None => memory.counted(run.merge(&side.stage)?).try_collect().await?,
         };
         let batch = side.concat.run(queue, batches).await.map_err(failed)?;
         match (side.build.build(queue, batch.clone()).await, batch) {
             (Ok(mut table), _) => {
-                let wanted = BitsFor { filters: side.number.is_some(), search: side.asks_first };
+                let wanted = BitsFor { filters: side.number.is_some(), search: side.probe_bloom_first };
                 side.build.add_bits(queue, &mut table, wanted).await.map_err(failed)?;
                 Ok(Arc::new(table))
             }

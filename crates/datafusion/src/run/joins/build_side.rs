@@ -16,20 +16,20 @@ use crate::run::DeviceBatchStream;
 use crate::run::state::Run;
 
 /// Rows of a build side, marked where the probe side matches them.
-pub(in crate::run) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
+pub(in crate::run) fn build_side(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
-        let StageKind::Mark(marks) = &stage.kind else { return internal_err!("a mark stage") };
-        let table = build(&marks.build, &run, &queue).await?;
+        let StageKind::BuildSideJoin(join) = &stage.kind else { return internal_err!("a stage of a build side") };
+        let table = build(&join.build, &run, &queue).await?;
         // As DataFusion, which reads the rows of joins without keys all the same.
-        let empty = table.gives_nothing(marks.join.kind) && !marks.join.keys.is_empty();
-        let op = Mark::try_new(marks.input.clone(), &marks.join, Some(Arc::clone(&table)), marks.options.clone())
+        let empty = table.gives_nothing(join.join.kind) && !join.join.keys.is_empty();
+        let op = Mark::try_new(join.input.clone(), &join.join, Some(Arc::clone(&table)), join.options.clone())
             .map_err(|error| op_error(&stage.operator, error))?;
         let mut state = op.start();
-        let mut input = if empty { stream::empty().boxed() } else { run.merge(&marks.probe)? };
+        let mut input = if empty { stream::empty().boxed() } else { run.merge(&join.probe)? };
         while let Some(batch) = input.next().await {
             let batch = batch?;
             if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                return Err(failed_mark(error, &stage.operator, marks, &table, &queue, &batch).await);
+                return Err(failed_mark(error, &stage.operator, join, &table, &queue, &batch).await);
             }
         }
         drop(input);
