@@ -40,7 +40,7 @@ use crate::expr::AggregateCall;
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, supported_join};
-use crate::planner::ordered::{all_name_their_order, has_ordered, ordered_calls};
+use crate::planner::ordered_aggregates::{all_name_their_order, has_ordered, ordered_calls};
 use crate::planner::placement::origin;
 use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, with_shared_subplans};
 use crate::planner::subqueries::with_values;

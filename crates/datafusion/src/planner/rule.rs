@@ -11,12 +11,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
 use crate::exec::{DeviceScanExec, DeviceStreamExec, computes, is_trivial};
-use crate::planner::arrays::apart;
-use crate::planner::conditions::above_joins;
-use crate::planner::lift;
+use crate::planner::join_conditions::above_joins;
 use crate::planner::place::Placer;
 use crate::planner::placement::host_operators;
+use crate::planner::projection_keeper;
 use crate::planner::support::support_of;
+use crate::planner::unnest_arrays::apart;
 use crate::session::{DeviceOptions, DeviceRuntime, Fallback, kernel_options};
 
 /// Replaces host operators by device operators, under offloaded subplans.
@@ -42,7 +42,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let options = DeviceOptions::of(config);
         self.runtime.see(&options);
-        let plan = lift::release(plan)?;
+        let plan = projection_keeper::release(plan)?;
         let resident = any(&plan, &|node| node.is::<DeviceScanExec>() || node.is::<DeviceStreamExec>())?;
         if !resident && (!options.enabled || !any(&plan, &computes)?) {
             return Ok(plan);
@@ -54,7 +54,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let placed = match context.transpose() {
             Ok(None) => plan,
             Ok(Some(context)) => Placer::new(&options, config, kernel_options(&options, &context)?)
-                .place(above_joins(apart(lift::out_of_scans(plan)?)?)?)?,
+                .place(above_joins(apart(projection_keeper::out_of_scans(plan)?)?)?)?,
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);

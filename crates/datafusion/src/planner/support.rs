@@ -23,7 +23,7 @@ use crate::expr::{AggregateCall, as_key, as_sort_key, lower, support_of_aggregat
 use crate::futhark::{Fold, LibraryCalls};
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, supported_join};
-use crate::planner::ordered::{has_ordered, ordered_calls};
+use crate::planner::ordered_aggregates::{has_ordered, ordered_calls};
 use crate::planner::top_k::partitioned_top_k;
 use crate::planner::windows::support_of_window;
 use crate::reason::Reason;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scalar subqueries whose value stays on the device: a column of the rows that ask for it, which a join with the subquery's one
-//! row brings. Kernels read that row where it lies. Each runs once, before the rows of its offloaded subplan, whoever asks; scans of the host
-//! that leave out parts of files by its value are told it.
+//! Scalar subqueries whose value stays on the device.
+//!
+//! - A join with the subquery's one row brings the value as a column. Kernels read that row in place.
+//! - A subquery runs once, before the rows of its offloaded subplan.
+//! - Host scans that prune files by the value get it too.
 
 mod value;
 
@@ -14,16 +16,21 @@ use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqu
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::exec::{DeviceLimitExec, DeviceToHostExec, DeviceUnionExec, HostToDeviceExec, is_device};
-use crate::planner::dynamic_filters::{with_children, without_dynamic_filters};
+use crate::exec::{DeviceLimitExec, DeviceToHostExec, DeviceUnionExec, device_inputs, is_device};
+use crate::planner::dynamic_filters::without_dynamic_filters;
+use crate::planner::rewrite::with_children;
 use crate::planner::sharing::without_sharing;
-use value::Value;
+use value::SubqueryValue;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// A main query with the values of those subqueries on the device that one of its offloaded subplans asks for, and the subqueries that are
-/// left: those of the host, those for which an operator of the host asks, and all where the query has several offloaded subplans beside each
-/// other, which may share rows with subqueries that run before them. `offloaded subplan` puts an offloaded subplan anew over other operators.
+/// The main query with values of subqueries on the device, and the subqueries that are left:
+/// - subqueries of the host,
+/// - subqueries whose value an operator of the host reads,
+/// - all subqueries, if the main query has several offloaded subplans side by side. These may share rows with
+///   subqueries that run before them.
+///
+/// `offload` puts a `DeviceToHostExec` over changed operators.
 pub(crate) fn with_values(
     subqueries: &ScalarSubqueryExec,
     mut main: Plan,
@@ -31,10 +38,10 @@ pub(crate) fn with_values(
     offload: &dyn Fn(Plan, &str) -> Result<Plan>,
 ) -> Result<(Plan, Vec<(ScalarSubqueryLink, Plan)>)> {
     let mut left = Vec::new();
-    let several = offloaded_subplans(&main) > 1;
+    let has_several = offloaded_subplans(&main) > 1;
     for (link, plan) in subqueries.subqueries().iter().zip(placed) {
-        let value = Value::of(subqueries, link, &plan).filter(|_| !several);
-        match value.map(|value| brought_below(value, &main, offload)).transpose()?.flatten() {
+        let value = SubqueryValue::of(subqueries, link, &plan).filter(|_| !has_several);
+        match value.map(|value| joined_below(value, &main, offload)).transpose()?.flatten() {
             Some(with_value) => main = with_value,
             None => left.push((link.clone(), plan)),
         }
@@ -42,58 +49,54 @@ pub(crate) fn with_values(
     Ok((main, left))
 }
 
-/// How many offloaded subplans a plan has that are below no other one.
+/// Number of offloaded subplans of a plan, without those below others.
 fn offloaded_subplans(plan: &Plan) -> usize {
     if is_device(plan) || plan.is::<DeviceToHostExec>() { 1 } else { plan.children().into_iter().map(offloaded_subplans).sum() }
 }
 
-/// A plan whose one offloaded subplan that asks for a value has it brought within. `None` where somebody else asks too, or where nobody
-/// can say that this offloaded subplan runs whenever the plan does: a subquery that fails fails the query.
-fn brought_below(value: Value, plan: &Plan, offload: &dyn Fn(Plan, &str) -> Result<Plan>) -> Result<Option<Plan>> {
+/// Joins the value within the one offloaded subplan of `plan` that reads it. `None` if
+/// - another operator reads it too, or
+/// - that subplan may not run although the plan does: a subquery that fails must fail the query.
+fn joined_below(value: SubqueryValue, plan: &Plan, offload: &dyn Fn(Plan, &str) -> Result<Plan>) -> Result<Option<Plan>> {
     let top = plan.downcast_ref::<DeviceToHostExec>();
     let operators = top.map_or(plan, DeviceToHostExec::input);
-    if is_device(operators) && asks(operators, &value)? {
-        let Some(top) = top else { return brought_within(value, operators) };
+    if is_device(operators) && subplan_reads(operators, &value)? {
+        let Some(top) = top else { return joined_within(value, operators) };
         let operators = without_sharing(&without_dynamic_filters(operators)?)?;
-        let with_value = brought_within(value, &operators)?;
+        let with_value = joined_within(value, &operators)?;
         return with_value.map(|with_value| offload(with_value, top.destination())).transpose();
     }
-    if value.is_asked_for_by(plan)? {
+    if value.is_read_by(plan)? {
         return Ok(None);
     }
     let mut children: Vec<Plan> = plan.children().into_iter().cloned().collect();
-    let mut asking = Vec::new();
+    let mut readers = Vec::new();
     for (index, child) in children.iter().enumerate() {
-        if child.exists(|node| value.is_asked_for_by(node))? {
-            asking.push(index);
+        if child.exists(|node| value.is_read_by(node))? {
+            readers.push(index);
         }
     }
     let runs_all = plan.is::<UnionExec>() || plan.is::<DeviceUnionExec>();
-    let &[index] = asking.as_slice() else { return Ok(None) };
+    let &[index] = readers.as_slice() else { return Ok(None) };
     if index > 0 && !runs_all {
         return Ok(None);
     }
-    let Some(child) = brought_below(value, &children[index], offload)? else { return Ok(None) };
+    let Some(child) = joined_below(value, &children[index], offload)? else { return Ok(None) };
     children[index] = child;
     with_children(plan, children).map(Some)
 }
 
-/// Whether one of an offloaded subplan's operators asks for a value.
-fn asks(operators: &Plan, value: &Value) -> Result<bool> {
-    if value.is_asked_for_by(operators)? {
-        return Ok(true);
-    }
-    if operators.is::<HostToDeviceExec>() {
-        return Ok(false);
-    }
-    operators.children().into_iter().try_fold(false, |found, child| Ok(found || asks(child, value)?))
+/// Whether an operator of an offloaded subplan reads the value.
+fn subplan_reads(operators: &Plan, value: &SubqueryValue) -> Result<bool> {
+    let reads = value.is_read_by(operators)?;
+    device_inputs(operators).into_iter().try_fold(reads, |found, input| Ok(found || subplan_reads(input, value)?))
 }
 
-/// An offloaded subplan's operators in which joins bring the value to all of them that ask for it; `None` where they cannot, and where another
-/// plan would come out of it than one for the same rows.
-fn brought_within(mut value: Value, operators: &Plan) -> Result<Option<Plan>> {
-    value.subquery.publishes = operators.exists(|node| Ok(!is_device(node) && value.is_asked_for_by(node)?))?;
-    let mut with_value = value.brought(operators)?;
+/// Joins the value for all operators of an offloaded subplan that read it. `None` if that is not supported, or if
+/// the plan would lose a property.
+fn joined_within(mut value: SubqueryValue, operators: &Plan) -> Result<Option<Plan>> {
+    value.subquery.publishes = operators.exists(|node| Ok(!is_device(node) && value.is_read_by(node)?))?;
+    let mut with_value = value.joined_for_readers(operators)?;
     // Each partition would run the subquery.
     if with_value.output_partitioning().partition_count() > 1 && operators.output_ordering().is_none() {
         with_value = Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(with_value, 0, None)))?);
@@ -105,6 +108,6 @@ fn brought_within(mut value: Value, operators: &Plan) -> Result<Option<Plan>> {
     let fits = in_order
         && with_value.output_partitioning().partition_count() == 1
         && with_value.schema() == operators.schema()
-        && !with_value.exists(|node| Ok(is_device(node) && value.is_asked_for_by(node)?))?;
+        && !with_value.exists(|node| Ok(is_device(node) && value.is_read_by(node)?))?;
     Ok(fits.then_some(with_value))
 }
