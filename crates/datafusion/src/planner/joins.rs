@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Joins of the host: what they compute, or why they are not supported on the device.
+//! Support of joins.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::expr::lower;
 use crate::planner::support::{reason_of, support_of_columns};
 use crate::reason::Reason;
 
-/// Whether an operator is a join.
+/// Whether a host operator is a join.
 pub(crate) fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<HashJoinExec>()
         || plan.is::<NestedLoopJoinExec>()

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keeps computed columns out of file scans.
 //!
-//! DataFusion merges projections into the file scan below them, where their expressions would run
-//! on the host, unseen. Such a projection that is supported on the device is turned into a
-//! [`DeviceProjectionExec`] before that rule runs, which leaves it alone, and back again right before
-//! the planner places it.
+//! DataFusion merges projections into the file scan below them. Their expressions would run on the host.
+//! The rule [`ProjectionKeeper`] turns a supported projection into a [`DeviceProjectionExec`], which
+//! DataFusion does not merge. The planner turns it back before it offloads operators.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use crate::exec::{DeviceProjectionExec, is_trivial};
 use crate::planner::support::support_of;
 use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Shields projections that compute from being merged into a file scan. Stands before the first
+/// Shields computing projections from being merged into a file scan. Runs before the first
 /// `ProjectionPushdown`.
 #[derive(Debug)]
 pub struct ProjectionKeeper {
@@ -62,13 +61,13 @@ impl PhysicalOptimizerRule for ProjectionKeeper {
     }
 }
 
-/// Takes computed columns out of file scans again. DataFusion moves what a join's filter computes of one side below the join, and
-/// into the scan there, within one rule.
+/// Takes computed columns out of file scans. One rule of DataFusion moves expressions of a join's filter below
+/// the join and into the scan there.
 pub(crate) fn out_of_scans(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| Ok(out_of_scan(&node)?.map_or(Transformed::no(node), Transformed::yes))).data()
 }
 
-/// A scan that computes as a projection over one that does not; where the scan gives the columns that it computes of, too.
+/// A computing scan as a projection over a scan. `None` if the scan lacks a column that the expressions read.
 fn out_of_scan(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let scan = node.downcast_ref::<DataSourceExec>();
     let Some(config) = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>()) else { return Ok(None) };
@@ -96,11 +95,11 @@ fn out_of_scan(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution
     let plain = ProjectionExprs::from_indices(&positions, &schema);
     let Some(scan) = config.try_swapping_with_projection(&plain)?.filter(|_| found) else { return Ok(None) };
     let lifted: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(over_kept, Arc::new(DataSourceExec::new(scan)))?);
-    // Some functions only a scan can answer, such as that of its file's name.
+    // Only a scan can evaluate some functions, such as that of the file's name.
     Ok(Some(lifted).filter(|lifted| support_of(lifted).is_ok()))
 }
 
-/// Turns shielded projections back into host ones.
+/// Turns shielded projections back into host projections.
 pub(crate) fn release(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| match node.downcast_ref::<DeviceProjectionExec>() {
         Some(projection) => Ok(Transformed::yes(Arc::clone(&projection.host))),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The last rule: writes beside every host operator why it is one.
+//! The last rule: writes reasons beside operators of the host.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::exec::HostExec;
 use crate::planner::placement::host_reason;
 use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Puts a [`HostExec`] around each operator that computes on the host, so that EXPLAIN shows the reason.
+/// Wraps each operator that computes on the host in a [`HostExec`], which shows the reason in EXPLAIN.
 #[derive(Debug)]
 pub struct HostReasons {
     runtime: Arc<DeviceRuntime>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The planning rule: moves what is supported on the device to the session's device.
+//! The planning rule: offloads supported operators to the session's device.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use crate::planner::place::Placer;
 use crate::planner::placement::host_operators;
 use crate::planner::projection_keeper;
 use crate::planner::support::support_of;
-use crate::planner::unnest_arrays::apart;
+use crate::planner::unnest_arrays::rewrite_computed_lists;
 use crate::session::{DeviceOptions, DeviceRuntime, Fallback, kernel_options};
 
-/// Replaces host operators by device operators, under offloaded subplans.
+/// Replaces host operators by offloaded subplans.
 ///
-/// It stands before `EnsureCooperative` and the last filter pushdown. With
-/// `device.fallback = error` a plan that keeps a computing operator on the host fails here.
+/// Runs before `EnsureCooperative` and the last filter pushdown. With `device.fallback = error`, a plan
+/// that keeps a computing operator on the host fails here.
 #[derive(Debug)]
 pub struct DevicePlanner {
     runtime: Arc<DeviceRuntime>,
 }
 
 impl DevicePlanner {
-    /// The rule's name, under which DataFusion wraps what it refuses.
+    /// The rule's name. DataFusion wraps errors of the rule with it.
     pub const NAME: &str = "DevicePlanner";
 
     /// A rule that plans for the device of `runtime`.
@@ -41,7 +41,7 @@ impl DevicePlanner {
 impl PhysicalOptimizerRule for DevicePlanner {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let options = DeviceOptions::of(config);
-        self.runtime.see(&options);
+        self.runtime.note_settings(&options);
         let plan = projection_keeper::release(plan)?;
         let resident = any(&plan, &|node| node.is::<DeviceScanExec>() || node.is::<DeviceStreamExec>())?;
         if !resident && (!options.enabled || !any(&plan, &computes)?) {
@@ -54,7 +54,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let placed = match context.transpose() {
             Ok(None) => plan,
             Ok(Some(context)) => Placer::new(&options, config, kernel_options(&options, &context)?)
-                .place(above_joins(apart(projection_keeper::out_of_scans(plan)?)?)?)?,
+                .place(above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?)?,
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);
@@ -90,7 +90,7 @@ fn any(plan: &Arc<dyn ExecutionPlan>, test: &dyn Fn(&Arc<dyn ExecutionPlan>) -> 
     Ok(found)
 }
 
-/// Whether a plan reads nothing but streaming tables, as SHOW and the information schema do.
+/// Whether a plan only reads streaming tables, as SHOW and the information schema do.
 fn only_streaming_leaves(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(!any(plan, &|node| node.children().is_empty() && !node.is::<StreamingTableExec>())?)
 }

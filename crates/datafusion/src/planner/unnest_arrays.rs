@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `UNNEST` of lists that rows make of their values, such as `unnest([a, b + 1])`.
+//! `UNNEST` of lists that are computed from columns, such as `unnest([a, b + 1])`.
 //!
-//! No kernel makes such a list. What it would give is as much as its elements as columns, each row as often as there are elements
-//! beside their numbers, which are a literal list, and of each such row the element of its number.
+//! No kernel makes such a list. The rewrite gives the same rows:
+//! 1. The elements become columns.
+//! 2. `UNNEST` of the literal list `[0, 1]` repeats each row for each element number.
+//! 3. A `CASE` picks the element of the row's number.
 
 use std::sync::Arc;
 
@@ -22,16 +24,16 @@ use crate::exec::DeviceUnnestExec;
 use crate::expr::is_builtin;
 use crate::planner::support::support_of;
 
-/// The plan with such lists taken apart, where that is supported on the device.
-pub(super) fn apart(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| match node.downcast_ref::<UnnestExec>().map(taken_apart).transpose()? {
-        Some(Some(apart)) => Ok(Transformed::yes(apart)),
+/// Rewrites such lists, if the result is supported on the device.
+pub(super) fn rewrite_computed_lists(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| match node.downcast_ref::<UnnestExec>().map(over_elements).transpose()? {
+        Some(Some(rewritten)) => Ok(Transformed::yes(rewritten)),
         _ => Ok(Transformed::no(node)),
     })
     .data()
 }
 
-fn taken_apart(unnest: &UnnestExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+fn over_elements(unnest: &UnnestExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(projection) = unnest.input().downcast_ref::<ProjectionExec>() else { return Ok(None) };
     if DeviceUnnestExec::support_of(unnest).is_err() {
         return Ok(None);
@@ -55,7 +57,7 @@ fn taken_apart(unnest: &UnnestExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
             below.push(ProjectionExpr { expr: element, alias: column.alias });
             branches.push((lit(number as i64), column.expr));
         }
-        // A list that is shorter than another one has no such element.
+        // A list that is shorter than another one gives NULL.
         let number = output(&name, index).expr;
         above[index].expr = Arc::new(CaseExpr::try_new(Some(number), branches, None)?);
     }
@@ -67,19 +69,19 @@ fn taken_apart(unnest: &UnnestExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let lists = unnest.list_column_indices().to_vec();
     let rows: Arc<dyn ExecutionPlan> =
         Arc::new(UnnestExec::new(Arc::clone(&below), lists, vec![], schema, unnest.options().clone())?);
-    let apart: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(above, Arc::clone(&rows))?);
-    let on_device = [&below, &rows, &apart].into_iter().all(|node| support_of(node).is_ok());
-    Ok(Some(apart).filter(|apart| on_device && apart.schema() == unnest.schema()))
+    let rewritten: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(above, Arc::clone(&rows))?);
+    let on_device = [&below, &rows, &rewritten].into_iter().all(|node| support_of(node).is_ok());
+    Ok(Some(rewritten).filter(|rewritten| on_device && rewritten.schema() == unnest.schema()))
 }
 
 fn output(name: &str, index: usize) -> ProjectionExpr {
     ProjectionExpr { expr: Arc::new(Column::new(name, index)), alias: name.to_string() }
 }
 
-/// The elements of a list that rows make, unless these are lists themselves.
+/// The elements of `make_array`, unless these are lists themselves.
 fn elements(expr: &Arc<dyn PhysicalExpr>) -> Option<Vec<Arc<dyn PhysicalExpr>>> {
     let call = expr.downcast_ref::<ScalarFunctionExpr>()?;
-    let makes = is_builtin(call.fun()) && call.fun().name() == "make_array" && !call.args().is_empty();
+    let is_make_array = is_builtin(call.fun()) && call.fun().name() == "make_array" && !call.args().is_empty();
     let DataType::List(element) = call.return_type() else { return None };
-    (makes && !element.data_type().is_nested()).then(|| call.args().to_vec())
+    (is_make_array && !element.data_type().is_nested()).then(|| call.args().to_vec())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Window functions of the host: what they compute, or why they are not supported on the device.
+//! Support of window operators.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::expr::{ComputedStrings, as_key, as_sort_key, lower_window};
 use crate::planner::support::{reason_of, support_of_columns};
 use crate::reason::Reason;
 
-/// Refuses texts of frames that grow row by row where statistics say that there are too many rows in the one partition.
-fn check_growing_texts(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+/// Refuses `string_agg` over growing frames if statistics show too many rows in the one partition.
+fn check_growing_strings(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let grows = (call.frame.start == FrameBound::UnboundedPreceding) != (call.frame.end == FrameBound::UnboundedFollowing);
     if !grows || !matches!(call.function, WindowFunction::Texts { distinct: false, .. }) {
         return Ok(());
     }
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok();
     match statistics.and_then(|statistics| statistics.num_rows.get_value().copied()) {
-        Some(rows) if rows > MOST_GROWING_TEXTS => Err(format!(
-            "string_agg over frames that grow with each of {rows} rows is not supported on the device: all texts would lie in memory at once"
+        Some(rows) if rows > MOST_GROWING_STRINGS => Err(format!(
+            "string_agg over frames that grow with each of {rows} rows is not supported on the device: all strings would be in memory at once"
         )),
         _ => Ok(()),
     }
 }
 
-/// The most texts that each hold those before them: together they are as long as half the square of their number.
-const MOST_GROWING_TEXTS: usize = 1 << 15;
+/// Limit of strings that each contain the ones before: their total length grows with the square of their number.
+const MOST_GROWING_STRINGS: usize = 1 << 15;
 
 /// Whether a window operator is supported on the device.
 pub(crate) fn support_of_window(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
@@ -46,17 +46,17 @@ pub(crate) fn support_of_window(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Rea
     }
     support_of_columns(input)?;
     let schema = input.schema();
-    let mut texts = ComputedStrings::new(&schema);
+    let mut strings = ComputedStrings::new(&schema);
     for (expr, field) in exprs.iter().zip(plan.schema().fields().iter().skip(schema.fields().len())) {
-        let mut lower = |key: Result<_, DataFusionError>| texts.lower(&key.map_err(reason_of)?);
+        let mut lower = |key: Result<_, DataFusionError>| strings.lower(&key.map_err(reason_of)?);
         let partition = expr.partition_by().iter().map(|key| lower(as_key(key, &schema))).collect::<Result<_, _>>()?;
         let order = expr.order_by().iter().map(|key| lower(as_sort_key(key, &schema))).collect::<Result<_, _>>()?;
-        let call = lower_window(expr, is_bounded(plan), &mut texts)?;
+        let call = lower_window(expr, is_bounded(plan), &mut strings)?;
         if expr.partition_by().is_empty() {
-            check_growing_texts(&call, input)?;
+            check_growing_strings(&call, input)?;
         }
-        supports_window(partition, order, (call, field.as_ref().clone()), &texts.schema)?;
+        supports_window(partition, order, (call, field.as_ref().clone()), &strings.schema)?;
     }
-    texts.check()?;
+    strings.check()?;
     support_of_columns(plan)
 }

@@ -36,7 +36,7 @@ pub struct DeviceRuntime {
     /// Contexts of Futhark libraries that measure themselves.
     libraries: Mutex<Vec<WeakContext>>,
     /// The settings that a plan was last made under. Apart, since opening a device takes its time.
-    seen: Mutex<Option<DeviceOptions>>,
+    noted: Mutex<Option<DeviceOptions>>,
 }
 
 impl fmt::Debug for DeviceRuntime {
@@ -131,13 +131,13 @@ impl DeviceRuntime {
     }
 
     /// Notes the settings that a plan is made under.
-    pub(crate) fn see(&self, options: &DeviceOptions) {
-        *self.seen.lock() = Some(options.clone());
+    pub(crate) fn note_settings(&self, options: &DeviceOptions) {
+        *self.noted.lock() = Some(options.clone());
     }
 
     /// The settings that a plan was last made under.
-    pub(crate) fn seen(&self) -> DeviceOptions {
-        self.seen.lock().clone().unwrap_or_default()
+    pub(crate) fn noted_settings(&self) -> DeviceOptions {
+        self.noted.lock().clone().unwrap_or_default()
     }
 
     /// Takes a table's memory back when its device is lost: what is left of a context keeps the next one

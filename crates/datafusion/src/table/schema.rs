@@ -55,7 +55,7 @@ impl DeviceSchema {
             // CREATE TABLE may hold the lock for reading already.
             Some(state) => DeviceOptions::of(state.read_recursive().config().options()),
             // The context became another, as with `enable_url_table`; it has planned the rows that are registered.
-            None => self.runtime.seen(),
+            None => self.runtime.noted_settings(),
         };
         needed(self.runtime.try_context(&options))
     }
