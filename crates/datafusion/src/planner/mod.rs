@@ -10,6 +10,7 @@
 //! [`HostReasons`] runs last and writes reasons into the plan. `window_filters`, `subquery_columns` and
 //! `insert_types` are rules on logical plans.
 
+mod columns;
 mod dynamic_filters;
 mod grouping_sets;
 mod insert_types;

@@ -37,6 +37,7 @@ use crate::exec::{
     HostToDeviceExec, computes, is_constant, is_device, is_limit, is_trivial, joins_other_lists, window_exprs,
 };
 use crate::expr::AggregateCall;
+use crate::planner::columns::support_of_columns;
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, supported_join};
@@ -44,7 +45,7 @@ use crate::planner::ordered_aggregates::{all_name_their_order, has_ordered, orde
 use crate::planner::placement::origin;
 use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, with_shared_subplans};
 use crate::planner::subqueries::with_values;
-use crate::planner::support::{is_tiny, subplan_input, support_of, support_of_columns, support_on_host, supported_aggregation};
+use crate::planner::support::{is_tiny, subplan_input, support_for_explain, support_of, supported_aggregation};
 use crate::planner::top_k::partitioned_top_k;
 use crate::session::DeviceOptions;
 
@@ -356,7 +357,7 @@ impl<'a> Placer<'a> {
                 restored.push(child);
                 continue;
             }
-            let reason = match support_on_host(plan) {
+            let reason = match support_for_explain(plan) {
                 Err(reason) if computes(plan) => format!("{}: {reason}", plan.name()),
                 _ => plan.name().to_string(),
             };

@@ -11,7 +11,7 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
 use crate::exec::{HostExec, computes, device_inputs};
-use crate::planner::support::{is_tiny, raw_input, support_of, support_on_host};
+use crate::planner::support::{is_tiny, raw_input, support_for_explain, support_of};
 use crate::reason::Reason;
 use crate::session::DeviceOptions;
 
@@ -111,7 +111,7 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
     if let Some(absent) = absent {
         return Some(format!("there is no device: {absent}"));
     }
-    if let Err(reason) = support_on_host(node) {
+    if let Err(reason) = support_for_explain(node) {
         return Some(reason);
     }
     if let Some(reason) = raw_input(node).and_then(|input| is_tiny(input, options)) {

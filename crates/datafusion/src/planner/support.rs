@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a host operator is supported on the device, and if not, why, in a user's words.
+//! Support of host operators on the device, or the reason against it, in a user's words.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field};
 use datafusion::common::stats::Precision;
 use datafusion::common::{DataFusionError, plan_datafusion_err};
 use datafusion::physical_plan::ExecutionPlan;
@@ -14,13 +13,13 @@ use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::unnest::UnnestExec;
-use kernels::support::supports_group_keys;
 
 use crate::exec::{
     DeviceToHostExec, DeviceUnnestExec, GroupingSet, HostExec, is_limit, joins_other_lists, scan_projection, window_exprs,
 };
 use crate::expr::{AggregateCall, as_key, as_sort_key, lower, support_of_aggregate, support_of_expr, support_of_output};
 use crate::futhark::{Fold, LibraryCalls};
+use crate::planner::columns::{reason_of, support_of_columns};
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, supported_join};
 use crate::planner::ordered_aggregates::{has_ordered, ordered_calls};
@@ -29,7 +28,7 @@ use crate::planner::windows::support_of_window;
 use crate::reason::Reason;
 use crate::session::DeviceOptions;
 
-/// Why an operator is not supported on the device, if so.
+/// Whether a host operator is supported on the device.
 pub(crate) fn support_of(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         support_of_columns(filter.input())?;
@@ -72,7 +71,7 @@ pub(crate) fn support_of(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
         return DeviceUnnestExec::support_of(unnest);
     }
     if let Some(top) = plan.downcast_ref::<PartitionedTopKExec>() {
-        return partitioned_top_k(top, Arc::clone(top.input()), &trial).map(|_| ()).map_err(reason_of);
+        return partitioned_top_k(top, Arc::clone(top.input()), &checked).map(|_| ()).map_err(reason_of);
     }
     if let Some((projection, schema)) = scan_projection(plan) {
         for output in projection.iter() {
@@ -90,7 +89,7 @@ pub(crate) fn support_of(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     })
 }
 
-/// The partial aggregate (or the single one) that reads the raw rows of a complete aggregation.
+/// The partial or single aggregate that reads the raw rows of a supported aggregation.
 pub(crate) fn supported_aggregation(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     let raw = match aggregate.mode() {
         AggregateMode::Single | AggregateMode::SinglePartitioned => aggregate,
@@ -108,32 +107,20 @@ pub(crate) fn supported_aggregation(aggregate: &AggregateExec) -> Result<&Aggreg
     Ok(raw)
 }
 
-/// Keys that always fit a kernel's arguments.
-const FEW_KEYS: usize = 8;
-
-/// What the aggregation of raw rows is not supported on the device for.
+/// Whether an aggregate over raw rows is supported on the device.
 fn support_of_raw_aggregate(raw: &AggregateExec) -> Result<(), Reason> {
     if raw.group_expr().has_grouping_set() && GroupingSet::numbered(raw.group_expr().groups()).is_none() {
         return Err("GROUPING SETS of more than eight keys are not supported on the device".to_string());
     }
     support_of_columns(raw.input())?;
     let schema = raw.input().schema();
-    // Rows that come in an order, or several times, are brought by operators that make no calls.
+    // Operators that rank or repeat the rows make no calls of libraries.
     let makes_calls = !raw.group_expr().has_grouping_set() && !has_ordered(raw);
     let mut library = LibraryCalls::new(&schema);
-    let mut fields = Vec::new();
-    for (key, name) in raw.group_expr().expr() {
+    for (key, _) in raw.group_expr().expr() {
         let lifted = if makes_calls { library.lift(key)? } else { Arc::clone(key) };
         let key = as_key(&lifted, &library.schema).map_err(reason_of)?;
         support_of_expr(&key, &library.schema)?;
-        let data_type = key.data_type(&library.schema).map_err(|error| error.to_string())?;
-        fields.push(Field::new(name, data_type, true));
-    }
-    if raw.group_expr().has_grouping_set() {
-        fields.push(Field::new("set", DataType::UInt8, false));
-    }
-    if fields.len() > FEW_KEYS {
-        supports_group_keys(fields)?;
     }
     if let Some(calls) = AggregateCall::of_libraries(raw) {
         return calls.iter().try_for_each(|call| {
@@ -146,7 +133,7 @@ fn support_of_raw_aggregate(raw: &AggregateExec) -> Result<(), Reason> {
         false => (functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect(), schema),
         true => {
             let sets = aggregate_of_sets(raw, raw.schema(), Arc::clone(raw.input()));
-            let (calls, input) = sets.and_then(|(spec, input)| ordered_calls(&spec, input, &trial)).map_err(reason_of)?;
+            let (calls, input) = sets.and_then(|(spec, input)| ordered_calls(&spec, input, &checked)).map_err(reason_of)?;
             (calls, input.schema())
         }
     };
@@ -159,38 +146,31 @@ fn support_of_raw_aggregate(raw: &AggregateExec) -> Result<(), Reason> {
     })
 }
 
-/// An operator that stands for the device operator that it has.
-fn trial(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+/// A host operator, if it is supported on the device.
+fn checked(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
     support_of(&plan).map_err(|reason| plan_datafusion_err!("{reason}"))?;
     Ok(plan)
 }
 
-/// The reason in the error of a [`trial`], or of what makes a plan's form.
-pub(crate) fn reason_of(error: DataFusionError) -> Reason {
-    match error {
-        DataFusionError::Plan(reason) | DataFusionError::Internal(reason) => reason,
-        other => other.to_string(),
-    }
-}
-
-/// As [`support_of`], for a reader of the plan: partial and final aggregate have the same reason.
-pub(crate) fn support_on_host(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
-    match plan.downcast_ref::<AggregateExec>() {
-        Some(partial) if partial.mode() == &AggregateMode::Partial => support_of_raw_aggregate(partial),
-        Some(reduction) if reduction.mode() == &AggregateMode::PartialReduce => {
-            support_of_raw_aggregate(partial_below(reduction)?)
+/// As [`support_of`], for EXPLAIN: partial and final aggregate have the same reason.
+pub(crate) fn support_for_explain(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
+    let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else { return support_of(plan) };
+    match aggregate.mode() {
+        AggregateMode::Partial => support_of_raw_aggregate(aggregate),
+        AggregateMode::PartialReduce => support_of_raw_aggregate(partial_below(aggregate)?),
+        AggregateMode::Final | AggregateMode::FinalPartitioned | AggregateMode::Single | AggregateMode::SinglePartitioned => {
+            support_of(plan)
         }
-        _ => support_of(plan),
     }
 }
 
-/// Where an operator's rows come from: of a final aggregate, those of its partial one.
+/// The source of an operator's rows: of a final aggregate, the input of its partial one.
 pub(crate) fn raw_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     let aggregate = plan.downcast_ref::<AggregateExec>().and_then(|aggregate| supported_aggregation(aggregate).ok());
     aggregate.map(AggregateExec::input).or_else(|| plan.children().first().copied())
 }
 
-/// The partial aggregate of a final one, below what brings its groups to the right partition, in an order that no answer depends on.
+/// The partial aggregate of a final one. Exchanges and sorts between them have no effect on the groups.
 fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     let mut plan = aggregate.input();
     loop {
@@ -217,11 +197,7 @@ fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     }
 }
 
-pub(crate) fn support_of_columns(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
-    columnar::natural_types(&plan.schema()).map(|_| ()).map_err(|error| error.to_string())
-}
-
-/// Whether statistics say that an input is too small for the device to pay off.
+/// The reason if statistics say that an input is too small for the device to pay off.
 pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -> Option<Reason> {
     if options.always() {
         return None;
@@ -231,11 +207,11 @@ pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -
         Precision::Exact(rows) if rows < options.min_rows => {
             Some(format!("its input has {rows} rows, fewer than device.min_rows = {}", options.min_rows))
         }
-        _ => None,
+        Precision::Exact(_) | Precision::Inexact(_) | Precision::Absent => None,
     }
 }
 
-/// An offloaded subplan's device operators, or `None` where `plan` is not an offloaded subplan.
+/// The device operators of a `DeviceToHostExec`; `None` for other operators.
 pub(crate) fn subplan_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     plan.downcast_ref::<DeviceToHostExec>().map(|top| top.input())
 }

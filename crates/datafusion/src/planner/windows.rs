@@ -12,7 +12,7 @@ use kernels::support::supports_window;
 
 use crate::exec::{is_bounded, window_exprs};
 use crate::expr::{ComputedStrings, as_key, as_sort_key, lower_window};
-use crate::planner::support::{reason_of, support_of_columns};
+use crate::planner::columns::{reason_of, support_of_columns};
 use crate::reason::Reason;
 
 /// Refuses `string_agg` over growing frames if statistics show too many rows in the one partition.
