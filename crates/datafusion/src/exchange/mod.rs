@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device data in and out, through the Arrow C Device data interface.
 //!
-//! In: [`DeviceStreamTable`] and [`AsyncDeviceStreamTable`] are tables over streams of device arrays that somebody else
-//! produces. Out: [`DeviceResult`] is a query's rows on the device, as batches, as an `ArrowDeviceArrayStream`, or pushed into
-//! an `ArrowAsyncDeviceStreamHandler`. Rows stay on the device all the way, where producer, session and consumer share one.
+//! In: [`DeviceStreamTable`] and [`AsyncDeviceStreamTable`] are tables over streams of device
+//! arrays that somebody else produces. Out: [`DeviceResult`] is a query's rows on the device, as
+//! batches, as an `ArrowDeviceArrayStream`, or pushed into an `ArrowAsyncDeviceStreamHandler`. Rows
+//! stay on the device all the way, where producer, session and consumer share one.
 
 mod result;
 mod source;

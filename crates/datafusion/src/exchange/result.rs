@@ -37,13 +37,15 @@ const RESULT: &str = "DeviceResult";
 
 /// The rows of a query as they lie on the device: nothing is downloaded.
 ///
-/// As a [`Stream`] it gives [`DeviceBatch`]es, within the tokio runtime of the session; those of a `UNION` may lie in
-/// different layouts, which each [column](columnar::DeviceColumn::ty) tells. For others it becomes an
-/// [`ArrowDeviceArrayStream`](Self::into_device_stream) or is [pushed](Self::push_into) into an async handler; these may be
-/// read on any thread that does not run the runtime's tasks (within tokio, in `spawn_blocking`: a pull blocks). Dropping either
+/// As a [`Stream`] it gives [`DeviceBatch`]es, within the tokio runtime of the session; those of a
+/// `UNION` may lie in different layouts, which each [column](columnar::DeviceColumn::ty) tells. For
+/// others it becomes an [`ArrowDeviceArrayStream`](Self::into_device_stream) or is
+/// [pushed](Self::push_into) into an async handler; these may be read on any thread that does not
+/// run the runtime's tasks (within tokio, in `spawn_blocking`: a pull blocks). Dropping either
 /// stops the query and gives its memory back.
 ///
-/// What a plan computes on the host at its end is uploaded; with `device.fallback = 'error'` there is no such plan.
+/// What a plan computes on the host at its end is uploaded; with `device.fallback = 'error'` there
+/// is no such plan.
 ///
 /// # Examples
 /// ```
@@ -67,7 +69,8 @@ const RESULT: &str = "DeviceResult";
 pub struct DeviceResult {
     schema: SchemaRef,
     context: Context,
-    /// Each with what brings it into the layouts of its Arrow types: the parts of a union lie differently.
+    /// Each with what brings it into the layouts of its Arrow types: the parts of a union lie
+    /// differently.
     batches: BoxStream<'static, Result<(Arc<ArrowForm>, DeviceBatch)>>,
     runtime: Handle,
 }
@@ -76,7 +79,8 @@ impl DeviceResult {
     /// Plans a query and starts it.
     ///
     /// # Errors
-    /// The planner's; or if the session has no device, or this is called outside of a tokio runtime.
+    /// The planner's; or if the session has no device, or this is called outside of a tokio
+    /// runtime.
     pub async fn try_new(rows: DataFrame) -> Result<Self> {
         let task = Arc::new(rows.task_ctx());
         Self::execute(rows.create_physical_plan().await?, task)
@@ -119,7 +123,8 @@ impl DeviceResult {
         Ok(Self { schema, context, batches: stream::select_all(batches).boxed(), runtime })
     }
 
-    /// Ends with an error, instead of its next batch, once `cancelled` is ready; the query stops then.
+    /// Ends with an error, instead of its next batch, once `cancelled` is ready; the query stops
+    /// then.
     ///
     /// # Examples
     /// ```
@@ -162,7 +167,8 @@ impl DeviceResult {
         &self.context
     }
 
-    /// Gives the rows away as a stream for C, which blocks the thread that pulls until there is a batch.
+    /// Gives the rows away as a stream for C, which blocks the thread that pulls until there is a
+    /// batch.
     ///
     /// # Errors
     /// If C cannot express the schema, or the device refuses a queue.
@@ -171,7 +177,8 @@ impl DeviceResult {
         export_stream(&field, device_type, self.into_arrays()?).map_err(of_query)
     }
 
-    /// Pushes the rows into a handler, as many batches as it asks for. Ends once it has called the handler's `release`.
+    /// Pushes the rows into a handler, as many batches as it asks for. Ends once it has called the
+    /// handler's `release`.
     ///
     /// Failures are told to the handler.
     pub async fn push_into(self, handler: AsyncHandler) {
@@ -187,7 +194,8 @@ impl DeviceResult {
         schema::batch_field(&self.schema)
     }
 
-    /// The rows as device arrays. The query runs in a task of the session's runtime, wherever the arrays are taken.
+    /// The rows as device arrays. The query runs in a task of the session's runtime, wherever the
+    /// arrays are taken.
     fn into_arrays(self) -> Result<impl Stream<Item = arrow_device::Result<FFI_ArrowDeviceArray>> + Send + use<>> {
         let queue = self.context.queue().map_err(|error| device_error(RESULT, error))?;
         let (sender, receiver) = tokio::sync::mpsc::channel(AHEAD);
@@ -222,7 +230,8 @@ impl DeviceResult {
             if let Some(array) = receiver.recv().await {
                 return Some((array, (receiver, tasks)));
             }
-            // A task that panicked, or whose runtime is gone, closes its end of the channel without a word.
+            // A task that panicked, or whose runtime is gone, closes its end of the channel without
+            // a word.
             let ended = tasks.join_next().await?;
             let error = ended.err()?;
             Some((Err(Error::Other(format!("{RESULT}: the query's task failed: {error}"))), (receiver, tasks)))

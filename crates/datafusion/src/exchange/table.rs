@@ -20,10 +20,12 @@ use crate::exec::DeviceStreamExec;
 /// Arrays that a pull stream may be ahead of the kernels.
 const READ_AHEAD: usize = 2;
 
-/// A table over an `ArrowDeviceArrayStream`: device arrays that somebody else produces, read in place.
+/// A table over an `ArrowDeviceArrayStream`: device arrays that somebody else produces, read in
+/// place.
 ///
-/// Its rows must be memory of the session's device, or of the host, which is uploaded. Only the columns that a query names
-/// are touched; filters are fused into the kernels that read them, and a limit stops the stream.
+/// Its rows must be memory of the session's device, or of the host, which is uploaded. Only the
+/// columns that a query names are touched; filters are fused into the kernels that read them, and a
+/// limit stops the stream.
 ///
 /// # Examples
 /// SQL over batches of another library; here arrow-rs's own:
@@ -56,8 +58,8 @@ pub struct DeviceStreamTable {
 }
 
 impl DeviceStreamTable {
-    /// A table of the rows of one stream, which one scan can read; a second one is an error. A thread of its own begins to
-    /// pull at once, a few arrays ahead of the scan.
+    /// A table of the rows of one stream, which one scan can read; a second one is an error. A
+    /// thread of its own begins to pull at once, a few arrays ahead of the scan.
     ///
     /// # Errors
     /// If the arrays are not record batches.
@@ -66,8 +68,8 @@ impl DeviceStreamTable {
         Ok(Self { source: Arc::new(Source::once("ArrowDeviceArrayStream", schema, pulled(reader)?)) })
     }
 
-    /// A table whose every scan reads a new stream that `factory` makes, each of `schema`. A scan fails if `factory` does, or
-    /// if its stream has another schema.
+    /// A table whose every scan reads a new stream that `factory` makes, each of `schema`. A scan
+    /// fails if `factory` does, or if its stream has another schema.
     pub fn from_factory(
         schema: SchemaRef,
         factory: impl Fn() -> Result<ArrowDeviceArrayStreamReader> + Send + Sync + 'static,
@@ -85,10 +87,11 @@ impl DeviceStreamTable {
     }
 }
 
-/// A table over an async device stream: device arrays that a producer pushes, as fast as the query reads them.
+/// A table over an async device stream: device arrays that a producer pushes, as fast as the query
+/// reads them.
 ///
-/// One scan can read it; a second one is an error. Where its rows may lie, and what is read of them, is as for
-/// [`DeviceStreamTable`]. A query that ends early, or fails, cancels the producer.
+/// One scan can read it; a second one is an error. Where its rows may lie, and what is read of
+/// them, is as for [`DeviceStreamTable`]. A query that ends early, or fails, cancels the producer.
 #[derive(Debug)]
 pub struct AsyncDeviceStreamTable {
     source: Arc<Source>,

@@ -31,8 +31,8 @@ pub(crate) struct AggregateSpec {
 
 /// Aggregates all partitions of the input to one.
 ///
-/// Replaces partial aggregate, repartitioning and final aggregate. The order of groups is not defined.
-/// Aggregates of Futhark libraries that share the device are called once, for all rows.
+/// Replaces partial aggregate, repartitioning and final aggregate. The order of groups is not
+/// defined. Aggregates of Futhark libraries that share the device are called once, for all rows.
 #[derive(Debug)]
 pub struct DeviceAggregateExec {
     pub(crate) spec: AggregateSpec,
@@ -47,7 +47,8 @@ impl DeviceAggregateExec {
         DeviceAggregateExec { spec, input, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    /// The spec of a host aggregate over raw rows. `final_schema`: the schema of its final aggregate.
+    /// The spec of a host aggregate over raw rows. `final_schema`: the schema of its final
+    /// aggregate.
     pub(crate) fn spec_of(aggregate: &AggregateExec, final_schema: SchemaRef) -> AggregateSpec {
         let functions = aggregate.aggr_expr().iter().zip(aggregate.filter_expr());
         AggregateSpec {

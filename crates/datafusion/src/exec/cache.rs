@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows that the offloaded subplans of one plan share: those of scalar subqueries, and of the main query after them.
+//! Rows that the offloaded subplans of one plan share: those of scalar subqueries, and of the main
+//! query after them.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -38,7 +39,8 @@ impl CrossSubplanCache {
         drop(cached);
     }
 
-    /// The rows of the execution `task`, which the first of `readers` makes with `compute`. `is_last`: no reader comes after.
+    /// The rows of the execution `task`, which the first of `readers` makes with `compute`.
+    /// `is_last`: no reader comes after.
     pub fn rows(
         &self,
         readers: usize,

@@ -37,8 +37,8 @@ pub struct DeviceToHostExec {
 }
 
 impl DeviceToHostExec {
-    /// The top of `input`'s device operators. `destination`, for EXPLAIN: the result, or the host operator
-    /// that reads the rows, and its reason.
+    /// The top of `input`'s device operators. `destination`, for EXPLAIN: the result, or the host
+    /// operator that reads the rows, and its reason.
     pub fn try_new(input: Arc<dyn ExecutionPlan>, destination: impl Into<String>, options: Options) -> Result<Self> {
         let stage = graph::lower(&input, &options)?;
         // Each partition of the plan runs by itself: one too many would give rows twice.
@@ -77,7 +77,8 @@ impl DeviceToHostExec {
     /// Runs one partition and leaves its rows on the device.
     ///
     /// # Errors
-    /// If the session has no device, or a kernel cannot be made; errors of the run come with the stream.
+    /// If the session has no device, or a kernel cannot be made; errors of the run come with the
+    /// stream.
     pub fn execute_device(&self, partition: usize, task: Arc<TaskContext>) -> Result<DeviceBatchStream> {
         run::execute_device(&self.ready_stage()?, partition, &task)
     }

@@ -17,11 +17,11 @@ use crate::exec::{coalesced_equivalences, inner_methods, refuse_stream, refused_
 ///
 /// The filter probes, whichever fits the caches:
 /// - the join's own table,
-/// - its keys as a bitmap or Bloom filter (`kernels::ops::JoinBuild::add_bits`). EXPLAIN ANALYZE shows its
-///   `filter_bytes`. Rows that a Bloom filter passes by mistake are dropped by the join.
+/// - its keys as a bitmap or Bloom filter (`kernels::ops::JoinBuild::add_bits`). EXPLAIN ANALYZE
+///   shows its `filter_bytes`. Rows that a Bloom filter passes by mistake are dropped by the join.
 ///
-/// A table with most of the values between its least and its greatest is of no use as a filter. The filter
-/// then passes all rows, and EXPLAIN ANALYZE shows no `rows_removed`.
+/// A table with most of the values between its least and its greatest is of no use as a filter. The
+/// filter then passes all rows, and EXPLAIN ANALYZE shows no `rows_removed`.
 #[derive(Debug)]
 pub struct DeviceDynamicFilterExec {
     input: Arc<dyn ExecutionPlan>,
@@ -33,7 +33,8 @@ pub struct DeviceDynamicFilterExec {
 }
 
 impl DeviceDynamicFilterExec {
-    /// Filters rows of all partitions by `keys`, compared with the keys of the join of this `number`.
+    /// Filters rows of all partitions by `keys`, compared with the keys of the join of this
+    /// `number`.
     pub(crate) fn new(
         input: Arc<dyn ExecutionPlan>,
         keys: Vec<Arc<dyn PhysicalExpr>>,

@@ -33,8 +33,8 @@ pub struct DeviceExpandExec {
 pub(crate) struct GroupingSet {
     /// For each key, whether it is left out.
     pub masked: Vec<bool>,
-    /// `__grouping_id`: a bit for each key that is left out, the last key's the lowest. Above these bits
-    /// stands the number of equal sets before.
+    /// `__grouping_id`: a bit for each key that is left out, the last key's the lowest. Above these
+    /// bits stands the number of equal sets before.
     pub id: u8,
 }
 
@@ -44,7 +44,8 @@ impl GroupingSet {
         self.masked.iter().all(|masked| *masked)
     }
 
-    /// The sets of an aggregation with the host's `__grouping_id`s. `None` if these do not fit a byte.
+    /// The sets of an aggregation with the host's `__grouping_id`s. `None` if these do not fit a
+    /// byte.
     pub fn numbered(groups: &[Vec<bool>]) -> Option<Vec<GroupingSet>> {
         let before = |index: usize| groups[..index].iter().filter(|other| **other == groups[index]).count();
         let most = (0..groups.len()).map(before).max().unwrap_or(0);

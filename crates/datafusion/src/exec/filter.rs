@@ -13,8 +13,8 @@ use crate::exec::host_counterpart;
 
 /// Keeps the rows for which a predicate is true, in their order.
 ///
-/// Fused into the kernels of the operator above. Partitioning, ordering and statistics are those of the
-/// `FilterExec` that it replaces.
+/// Fused into the kernels of the operator above. Partitioning, ordering and statistics are those of
+/// the `FilterExec` that it replaces.
 #[derive(Debug)]
 pub struct DeviceFilterExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,

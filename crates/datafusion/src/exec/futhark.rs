@@ -16,7 +16,8 @@ use crate::futhark::{DeviceCall, LibraryCalls};
 
 /// Calls functions of libraries that share the device. Their results follow the input's columns.
 ///
-/// - A library is called once for each batch, with the rows without a NULL argument. Other results are NULL.
+/// - A library is called once for each batch, with the rows without a NULL argument. Other results
+///   are NULL.
 /// - Arguments are passed in place if their layout is the library's, else a kernel writes them.
 /// - Results are columns in place.
 /// - Partitioning and ordering are the input's.
@@ -42,7 +43,8 @@ impl DeviceFutharkExec {
         Ok(DeviceFutharkExec { host, metrics: ExecutionPlanMetricsSet::new(), calls })
     }
 
-    /// Lifts the calls of expressions over `input` to an operator of their own. `None` without calls.
+    /// Lifts the calls of expressions over `input` to an operator of their own. `None` without
+    /// calls.
     pub(crate) fn lift(exprs: &[Arc<dyn PhysicalExpr>], input: &Arc<dyn ExecutionPlan>) -> Result<Option<LiftedCalls>> {
         let schema = input.schema();
         let mut calls = LibraryCalls::new(&schema);

@@ -23,7 +23,8 @@ pub struct HostToDeviceExec {
 }
 
 impl HostToDeviceExec {
-    /// An upload of `input`'s rows. `origin`, for EXPLAIN: a host scan, or the operator and its reason.
+    /// An upload of `input`'s rows. `origin`, for EXPLAIN: a host scan, or the operator and its
+    /// reason.
     pub fn new(input: Arc<dyn ExecutionPlan>, origin: impl Into<String>) -> Self {
         let properties = Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
         HostToDeviceExec { input, origin: origin.into(), properties, metrics: ExecutionPlanMetricsSet::new() }

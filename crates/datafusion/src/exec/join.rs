@@ -60,8 +60,9 @@ impl ScalarSubquery {
     /// Stores the value for host scans.
     ///
     /// # Errors
-    /// If an earlier run of the plan has stored another value. Its scans may still prune rows by that
-    /// value. DataFusion itself would keep the first value: it wants plans reset between their runs.
+    /// If an earlier run of the plan has stored another value. Its scans may still prune rows by
+    /// that value. DataFusion itself would keep the first value: it wants plans reset between their
+    /// runs.
     pub fn publish(&self, value: ScalarValue) -> Result<()> {
         match self.results.get(self.index) {
             None => self.results.set(self.index, value),
@@ -76,8 +77,8 @@ impl ScalarSubquery {
 }
 
 impl JoinSpec {
-    /// The order of the result: the probe side's, if that side has one partition and no rows of the build side
-    /// come at the end. Matches of one probe row are in no order.
+    /// The order of the result: the probe side's, if that side has one partition and no rows of the
+    /// build side come at the end. Matches of one probe row are in no order.
     pub fn order_of_probe(&self, left: &Arc<dyn ExecutionPlan>, right: &Arc<dyn ExecutionPlan>) -> Result<Option<LexOrdering>> {
         let facts = JoinTypeFacts::of(self.join_type);
         if !facts.keeps_probe_order || right.output_partitioning().partition_count() != 1 {
@@ -129,7 +130,8 @@ pub struct DeviceJoinExec {
 pub(crate) struct DynamicFilters {
     /// Number by which `DeviceDynamicFilterExec`s below the probe side name the join.
     pub number: Option<usize>,
-    /// A `DynamicFilterPhysicalExpr` within a host scan below the probe side, over the scan's columns.
+    /// A `DynamicFilterPhysicalExpr` within a host scan below the probe side, over the scan's
+    /// columns.
     pub scan: Option<Arc<dyn PhysicalExpr>>,
 }
 

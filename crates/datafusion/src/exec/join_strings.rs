@@ -23,8 +23,8 @@ pub(crate) struct JoinStrings {
 }
 
 impl JoinStrings {
-    /// The join over sides with such columns. A string of both sides stays in the condition, where kernels
-    /// compare the parts of concatenations.
+    /// The join over sides with such columns. A string of both sides stays in the condition, where
+    /// kernels compare the parts of concatenations.
     pub fn lift(spec: &JoinSpec, left: &SchemaRef, right: &SchemaRef) -> Result<(JoinSpec, JoinStrings)> {
         let mut strings = JoinStrings { left: ComputedStrings::new(left), right: ComputedStrings::new(right) };
         let on = spec.on.iter().map(|(left_key, right_key)| {
@@ -49,7 +49,8 @@ impl JoinStrings {
         Ok(JoinFilter::new(expression, columns, Arc::new(Schema::new(fields))))
     }
 
-    /// Lifts the strings of a part of the condition. Its columns are those of `from` before, and of `to` after.
+    /// Lifts the strings of a part of the condition. Its columns are those of `from` before, and of
+    /// `to` after.
     fn part(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -96,8 +97,8 @@ fn with_columns_at(expr: &Arc<dyn PhysicalExpr>, mut to: impl FnMut(usize) -> Re
     Ok(moved.data)
 }
 
-/// Rewrites `upper(a || b)` to `upper(a) || upper(b)`, where each part may be of one side. The upper case of a
-/// character does not depend on its neighbours.
+/// Rewrites `upper(a || b)` to `upper(a) || upper(b)`, where each part may be of one side. The
+/// upper case of a character does not depend on its neighbours.
 fn upper_of_parts(expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Arc<dyn PhysicalExpr>>> {
     let is_upper = |call: &&ScalarFunctionExpr| is_builtin(call.fun()) && call.fun().name() == "upper";
     let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>().filter(is_upper) else { return Ok(None) };

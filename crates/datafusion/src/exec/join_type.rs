@@ -26,8 +26,8 @@ pub(crate) struct JoinTypeFacts {
     pub keeps_probe_order: bool,
     /// Whether a probe row without a match has no effect on the result.
     pub drops_unmatched_probe_rows: bool,
-    /// Whether a filter on columns of the build side may run below the join. A row that it removes must
-    /// not turn a probe row into one without a match that stays.
+    /// Whether a filter on columns of the build side may run below the join. A row that it removes
+    /// must not turn a probe row into one without a match that stays.
     pub filters_build: bool,
     /// As `filters_build` for the probe side.
     pub filters_probe: bool,

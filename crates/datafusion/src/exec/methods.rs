@@ -88,8 +88,8 @@ pub(crate) use leaf_methods;
 
 /// The methods of an operator without a 1:1 host counterpart, but for `execute`.
 ///
-/// `exprs` gives the expressions of a node. `over` makes the node over other inputs, which are fields of
-/// the names in `inputs`.
+/// `exprs` gives the expressions of a node. `over` makes the node over other inputs, which are
+/// fields of the names in `inputs`.
 macro_rules! inner_methods {
     ($name:literal, inputs: [$($input:ident),+], exprs: |$node:ident| $exprs:expr, over: |$of:ident| $over:expr $(,)?) => {
         $crate::exec::common_methods!($name);
@@ -131,8 +131,8 @@ macro_rules! inner_methods {
 }
 pub(crate) use inner_methods;
 
-/// Implements `ExecutionPlan` for an operator with a field `host`: the host operator over the device input,
-/// whose schema, properties and statistics it has.
+/// Implements `ExecutionPlan` for an operator with a field `host`: the host operator over the
+/// device input, whose schema, properties and statistics it has.
 ///
 /// Implements `DisplayAs` too, unless `plan of` stands before the name.
 macro_rules! host_counterpart {
@@ -217,7 +217,8 @@ macro_rules! host_counterpart {
 }
 pub(crate) use host_counterpart;
 
-/// Order and statistics of an operator that passes the rows of its one input on, partition by partition.
+/// Order and statistics of an operator that passes the rows of its one input on, partition by
+/// partition.
 macro_rules! pass_through_methods {
     () => {
         fn maintains_input_order(&self) -> Vec<bool> {

@@ -2,9 +2,9 @@
 //! The physical operators, one per file.
 //!
 //! [`DeviceToHostExec`] is the only one that executes: it owns the subtree below it, down to the
-//! [`HostToDeviceExec`]s, [`DeviceScanExec`]s and [`DeviceStreamExec`]s, and runs it as fused pipelines.
-//! The operators in between exist for EXPLAIN, metrics and rewriting. Executing one of them is an internal
-//! error, never a quiet download.
+//! [`HostToDeviceExec`]s, [`DeviceScanExec`]s and [`DeviceStreamExec`]s, and runs it as fused
+//! pipelines. The operators in between exist for EXPLAIN, metrics and rewriting. Executing one of
+//! them is an internal error, never a quiet download.
 //!
 //! # Words of EXPLAIN
 //!

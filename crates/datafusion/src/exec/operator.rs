@@ -23,7 +23,8 @@ macro_rules! device_operators {
         }
 
         impl<'a> DeviceOperator<'a> {
-            /// `None` for operators of the host, and for `DeviceToHostExec`, whose rows are the host's.
+            /// `None` for operators of the host, and for `DeviceToHostExec`, whose rows are the
+            /// host's.
             pub fn of(plan: &'a Arc<dyn ExecutionPlan>) -> Option<DeviceOperator<'a>> {
                 $(if let Some(node) = plan.downcast_ref::<$node>() {
                     return Some(DeviceOperator::$variant(node));
@@ -76,7 +77,8 @@ impl DeviceOperator<'_> {
         }
     }
 
-    /// Whether the operator does more than compute columns of single rows, pass rows on, or drop some.
+    /// Whether the operator does more than compute columns of single rows, pass rows on, or drop
+    /// some.
     pub fn is_costly(self) -> bool {
         use DeviceOperator::*;
         match self {
@@ -92,7 +94,8 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some()
 }
 
-/// The inputs of a device operator within its offloaded subplan. What lies below an upload is the host's.
+/// The inputs of a device operator within its offloaded subplan. What lies below an upload is the
+/// host's.
 pub(crate) fn device_inputs(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn ExecutionPlan>> {
     match DeviceOperator::of(plan) {
         None | Some(DeviceOperator::Upload(_)) => Vec::new(),

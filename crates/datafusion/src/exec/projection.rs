@@ -13,8 +13,8 @@ use crate::exec::host_counterpart;
 
 /// Computes columns of each row.
 ///
-/// Fused into the kernels of the operator above. Partitioning, ordering and statistics are those of the
-/// `ProjectionExec` that it replaces.
+/// Fused into the kernels of the operator above. Partitioning, ordering and statistics are those of
+/// the `ProjectionExec` that it replaces.
 #[derive(Debug)]
 pub struct DeviceProjectionExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows that several operators read and that are computed once.
 //!
-//! The readers are operators of one offloaded subplan, or of several: of scalar subqueries, and of the main
-//! query, which runs after them.
+//! The readers are operators of one offloaded subplan, or of several: of scalar subqueries, and of
+//! the main query, which runs after them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -115,7 +115,8 @@ pub struct DeviceReuseExec {
 }
 
 impl DeviceReuseExec {
-    /// Reads the rows of `shared`: the input of the [`DeviceSharedExec`] of this number, or an equal subplan.
+    /// Reads the rows of `shared`: the input of the [`DeviceSharedExec`] of this number, or an
+    /// equal subplan.
     pub(crate) fn new(shared: Arc<dyn ExecutionPlan>, sharing: Sharing) -> Self {
         let properties = Arc::clone(shared.properties());
         DeviceReuseExec { shared, sharing, properties, metrics: ExecutionPlanMetricsSet::new() }

@@ -14,8 +14,9 @@ use crate::reason::Reason;
 
 /// Gives each element of a list as a row, with the other columns repeated.
 ///
-/// Of several lists the longest decides; shorter ones give NULL. Partitioning and ordering are those of
-/// the `UnnestExec` that it replaces. Structs, and several levels of lists at once, stay on the host.
+/// Of several lists the longest decides; shorter ones give NULL. Partitioning and ordering are
+/// those of the `UnnestExec` that it replaces. Structs, and several levels of lists at once, stay
+/// on the host.
 #[derive(Debug)]
 pub struct DeviceUnnestExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,

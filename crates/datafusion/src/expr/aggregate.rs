@@ -39,7 +39,8 @@ impl AggregateCall {
         AggregateCall { function: Arc::clone(function), arguments, filter, selected_by_rank: false }
     }
 
-    /// The calls of an aggregation without keys, if all are aggregates of libraries that share the device.
+    /// The calls of an aggregation without keys, if all are aggregates of libraries that share the
+    /// device.
     pub fn of_libraries(raw: &AggregateExec) -> Option<Vec<AggregateCall>> {
         let functions = raw.aggr_expr().iter().zip(raw.filter_expr());
         let calls: Vec<_> = functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect();
@@ -97,7 +98,8 @@ impl AggregateCall {
         }
     }
 
-    /// Lowers the call over the schema that its expressions refer to, and checks that it is supported on the device.
+    /// Lowers the call over the schema that its expressions refer to, and checks that it is
+    /// supported on the device.
     pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
         let name = self.function.fun().name();
         let Some(function) = builtin_function(&self.function) else {
@@ -116,7 +118,8 @@ impl AggregateCall {
         let (function, distinct) = match (function, self.arguments.as_slice()) {
             (AggregateFunction::ApproxDistinct, [argument]) => {
                 match argument.data_type(schema).map_err(|error| error.to_string())? {
-                    // DataFusion counts values of these types exactly, and has no sketch of dictionary codes.
+                    // DataFusion counts values of these types exactly, and has no sketch of
+                    // dictionary codes.
                     DataType::Boolean
                     | DataType::Int8
                     | DataType::Int16

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Strings that expressions compute within themselves, such as `lower(s)` in `lower(s) = 'x'`.
 //!
-//! Kernels write new strings to columns only. So such a string becomes a column behind the others, and
-//! the expression refers to that column. A string that may fail stays in the expression if it is
-//! evaluated conditionally: rows that do not need it must not fail.
+//! Kernels write new strings to columns only. So such a string becomes a column behind the others,
+//! and the expression refers to that column. A string that may fail stays in the expression if it
+//! is evaluated conditionally: rows that do not need it must not fail.
 
 use std::sync::Arc;
 
@@ -113,7 +113,8 @@ impl ComputedStrings {
         lower(&lifted, &self.schema)
     }
 
-    /// As [`lower`](Self::lower) for a value that is passed on unchanged, which may be a column of lists.
+    /// As [`lower`](Self::lower) for a value that is passed on unchanged, which may be a column of
+    /// lists.
     pub fn lower_value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr, Reason> {
         let lifted = self.lift(expr, Evaluation::Always).map_err(|error| error.to_string())?;
         if lifted.is::<Column>() { lower_output(&lifted, &self.schema) } else { lower(&lifted, &self.schema) }

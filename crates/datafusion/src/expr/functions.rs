@@ -99,8 +99,8 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
     found(function, arguments)
 }
 
-/// The casts that a function of one argument stands for, one after the other; `None` where it stands for none. Formats behind the
-/// argument say something of text alone.
+/// The casts that a function of one argument stands for, one after the other; `None` where it
+/// stands for none. Formats behind the argument say something of text alone.
 pub(crate) fn casts(name: &str, types: &[DataType], to: &DataType) -> Option<Vec<DataType>> {
     let [from, formats @ ..] = types else { return None };
     let text = is_text(from);
@@ -119,8 +119,8 @@ pub(crate) fn casts(name: &str, types: &[DataType], to: &DataType) -> Option<Vec
     Some(steps.into_iter().chain([to.clone()]).collect())
 }
 
-/// The function that reads text of a type by the formats behind it, and the type that it gives; `None` where the name is not of
-/// such a function, or other things come.
+/// The function that reads text of a type by the formats behind it, and the type that it gives;
+/// `None` where the name is not of such a function, or other things come.
 pub(crate) fn by_format(name: &str, types: &[DataType]) -> Option<(Function, DataType)> {
     match name {
         _ if types.len() < 2 || !types.iter().all(is_text) => None,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Translation of DataFusion's expressions, aggregates and window functions to those of the kernels.
+//! Translation of DataFusion's expressions, aggregates and window functions to those of the
+//! kernels.
 //!
-//! A function here gives the kernels' expression, or the [reason](crate::reason) for which it is not supported on the device.
+//! A function here gives the kernels' expression, or the [reason](crate::reason) for which it is
+//! not supported on the device.
 
 mod aggregate;
 mod builtin;

@@ -38,7 +38,8 @@ pub(crate) fn lower_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Res
     Ok(lowered)
 }
 
-/// Whether an output of a projection is new text or new lists, which must be a column before anything takes them.
+/// Whether an output of a projection is new text or new lists, which must be a column before
+/// anything takes them.
 pub(crate) fn must_be_column(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     translate(expr, schema).is_ok_and(|expr| kernels::support::must_be_column(&expr, schema))
 }
@@ -214,8 +215,8 @@ fn type_of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<DataType, Re
     expr.data_type(schema).map_err(|error| error.to_string())
 }
 
-/// `left = right` as Arrow's `eq` sees it: it tells -0.0 from 0.0, as DataFusion's `=` does not. `data_type` is
-/// that of both.
+/// `left = right` as Arrow's `eq` sees it: it tells -0.0 from 0.0, as DataFusion's `=` does not.
+/// `data_type` is that of both.
 fn equal(left: &Expr, right: Expr, data_type: &DataType) -> Expr {
     let exact = |expr| Box::new(if value_type(data_type).is_floating() { Expr::TotalOrder(Box::new(expr)) } else { expr });
     Expr::Compare { op: CompareOp::Eq, left: exact(left.clone()), right: exact(right) }
@@ -346,7 +347,8 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
     }
 }
 
-/// A call, unless its last digits differ between the host and devices and the session does not allow that.
+/// A call, unless its last digits differ between the host and devices and the session does not
+/// allow that.
 fn allowed(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
     let Expr::Call { function: called, data_type, .. } = &call else { return Ok(call) };
     let name = function.fun().name();

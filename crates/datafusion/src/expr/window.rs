@@ -19,8 +19,8 @@ use super::computed_strings::ComputedStrings;
 use super::translate::scalar;
 use crate::reason::Reason;
 
-/// A window function over the columns of an input and those of the `texts` behind them, of an operator that [`is_bounded`] or
-/// not.
+/// A window function over the columns of an input and those of the `texts` behind them, of an
+/// operator that [`is_bounded`] or not.
 pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mut ComputedStrings) -> Result<WindowCall, Reason> {
     let of = expr.as_any();
     let aggregate = of
@@ -74,7 +74,8 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut ComputedStrings) -> R
     if !is_builtin_window(udf.fun()) {
         return Err(format!("the window function {name} is not supported on the device"));
     }
-    // It tells nobody else. A reversed FIRST_VALUE is called LAST_VALUE, others keep their names; ranks are never reversed.
+    // It tells nobody else. A reversed FIRST_VALUE is called LAST_VALUE, others keep their names;
+    // ranks are never reversed.
     let described = format!("{udf:?}");
     let ignores_nulls = !described.contains("ignore_nulls: false");
     let is_reversed = !described.contains("is_reversed: false");
@@ -160,7 +161,8 @@ fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reaso
     }
 }
 
-/// The texts of frames with a delimiter between them: each row has it before its own, and the first one of a frame is not shown.
+/// The texts of frames with a delimiter between them: each row has it before its own, and the first
+/// one of a frame is not shown.
 fn joined(
     value: &Arc<dyn PhysicalExpr>,
     delimiter: &Arc<dyn PhysicalExpr>,
@@ -186,7 +188,8 @@ fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
     expr.downcast_ref::<Literal>().map(|literal| literal.value().clone()).filter(|value| !value.is_null())
 }
 
-/// A frame over rows in the order of one key, with its type and whether it falls, or of none or several.
+/// A frame over rows in the order of one key, with its type and whether it falls, or of none or
+/// several.
 fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, Reason> {
     let falls = key.is_some_and(|(_, falls)| *falls);
     let units = match frame.units {
@@ -254,7 +257,8 @@ fn moment_offset(value: &ScalarValue) -> Option<u128> {
     }
 }
 
-/// An offset in units of the order key's integers: days of a `Date32`, hundredths of a `Decimal128(15, 2)`; the bits of a float.
+/// An offset in units of the order key's integers: days of a `Date32`, hundredths of a
+/// `Decimal128(15, 2)`; the bits of a float.
 fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u128> {
     match (value, key) {
         (ScalarValue::Float64(Some(value)), DataType::Float64) => {

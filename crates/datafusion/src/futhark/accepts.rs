@@ -7,7 +7,8 @@ use arrow::datatypes::DataType;
 use crate::futhark::parameter::{Of, Parameter};
 use crate::reason::Reason;
 
-/// Why values of a declared type are not handed over as those of the manifest's, if not. Times are, as integers.
+/// Why values of a declared type are not handed over as those of the manifest's, if not. Times are,
+/// as integers.
 pub(super) fn has_bits_of(declared: &DataType, of: &DataType) -> std::result::Result<(), Reason> {
     let fits = match (declared, of) {
         (DataType::List(declared), DataType::List(of)) => return has_bits_of(declared.data_type(), of.data_type()),
@@ -24,7 +25,8 @@ pub(super) fn has_bits_of(declared: &DataType, of: &DataType) -> std::result::Re
 
 const DECIMALS: &str = "decimals have no Futhark type; use DOUBLE or BIGINT";
 
-/// Why an argument of a type is not taken for a parameter, if not. Values that do not fit fail when they come.
+/// Why an argument of a type is not taken for a parameter, if not. Values that do not fit fail when
+/// they come.
 pub(super) fn takes(parameter: &Parameter, from: &DataType) -> std::result::Result<(), Reason> {
     match (&parameter.of, from) {
         (_, DataType::Null) => Ok(()),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Aggregates: all rows of a group are kept, and handed over in one call.
 //!
-//! GroupRows with a NULL argument are left out; without rows the result is NULL. Parameters that are no arrays take constants.
+//! GroupRows with a NULL argument are left out; without rows the result is NULL. Parameters that
+//! are no arrays take constants.
 
 use std::mem::size_of_val;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls of scalar functions within an offloaded subplan: of libraries that share the device.
 //!
-//! A call within an expression becomes a column behind those of the input, and the expression one over all of them. The
-//! library is called for all rows of a batch; where a CASE or the like asks for the values of some rows, calls stay
-//! on the host, since rows that do not need a value must not fail.
+//! A call within an expression becomes a column behind those of the input, and the expression one
+//! over all of them. The library is called for all rows of a batch; where a CASE or the like asks
+//! for the values of some rows, calls stay on the host, since rows that do not need a value must
+//! not fail.
 
 use std::sync::Arc;
 
@@ -30,7 +31,8 @@ use crate::reason::Reason;
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceCall {
     function: Function,
-    /// The arguments that are arrays, as what the library takes, over the columns before the call's own.
+    /// The arguments that are arrays, as what the library takes, over the columns before the call's
+    /// own.
     columns: Vec<Arc<dyn PhysicalExpr>>,
     /// Those that are one value for all rows.
     constants: Vec<Scalar>,
@@ -106,8 +108,8 @@ impl DeviceCall {
         self.function.gives_mask()
     }
 
-    /// Calls the library with a value of each argument for each of `rows` rows, which are there, and waits for its result, which
-    /// may have a mask. Blocks; of what it gives nothing does.
+    /// Calls the library with a value of each argument for each of `rows` rows, which are there,
+    /// and waits for its result, which may have a mask. Blocks; of what it gives nothing does.
     ///
     /// # Errors
     /// What the library says, and where it gives another number of values.

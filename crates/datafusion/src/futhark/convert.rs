@@ -53,7 +53,8 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
 /// Values, or lists of any depth of them, as another type.
 ///
 /// # Errors
-/// If one that a row holds does not fit. Others need not: arrays keep what is cut off, and what lies under NULLs.
+/// If one that a row holds does not fit. Others need not: arrays keep what is cut off, and what
+/// lies under NULLs.
 fn cast_values(array: &ArrayRef, to: &DataType) -> std::result::Result<ArrayRef, ArrowError> {
     match (array.data_type(), to) {
         (DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..), DataType::List(item)) => {
@@ -108,7 +109,8 @@ pub(crate) fn nulls_of(columns: &[ArrayRef]) -> Option<NullBuffer> {
     nulls.filter(|nulls| nulls.null_count() > 0)
 }
 
-/// A column in the library's memory. Lists are more dimensions: those of a column must be equally long.
+/// A column in the library's memory. Lists are more dimensions: those of a column must be equally
+/// long.
 ///
 /// # Errors
 /// Where lists differ in length or hold a NULL; else what the library says.

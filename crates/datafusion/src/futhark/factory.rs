@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `CREATE FUNCTION name() LANGUAGE futhark AS '/path/program.json'`.
 //!
-//! The functions of one library share it and its context. Once one of its files has changed, new functions open it anew.
+//! The functions of one library share it and its context. Once one of its files has changed, new
+//! functions open it anew.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::table::FutharkTable;
 use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Makes the functions of `LANGUAGE futhark`; other languages are left to the session's former factory.
+/// Makes the functions of `LANGUAGE futhark`; other languages are left to the session's former
+/// factory.
 #[derive(Debug)]
 pub(crate) struct FutharkFactory {
     next: Option<Arc<dyn FunctionFactory>>,
@@ -77,14 +79,17 @@ impl FunctionFactory for FutharkFactory {
     }
 }
 
-/// Opens a library and makes a context, which takes its time. It shares the session's device, if its back end can.
+/// Opens a library and makes a context, which takes its time. It shares the session's device, if
+/// its back end can.
 async fn open(path: PathBuf, tuning: Vec<(String, usize)>, state: &SessionState) -> Result<Context> {
     let (runtime, options) = (DeviceRuntime::of(state.config()), DeviceOptions::of(state.config_options()));
     let open = move || {
-        // SAFETY: device.futhark is the user's word that libraries named in SQL are what their manifests say.
+        // SAFETY: device.futhark is the user's word that libraries named in SQL are what their
+        // manifests say.
         let library = unsafe { Library::open(&path) }?;
         let device = match library.manifest().backend {
-            // Without a device the library sets one up for itself, and functions work in host memory.
+            // Without a device the library sets one up for itself, and functions work in host
+            // memory.
             Backend::OpenCl | Backend::Cuda => runtime.as_ref().and_then(|runtime| runtime.try_context(&options).ok()),
             _ => None,
         };

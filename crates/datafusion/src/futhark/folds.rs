@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregates within an offloaded subplan: of libraries that share the device, called once for all rows.
+//! Aggregates within an offloaded subplan: of libraries that share the device, called once for all
+//! rows.
 //!
 //! Rows that a FILTER leaves out have NULL arguments, and the library sees no row with one.
 
@@ -108,7 +109,8 @@ impl Fold {
         self.constants.is_some() && rows > 0
     }
 
-    /// Calls the library with a value of each argument for each of `rows` rows, which are there, and waits for its result. Blocks.
+    /// Calls the library with a value of each argument for each of `rows` rows, which are there,
+    /// and waits for its result. Blocks.
     ///
     /// # Errors
     /// What the library says.

@@ -70,7 +70,8 @@ impl Function {
         Ok(Function { inner: Arc::new(inner) })
     }
 
-    /// The function with types that a user declares, where they have the same bits; `None` where none are declared.
+    /// The function with types that a user declares, where they have the same bits; `None` where
+    /// none are declared.
     pub fn declared(&self, parameters: Option<&[DataType]>, returns: Option<&DataType>) -> std::result::Result<Function, Reason> {
         let mut inner = Inner::clone(&self.inner);
         let entry_point = &inner.entry_point;
@@ -215,8 +216,8 @@ impl Function {
         &self.inner.documentation
     }
 
-    /// All arguments are taken as they come and checked by [`check`](Self::check), whose reasons are better; the exact types
-    /// are what SHOW FUNCTIONS lists.
+    /// All arguments are taken as they come and checked by [`check`](Self::check), whose reasons
+    /// are better; the exact types are what SHOW FUNCTIONS lists.
     pub fn sql_signature(&self, volatility: Volatility) -> Signature {
         let types = self.inner.parameters.iter().map(|parameter| parameter.data_type.clone()).collect();
         Signature::one_of(vec![TypeSignature::UserDefined, TypeSignature::Exact(types)], volatility)
@@ -241,7 +242,8 @@ impl Function {
         self.inner.context.call(&self.inner.entry_point, arguments.into_iter().map(Argument::Given).collect())
     }
 
-    /// Calls the entry point over columns, with constants for the parameters that are no arrays. No other thread comes between.
+    /// Calls the entry point over columns, with constants for the parameters that are no arrays. No
+    /// other thread comes between.
     pub fn call_over(&self, columns: &[ArrayRef], constants: &[Scalar]) -> Result<Vec<Value>> {
         let mut columns = columns.iter();
         self.call_with(constants, |parameter| columns.next().map(|column| to_futhark(self, parameter, column)))

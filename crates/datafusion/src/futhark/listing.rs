@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What SHOW FUNCTIONS says of table functions: DataFusion knows their names alone, and lists no arguments and columns.
+//! What SHOW FUNCTIONS says of table functions: DataFusion knows their names alone, and lists no
+//! arguments and columns.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,7 +22,8 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use crate::futhark::function::Function;
 use crate::futhark::table::FutharkTable;
 
-/// Makes scans of `information_schema.routines`, of which SHOW FUNCTIONS is made, say what table functions take and give.
+/// Makes scans of `information_schema.routines`, of which SHOW FUNCTIONS is made, say what table
+/// functions take and give.
 #[derive(Debug)]
 pub(crate) struct TableFunctionsListed;
 

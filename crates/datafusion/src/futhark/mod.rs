@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! SQL functions from compiled Futhark libraries.
 //!
-//! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their types say
-//! (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`, `sum.rs`). They work in host memory, as any other function
-//! of a user's does, but where a library shares the device (`calls.rs`, `folds.rs`, `placed.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`;
-//! `listing.rs` has what SHOW FUNCTIONS says of table functions.
+//! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their
+//! types say (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`, `sum.rs`). They
+//! work in host memory, as any other function of a user's does, but where a library shares the
+//! device (`calls.rs`, `folds.rs`, `placed.rs`). `CREATE FUNCTION … LANGUAGE futhark` is
+//! `factory.rs`; `listing.rs` has what SHOW FUNCTIONS says of table functions.
 
 mod accepts;
 mod aggregate;
@@ -50,8 +51,9 @@ pub struct FutharkFunctions {
 
 /// Gives SQL the entry points of a Futhark library, under their own names.
 ///
-/// From SQL, `CREATE FUNCTION … LANGUAGE futhark` does so one by one. Here the library has been opened and its context
-/// tuned by the caller, and no setting is asked: opening is what takes trust.
+/// From SQL, `CREATE FUNCTION … LANGUAGE futhark` does so one by one. Here the library has been
+/// opened and its context tuned by the caller, and no setting is asked: opening is what takes
+/// trust.
 ///
 /// # Errors
 /// If the session refuses a function.

@@ -17,8 +17,8 @@ pub(crate) struct Parameter {
     pub of: Of,
     /// A value for each row; else one for all.
     pub is_array: bool,
-    /// What SQL gives for a row, or for all: a type with the primitive type's bits, lists of it for more dimensions, structs for
-    /// records and sums.
+    /// What SQL gives for a row, or for all: a type with the primitive type's bits, lists of it for
+    /// more dimensions, structs for records and sums.
     pub data_type: DataType,
 }
 
@@ -43,8 +43,8 @@ pub(crate) enum Nulls {
     /// The library does not see them, and they give NULL.
     #[default]
     Strict,
-    /// Behind each array the library takes another one of booleans, which says where there is a value. Its result has NULL
-    /// where a second result of booleans says so.
+    /// Behind each array the library takes another one of booleans, which says where there is a
+    /// value. Its result has NULL where a second result of booleans says so.
     Mask,
 }
 
@@ -56,7 +56,8 @@ pub(super) fn parameters(manifest: &Manifest, entry: &EntryPoint) -> std::result
     entry.inputs.iter().enumerate().map(parameter).collect()
 }
 
-/// A type as a column, where it is an array or a record of nothing else, or as one value; or why SQL has neither.
+/// A type as a column, where it is an array or a record of nothing else, or as one value; or why
+/// SQL has neither.
 pub(super) fn parameter_of(manifest: &Manifest, name: &str, type_name: &str) -> std::result::Result<Parameter, Reason> {
     column_form(manifest, name, type_name).map_or_else(|| value_form(manifest, name, type_name), Ok)
 }
@@ -79,7 +80,8 @@ pub(super) fn column_form(manifest: &Manifest, name: &str, type_name: &str) -> O
     Some(Parameter { name: name.to_owned(), of, is_array: true, data_type })
 }
 
-/// A type as one value, or why SQL has none: structs for records and sums, in which arrays are lists.
+/// A type as one value, or why SQL has none: structs for records and sums, in which arrays are
+/// lists.
 pub(super) fn value_form(manifest: &Manifest, name: &str, type_name: &str) -> std::result::Result<Parameter, Reason> {
     let (of, data_type) = match manifest.kind(type_name) {
         Some(Kind::Scalar(primitive)) => (Of::Values(primitive), data_type_of(primitive)),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows of table functions where the library has put them: in the memory of the device that it shares with the session.
+//! Rows of table functions where the library has put them: in the memory of the device that it
+//! shares with the session.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,8 +40,9 @@ impl fmt::Debug for Placed {
     }
 }
 
-/// The device on which the rows of a table function may stay, and the types of its columns there: one that the session uses and
-/// the library shares. Booleans are bytes there, and go through the host, as do rows of scalars, structs and lists.
+/// The device on which the rows of a table function may stay, and the types of its columns there:
+/// one that the session uses and the library shares. Booleans are bytes there, and go through the
+/// host, as do rows of scalars, structs and lists.
 pub(crate) fn place_of(function: &Function, session: &dyn Session) -> Option<(Arc<DeviceRuntime>, Vec<ColumnType>)> {
     let Returns::Table(columns) = function.returns() else { return None };
     let runtime = DeviceRuntime::of(session.config())?;

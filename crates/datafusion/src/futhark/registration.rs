@@ -15,7 +15,8 @@ use crate::futhark::returns::Returns;
 use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::table::FutharkTable;
 
-/// The function that DataFusion registers. Translation of expressions knows functions of libraries from here on.
+/// The function that DataFusion registers. Translation of expressions knows functions of libraries
+/// from here on.
 pub(super) fn registration(function: Function, volatility: Volatility) -> RegisterFunction {
     let shares_device = |aggregate: &AggregateUDF| function_of(aggregate).is_some();
     LibraryFunctions { scalar_reason, aggregate_reason, shares_device }.install();

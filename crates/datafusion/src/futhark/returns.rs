@@ -58,7 +58,8 @@ impl Returns {
     }
 }
 
-/// Whether structs are where they can be: one that is no column is of a function that is called for each row, or of a table.
+/// Whether structs are where they can be: one that is no column is of a function that is called for
+/// each row, or of a table.
 pub(super) fn check_structs(parameters: &[Parameter], returns: &Returns) -> std::result::Result<(), Reason> {
     if matches!(returns, Returns::Value(_) | Returns::Table(_)) {
         return Ok(());
@@ -136,7 +137,8 @@ pub(super) fn outputs<'a>(manifest: &'a Manifest, entry: &'a EntryPoint) -> Vec<
     entry.outputs.iter().map(|output| output.type_name.as_str()).collect()
 }
 
-/// What a function whose arrays have masks gives: an array without NULLs, or with a mask of its own.
+/// What a function whose arrays have masks gives: an array without NULLs, or with a mask of its
+/// own.
 pub(super) fn returns_with_mask(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Returns, Reason> {
     let types = outputs(manifest, entry);
     let takes_arrays = entry.inputs.iter().any(|input| matches!(manifest.kind(&input.type_name), Some(Kind::Array(_))));
@@ -171,7 +173,8 @@ pub(super) fn returns(manifest: &Manifest, entry: &EntryPoint, parameters: &[Par
     Ok(if takes_arrays { Returns::Aggregate(one.into()) } else { Returns::Value(one.into()) })
 }
 
-/// The columns of a table that an entry point gives: a record's fields have names, and others are called as in `VALUES`.
+/// The columns of a table that an entry point gives: a record's fields have names, and others are
+/// called as in `VALUES`.
 fn columns_of(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Vec<Parameter>, Reason> {
     let types = outputs(manifest, entry);
     let record = match entry.outputs.as_slice() {

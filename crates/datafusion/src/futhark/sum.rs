@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sum types as structs: a text that names the variant, and for each value of a payload a field, NULL in other variants.
+//! Sum types as structs: a text that names the variant, and for each value of a payload a field,
+//! NULL in other variants.
 //!
-//! Not a union of Arrow's: SQL has no words for unions, and reads, compares, groups and joins the fields of structs.
+//! Not a union of Arrow's: SQL has no words for unions, and reads, compares, groups and joins the
+//! fields of structs.
 
 use std::sync::Arc;
 

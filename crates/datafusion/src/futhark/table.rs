@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Table functions: `SELECT * FROM f(…)` over constants.
 //!
-//! The call is made when the query is planned, as the widths of lists of fixed size are known only from the result. Rows stay on a
-//! device that the library shares (`placed.rs`).
+//! The call is made when the query is planned, as the widths of lists of fixed size are known only
+//! from the result. Rows stay on a device that the library shares (`placed.rs`).
 
 use std::sync::Arc;
 

@@ -124,8 +124,8 @@ impl OverJoins {
         Ok(op.map(|op| OverJoins { kernel_sources: op.kernel_sources(), ..over }))
     }
 
-    /// The aggregation over these joins; `None` if their rows must be written first, as with too many
-    /// arguments for one kernel.
+    /// The aggregation over these joins; `None` if their rows must be written first, as with too
+    /// many arguments for one kernel.
     pub fn aggregate(&self, joined: &Joined, options: &Options) -> kernels::Result<Option<AggregateOp>> {
         let op = match self.keys.is_empty() {
             true => {

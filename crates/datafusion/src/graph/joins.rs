@@ -102,8 +102,8 @@ pub(crate) struct BuildSide {
     pub number: Option<usize>,
     /// Dynamic filter that pushes key ranges into host scans.
     pub scan_filter: Option<ScanFilter>,
-    /// Whether rows probe a Bloom filter of the keys before the table. An operator below drops rows, so many
-    /// probe rows have no match.
+    /// Whether rows probe a Bloom filter of the keys before the table. An operator below drops
+    /// rows, so many probe rows have no match.
     pub probe_bloom_first: bool,
 }
 

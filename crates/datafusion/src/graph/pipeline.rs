@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pipelines: a source with row-wise operators, which are substituted into the operator that ends them.
+//! Pipelines: a source with row-wise operators, which are substituted into the operator that ends
+//! them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -70,8 +71,8 @@ impl<'a> Pipeline<'a> {
 
     /// Ends the pipeline if it computes a fallible expression.
     ///
-    /// Such an expression fails for all of its rows, also for those that an operator above drops. `schema`:
-    /// the pipeline's columns.
+    /// Such an expression fails for all of its rows, also for those that an operator above drops.
+    /// `schema`: the pipeline's columns.
     pub fn ended_if_fallible(self, schema: &SchemaRef) -> Result<Pipeline<'a>> {
         match self.may_fail()? {
             false => Ok(self),
@@ -108,7 +109,8 @@ impl<'a> Pipeline<'a> {
         Ok(Pipeline::new(self.materialise(Arc::clone(schema))?.coalescing(options)?, options))
     }
 
-    /// Lifts computed strings of `exprs`, over the pipeline's columns `schema`. Errors name `operator`.
+    /// Lifts computed strings of `exprs`, over the pipeline's columns `schema`. Errors name
+    /// `operator`.
     pub fn lift_strings(
         self,
         schema: &SchemaRef,
@@ -120,7 +122,8 @@ impl<'a> Pipeline<'a> {
         Ok(LiftedStrings { pipeline: self.with_string_columns(&strings, schema, operator)?, exprs, schema: strings.schema })
     }
 
-    /// As [`lift_strings`](Self::lift_strings) for outputs of a projection, which may be strings themselves.
+    /// As [`lift_strings`](Self::lift_strings) for outputs of a projection, which may be strings
+    /// themselves.
     pub fn lift_strings_of_outputs(
         self,
         schema: &SchemaRef,
@@ -243,8 +246,8 @@ impl<'a> Pipeline<'a> {
 impl Stage {
     /// Coalesces the small batches of a join, for a launch-heavy reader.
     ///
-    /// Not if the host would have to read the rows, as for dictionaries, or if short offsets would become
-    /// long ones.
+    /// Not if the host would have to read the rows, as for dictionaries, or if short offsets would
+    /// become long ones.
     pub(super) fn coalescing(mut self, options: &Options) -> Result<Stage> {
         let has_dictionaries = self.types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. }));
         if let StageKind::Join(joins) = &mut self.kind

@@ -84,7 +84,8 @@ pub(crate) enum StageKind {
 #[derive(Debug)]
 pub(crate) struct LibraryCall {
     pub call: Arc<DeviceCall>,
-    /// The null-stripping adapter: from columns to dense arguments, and from dense values to the column.
+    /// The null-stripping adapter: from columns to dense arguments, and from dense values to the
+    /// column.
     pub adapter: Strict,
     /// The columns before the result.
     pub schema: SchemaRef,
@@ -100,8 +101,8 @@ pub(crate) struct LibraryAggregate {
     pub adapter: Strict,
 }
 
-/// An aggregation's output of lists. Its kernels give (offset, length) pairs over the elements of the input,
-/// which is one batch.
+/// An aggregation's output of lists. Its kernels give (offset, length) pairs over the elements of
+/// the input, which is one batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListOutput {
     /// Position in the output.
@@ -144,7 +145,8 @@ impl Stage {
         matches!(self.kind, StageKind::Upload { .. } | StageKind::Stream { .. })
     }
 
-    /// Whether a dynamic filter here or below probes the table of a join whose number `of_join` accepts.
+    /// Whether a dynamic filter here or below probes the table of a join whose number `of_join`
+    /// accepts.
     pub fn filters_by(&self, of_join: &dyn Fn(usize) -> bool) -> bool {
         let filters = match &self.kind {
             StageKind::Join(joins) => {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Placement of dynamic filters: from a join down to the source of its probe side's rows.
 //!
-//! - A filter pays below an aggregation, or on the build side of another join. On the way through probes
-//!   alone, the join itself drops the row as early.
-//! - Filters are pushed from the uppermost join on. A filter on the build side of a lower join makes that
-//!   table smaller, which then is worth a filter of its own.
-//! - A host scan at the source also gets a filter of DataFusion, which learns the ranges of the keys. A
-//!   Parquet scan prunes row groups and pages by it.
+//! - A filter pays below an aggregation, or on the build side of another join. On the way through
+//!   probes alone, the join itself drops the row as early.
+//! - Filters are pushed from the uppermost join on. A filter on the build side of a lower join
+//!   makes that table smaller, which then is worth a filter of its own.
+//! - A host scan at the source also gets a filter of DataFusion, which learns the ranges of the
+//!   keys. A Parquet scan prunes row groups and pages by it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::exec::{
 };
 use crate::planner::rewrite::{map_device_inputs, with_children};
 
-/// Plans the dynamic filters of an offloaded subplan anew. `filters_scans`: whether host scans get filters.
+/// Plans the dynamic filters of an offloaded subplan anew. `filters_scans`: whether host scans get
+/// filters.
 pub(crate) fn with_dynamic_filters(
     plan: &Arc<dyn ExecutionPlan>,
     config: &ConfigOptions,
@@ -97,8 +98,8 @@ fn is_perfect_hash_key(data_type: &DataType) -> bool {
     data_type.is_integer() || data_type.is_temporal() && !matches!(data_type, DataType::Interval(_))
 }
 
-/// Whether keys of this type have the same packed fields or bytes wherever the column is read. Decimals do
-/// not: their integers may be wider above an aggregation than below.
+/// Whether keys of this type have the same packed fields or bytes wherever the column is read.
+/// Decimals do not: their integers may be wider above an aggregation than below.
 fn has_stable_bytes(data_type: &DataType) -> bool {
     is_perfect_hash_key(data_type) || data_type.is_string()
 }
@@ -137,7 +138,8 @@ enum Descent {
 impl FilterPush<'_> {
     /// The plan with the filter at or below its top; `None` if the filter would gain nothing.
     ///
-    /// `keys` are columns of the plan. `crossed`: the plan is part of another pipeline than the join's.
+    /// `keys` are columns of the plan. `crossed`: the plan is part of another pipeline than the
+    /// join's.
     fn push(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize], crossed: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let mut children: Vec<_> = plan.children().into_iter().cloned().collect();
         match descent(plan, keys) {

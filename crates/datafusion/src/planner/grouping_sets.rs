@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `GROUPING SETS`, `ROLLUP` and `CUBE`: an aggregation by all keys and `__grouping_id` over expanded rows.
+//! `GROUPING SETS`, `ROLLUP` and `CUBE`: an aggregation by all keys and `__grouping_id` over
+//! expanded rows.
 
 use std::sync::Arc;
 

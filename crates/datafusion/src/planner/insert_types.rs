@@ -12,9 +12,9 @@ use datafusion::optimizer::AnalyzerRule;
 
 /// Casts the rows of INSERT to the types of the table.
 ///
-/// DataFusion plans SQL with such casts. But types may change later, with values for parameters, and plans
-/// may not come from SQL. `MemTable` accepts castable types and does not cast: it would read the bytes as
-/// another type.
+/// DataFusion plans SQL with such casts. But types may change later, with values for parameters,
+/// and plans may not come from SQL. `MemTable` accepts castable types and does not cast: it would
+/// read the bytes as another type.
 #[derive(Debug)]
 pub(crate) struct InsertTypes;
 

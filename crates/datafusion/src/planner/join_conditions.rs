@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conditions of inner joins that kernels cannot evaluate for a pair, such as `left(t.s || u.s, 2) = 'ab'`.
+//! Conditions of inner joins that kernels cannot evaluate for a pair, such as
+//! `left(t.s || u.s, 2) = 'ab'`.
 //!
-//! Their strings are computed from both sides. A filter above the join evaluates them, after the strings are
-//! written to columns.
+//! Their strings are computed from both sides. A filter above the join evaluates them, after the
+//! strings are written to columns.
 
 use std::sync::Arc;
 

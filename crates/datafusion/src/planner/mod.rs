@@ -3,12 +3,13 @@
 //!
 //! [`DevicePlanner`] calls, in this order:
 //! 1. `projection_keeper`, `unnest_arrays` and `join_conditions` prepare the host plan.
-//! 2. `place` replaces operators bottom up. It asks `support`, `joins` and `windows` for each operator.
+//! 2. `place` replaces operators bottom up. It asks `support`, `joins` and `windows` for each
+//!    operator.
 //! 3. For each offloaded subplan: `sharing` (with `merging`), then `dynamic_filters`.
 //! 4. `subqueries` and `sharing` connect the subplans of scalar subqueries with the main query.
 //!
-//! [`HostReasons`] runs last and writes reasons into the plan. `window_filters`, `subquery_columns` and
-//! `insert_types` are rules on logical plans.
+//! [`HostReasons`] runs last and writes reasons into the plan. `window_filters`, `subquery_columns`
+//! and `insert_types` are rules on logical plans.
 
 mod columns;
 mod dynamic_filters;

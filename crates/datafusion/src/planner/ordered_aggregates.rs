@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregates that ask for rows at some places of an order: `first_value`, `last_value`, `nth_value`, `median`,
-//! `percentile_cont`, `string_agg`, `array_agg`.
+//! Aggregates that ask for rows at some places of an order: `first_value`, `last_value`,
+//! `nth_value`, `median`, `percentile_cont`, `string_agg`, `array_agg`.
 //!
-//! Window functions number the rows of each group in that order and count them. What is left is an aggregation of the rows at
-//! the right places, which a filter picks.
+//! Window functions number the rows of each group in that order and count them. What is left is an
+//! aggregation of the rows at the right places, which a filter picks.
 
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ fn is_of_values(name: &str) -> bool {
     matches!(name, "median" | "percentile_cont")
 }
 
-/// The calls of an aggregation over `input`, and the plan that numbers rows for them above it; `place` turns each of its
-/// operators, made for the host, into what it becomes.
+/// The calls of an aggregation over `input`, and the plan that numbers rows for them above it;
+/// `place` turns each of its operators, made for the host, into what it becomes.
 pub(crate) fn ordered_calls(
     spec: &AggregateSpec,
     input: Arc<dyn ExecutionPlan>,
@@ -98,7 +98,8 @@ pub(crate) fn ordered_calls(
             None => key,
         });
     }
-    // What comes as it comes must tell so, once something else has another order, or asks for other rows.
+    // What comes as it comes must tell so, once something else has another order, or asks for other
+    // rows.
     let of_other_rows = |function: &Arc<AggregateFunctionExpr>, filter: &Option<Expr>| {
         let name = function.fun().name();
         let of_known = is_of_values(name) || matches!(name, "string_agg" | "any_value") || function.ignore_nulls();
@@ -205,8 +206,9 @@ impl Numbered<'_> {
         }
         let order = if of_values { vec![PhysicalSortExpr::new_default(Arc::clone(&value)).asc()] } else { order };
         let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
-        // Turned round, so that aggregates of one query agree on an order: nth_value counts from the other end, and string_agg turns
-        // its texts back, and array_agg its values, but for distinct ones.
+        // Turned round, so that aggregates of one query agree on an order: nth_value counts from
+        // the other end, and string_agg turns its texts back, and array_agg its values, but for
+        // distinct ones.
         let order = match (joins || collects) && function.is_reversed() && !function.is_distinct() {
             true => order.iter().map(PhysicalSortExpr::reverse).collect(),
             false => order,
@@ -282,7 +284,8 @@ impl Numbered<'_> {
         Ok(AggregateCall { function: Arc::clone(function), arguments, filter, selected_by_rank: true })
     }
 
-    /// A column with the texts of a group's rows, from the first place to the last, in the row of the first one.
+    /// A column with the texts of a group's rows, from the first place to the last, in the row of
+    /// the first one.
     fn joined(&mut self, value: Expr, delimiter: String, place: &Expr, rows: &Expr) -> Result<Expr> {
         let text = |text: String| lit(ScalarValue::LargeUtf8(Some(text)));
         let first = binary(Arc::clone(place), Operator::Eq, lit(1i64));
@@ -291,7 +294,8 @@ impl Numbered<'_> {
         let field = Arc::new(Field::new("concat", DataType::LargeUtf8, false));
         let (concat, options) = (datafusion::functions::string::concat(), Arc::new(ConfigOptions::default()));
         let part: Expr = Arc::new(ScalarFunctionExpr::new("concat", concat, vec![before, value], field, options));
-        // The first projection writes the parts one after another, the second one takes those of all rows as one.
+        // The first projection writes the parts one after another, the second one takes those of
+        // all rows as one.
         let at = self.plan.schema().fields().len();
         let parts = self.with_column(part, at)?;
         let rows: Expr = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
@@ -299,7 +303,8 @@ impl Numbered<'_> {
         self.with_column(DeviceFunction::call(Function::TextOfRows, vec![parts, rows], &text), at)
     }
 
-    /// A column with the list of a group's values, from the first place to the last, in the row of the first one.
+    /// A column with the list of a group's values, from the first place to the last, in the row of
+    /// the first one.
     fn collected(&mut self, value: Expr, list: &FieldRef, place: &Expr, rows: &Expr) -> Result<Expr> {
         let first = binary(Arc::clone(place), Operator::Eq, lit(1i64));
         let rows: Expr = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
@@ -332,7 +337,8 @@ impl Numbered<'_> {
         Ok(column(&name, at))
     }
 
-    /// Numbers of the rows that `condition` holds for, in an order; `of`: of each value's rows alone.
+    /// Numbers of the rows that `condition` holds for, in an order; `of`: of each value's rows
+    /// alone.
     fn places(&mut self, condition: Option<Expr>, order: Vec<PhysicalSortExpr>, of: Option<&Expr>) -> Result<Places> {
         let same = |known: &&Places| known.condition == condition && known.order == order;
         if let (None, Some(known)) = (of, self.known.iter().find(same)) {

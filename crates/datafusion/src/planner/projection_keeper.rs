@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keeps computed columns out of file scans.
 //!
-//! DataFusion merges projections into the file scan below them. Their expressions would run on the host.
-//! The rule [`ProjectionKeeper`] turns a supported projection into a [`DeviceProjectionExec`], which
-//! DataFusion does not merge. The planner turns it back before it offloads operators.
+//! DataFusion merges projections into the file scan below them. Their expressions would run on the
+//! host. The rule [`ProjectionKeeper`] turns a supported projection into a
+//! [`DeviceProjectionExec`], which DataFusion does not merge. The planner turns it back before it
+//! offloads operators.
 
 use std::sync::Arc;
 
@@ -61,13 +62,14 @@ impl PhysicalOptimizerRule for ProjectionKeeper {
     }
 }
 
-/// Takes computed columns out of file scans. One rule of DataFusion moves expressions of a join's filter below
-/// the join and into the scan there.
+/// Takes computed columns out of file scans. One rule of DataFusion moves expressions of a join's
+/// filter below the join and into the scan there.
 pub(crate) fn out_of_scans(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| Ok(out_of_scan(&node)?.map_or(Transformed::no(node), Transformed::yes))).data()
 }
 
-/// A computing scan as a projection over a scan. `None` if the scan lacks a column that the expressions read.
+/// A computing scan as a projection over a scan. `None` if the scan lacks a column that the
+/// expressions read.
 fn out_of_scan(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let scan = node.downcast_ref::<DataSourceExec>();
     let Some(config) = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>()) else { return Ok(None) };

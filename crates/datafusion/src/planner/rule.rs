@@ -21,8 +21,8 @@ use crate::session::{DeviceOptions, DeviceRuntime, Fallback, kernel_options};
 
 /// Replaces host operators by offloaded subplans.
 ///
-/// Runs before `EnsureCooperative` and the last filter pushdown. With `device.fallback = error`, a plan
-/// that keeps a computing operator on the host fails here.
+/// Runs before `EnsureCooperative` and the last filter pushdown. With `device.fallback = error`, a
+/// plan that keeps a computing operator on the host fails here.
 #[derive(Debug)]
 pub struct DevicePlanner {
     runtime: Arc<DeviceRuntime>,

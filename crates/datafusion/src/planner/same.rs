@@ -27,8 +27,8 @@ pub(super) fn same_rows(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) 
     Arc::ptr_eq(a, b) || a.name() == b.name() && a.schema() == b.schema() && same_operator(a, b) && same_inputs()
 }
 
-/// Whether `inner` stands below the top of `outer`, in the same run. Cached rows are computed by a run of
-/// their own.
+/// Whether `inner` stands below the top of `outer`, in the same run. Cached rows are computed by a
+/// run of their own.
 pub(super) fn lies_in(outer: &Arc<dyn ExecutionPlan>, inner: &Arc<dyn ExecutionPlan>) -> bool {
     !is_cached(outer) && device_inputs(outer).into_iter().any(|input| stands_in(input, inner))
 }
@@ -109,7 +109,8 @@ fn same_condition(a: Option<&JoinFilter>, b: Option<&JoinFilter>) -> bool {
     }
 }
 
-/// Whether an expression has the same values in each use: it is not volatile, and has no dynamic filter.
+/// Whether an expression has the same values in each use: it is not volatile, and has no dynamic
+/// filter.
 pub(super) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> bool {
     !is_volatile(expr) && !DynamicFilterTracking::classify(expr).contains_dynamic_filter()
 }

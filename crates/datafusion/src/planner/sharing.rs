@@ -2,11 +2,11 @@
 //! Subplans that several operators read and that run once.
 //!
 //! - Within an offloaded subplan: a CTE that is used twice.
-//! - Across offloaded subplans: subplans of scalar subqueries, which run first, that also stand in other
-//!   subqueries or in the main query.
+//! - Across offloaded subplans: subplans of scalar subqueries, which run first, that also stand in
+//!   other subqueries or in the main query.
 //!
-//! DataFusion copies a CTE's plan to each use. Its optimizer may then change each copy. Copies that are
-//! still the same give the same rows. Copies that differ only in their columns become the same
+//! DataFusion copies a CTE's plan to each use. Its optimizer may then change each copy. Copies that
+//! are still the same give the same rows. Copies that differ only in their columns become the same
 //! (`merging`).
 
 use std::cell::Cell;
@@ -34,7 +34,8 @@ type Plan = Arc<dyn ExecutionPlan>;
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
     let plan = without_sharing(plan)?;
     let has_partitions = plan.output_partitioning().partition_count() > 1;
-    // Partitions run separately, and a reader merges ordered ones. A constant of each partition is an order.
+    // Partitions run separately, and a reader merges ordered ones. A constant of each partition is
+    // an order.
     let constants = plan.equivalence_properties().constants();
     let of_each = |constant: &ConstExpr| constant.across_partitions == AcrossPartitions::Heterogeneous;
     if has_partitions && (plan.output_ordering().is_some() || constants.iter().any(of_each)) {
@@ -66,13 +67,13 @@ struct OffloadedSubplan {
     is_main: bool,
 }
 
-/// Caches rows of subplans that several of `inputs` have in common: the main query first, then the scalar
-/// subqueries of one operator.
+/// Caches rows of subplans that several of `inputs` have in common: the main query first, then the
+/// scalar subqueries of one operator.
 ///
 /// - `count` numbers the cached rows.
 /// - `offload` puts a `DeviceToHostExec` over changed operators.
-/// - Cached rows are held whole. So only rows that an aggregation or a top-k holds anyway are cached; rows
-///   of a join would take memory that two runs of it do not.
+/// - Cached rows are held whole. So only rows that an aggregation or a top-k holds anyway are
+///   cached; rows of a join would take memory that two runs of it do not.
 pub(crate) fn shared_with_subqueries(
     inputs: Vec<Plan>,
     count: &Cell<usize>,
@@ -184,7 +185,8 @@ fn uppermost_of_several(plans: &[Plan], may_cache: &dyn Fn(&Plan) -> bool) -> Op
     Some(subplans.swap_remove(uppermost))
 }
 
-/// Number of runs of a plan that read `subplan`. Each cached subplan of the plan has a run of its own.
+/// Number of runs of a plan that read `subplan`. Each cached subplan of the plan has a run of its
+/// own.
 fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
     let mut cached = Vec::new();
     find_shared(plan, true, &mut cached);
@@ -195,8 +197,8 @@ fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
     of_caches + usize::from(stands_in(plan, subplan))
 }
 
-/// Whether an operator below holds as many rows anyway. Projections stay with the readers, so that readers of
-/// other columns share the rows.
+/// Whether an operator below holds as many rows anyway. Projections stay with the readers, so that
+/// readers of other columns share the rows.
 fn is_held(plan: &Plan) -> bool {
     if plan.is::<DeviceFilterExec>() {
         return plan.children().into_iter().all(is_held);
@@ -267,7 +269,8 @@ fn is_worth_sharing(plan: &Plan) -> bool {
     plan.output_partitioning().partition_count() == 1 && passed_columns(plan).is_none() && !brings_value && is_costly(plan)
 }
 
-/// Puts a `DeviceSharedExec` over the first use of each subplan, and a `DeviceReuseExec` over the others.
+/// Puts a `DeviceSharedExec` over the first use of each subplan, and a `DeviceReuseExec` over the
+/// others.
 fn share(plan: &Plan, subplans: &mut [RepeatedSubplan]) -> Result<Plan> {
     let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
         return map_device_inputs(plan, |child| share(child, subplans));
@@ -280,7 +283,8 @@ fn share(plan: &Plan, subplans: &mut [RepeatedSubplan]) -> Result<Plan> {
     Ok(Arc::new(DeviceSharedExec::new(input, sharing)))
 }
 
-/// Collects inputs of `DeviceSharedExec`s by number. `cached`: those of the cross-subplan cache, or the others.
+/// Collects inputs of `DeviceSharedExec`s by number. `cached`: those of the cross-subplan cache, or
+/// the others.
 fn find_shared(plan: &Plan, cached: bool, shared: &mut Vec<(usize, Plan)>) {
     if let Some(node) = plan.downcast_ref::<DeviceSharedExec>()
         && node.sharing().cache.is_some() == cached

@@ -14,8 +14,8 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Puts a projection with the values below operators that read them and compute no columns, and one above
-/// that drops the values.
+/// Puts a projection with the values below operators that read them and compute no columns, and one
+/// above that drops the values.
 ///
 /// `ORDER BY x - (SELECT …)` becomes an order by `x - v` of rows with a column `v`.
 #[derive(Debug)]

@@ -170,7 +170,8 @@ pub(crate) fn raw_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn Execut
     aggregate.map(AggregateExec::input).or_else(|| plan.children().first().copied())
 }
 
-/// The partial aggregate of a final one. Exchanges and sorts between them have no effect on the groups.
+/// The partial aggregate of a final one. Exchanges and sorts between them have no effect on the
+/// groups.
 fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     let mut plan = aggregate.input();
     loop {

@@ -13,7 +13,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::partitioned_topk::{PartitionedTopKExec, WindowFnKind};
 use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
 
-/// Operators over `input` that give the rows of a `PartitionedTopKExec`. `offload` maps each host operator.
+/// Operators over `input` that give the rows of a `PartitionedTopKExec`. `offload` maps each host
+/// operator.
 pub(crate) fn partitioned_top_k(
     top: &PartitionedTopKExec,
     input: Arc<dyn ExecutionPlan>,

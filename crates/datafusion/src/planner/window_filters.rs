@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `FILTER (WHERE …)` of window functions. The rule rewrites logical plans: physical window expressions hide
-//! the filter.
+//! `FILTER (WHERE …)` of window functions. The rule rewrites logical plans: physical window
+//! expressions hide the filter.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Moves the filter of an aggregate that skips NULLs into its first argument.
 ///
-/// `sum(x) FILTER (WHERE p) OVER w` becomes `sum(CASE WHEN p THEN x END) OVER w`, under its old name.
+/// `sum(x) FILTER (WHERE p) OVER w` becomes `sum(CASE WHEN p THEN x END) OVER w`, under its old
+/// name.
 #[derive(Debug)]
 pub struct WindowFilters {
     runtime: Arc<DeviceRuntime>,
@@ -51,7 +52,8 @@ impl OptimizerRule for WindowFilters {
             return Ok(Transformed::no(plan));
         }
         let names = NamePreserver::new(&plan);
-        // DataFusion would replace one of two equal functions by a column of a projection, which cannot compute it.
+        // DataFusion would replace one of two equal functions by a column of a projection, which
+        // cannot compute it.
         let mut known: Vec<Expr> = window.window_expr.iter().filter(|expr| !has_filter(expr)).map(without_name).collect();
         plan.map_expressions(|expr| {
             let name = names.save(&expr);

@@ -30,7 +30,8 @@ fn check_growing_strings(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> R
     }
 }
 
-/// Limit of strings that each contain the ones before: their total length grows with the square of their number.
+/// Limit of strings that each contain the ones before: their total length grows with the square of
+/// their number.
 const MOST_GROWING_STRINGS: usize = 1 << 15;
 
 /// Whether a window operator is supported on the device.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Small batches of a join as fewer, larger ones: an operator launches as much for a small batch as for a large one.
+//! Small batches of a join as fewer, larger ones: an operator launches as much for a small batch as
+//! for a large one.
 
 use columnar::DeviceBatch;
 use datafusion::common::Result;
@@ -10,10 +11,12 @@ use kernels::ops::Concat;
 use super::DeviceBatchStream;
 use crate::error::op_error;
 
-/// Limit of pending batches. More would keep more of the memory that their rows refer to, such as heaps of strings.
+/// Limit of pending batches. More would keep more of the memory that their rows refer to, such as
+/// heaps of strings.
 const MOST_PENDING: usize = 16;
 
-/// Concatenates batches, in their order, until they have half of `rows` rows. A large first batch passes as it is.
+/// Concatenates batches, in their order, until they have half of `rows` rows. A large first batch
+/// passes as it is.
 pub(super) fn coalesce_small(
     input: DeviceBatchStream,
     concat: Concat,

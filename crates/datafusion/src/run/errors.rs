@@ -11,7 +11,8 @@ use device::Queue;
 
 use crate::error::{columnar_error, op_error};
 
-/// The error of a failed kernel. For a failed row the host evaluates `checks` and gives its message.
+/// The error of a failed kernel. For a failed row the host evaluates `checks` and gives its
+/// message.
 pub(super) async fn explain(
     error: kernels::Error,
     operator: &str,

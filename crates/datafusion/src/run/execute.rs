@@ -17,7 +17,8 @@ use super::{DeviceBatchStream, subqueries};
 use crate::error::columnar_error;
 use crate::graph::Stage;
 
-/// Rows that a download brings to the host at once. An operator may give its whole result as one batch.
+/// Rows that a download brings to the host at once. An operator may give its whole result as one
+/// batch.
 const DOWNLOADED_ROWS: usize = 1 << 20;
 
 /// Runs a partition and leaves its rows on the device.
@@ -43,8 +44,8 @@ pub(crate) fn execute_host(
     let host_batch_rows = task.session_config().batch_size().max(1);
     let downloaded = batches
         .map_ok(move |batch| {
-            // DataFusion fills a dictionary for each of its batches. More rows may have more values than its keys
-            // can number.
+            // DataFusion fills a dictionary for each of its batches. More rows may have more values
+            // than its keys can number.
             let rows = if batch.columns().iter().any(is_packed_by_download) { host_batch_rows } else { DOWNLOADED_ROWS };
             let queue = queue.clone();
             let parts = stream::iter(batch.pieces(rows)).flat_map(move |piece| columnar::download_parts(&queue, piece));

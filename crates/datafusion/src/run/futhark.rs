@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls of Futhark libraries that share the device: columns' buffers in, buffers as columns out.
 //!
-//! A library works in a queue of its own, which nobody else may use. So the arguments are waited for, then the call in a
-//! thread for what blocks; what comes after it is enqueued once the library has waited for its own work.
+//! A library works in a queue of its own, which nobody else may use. So the arguments are waited
+//! for, then the call in a thread for what blocks; what comes after it is enqueued once the library
+//! has waited for its own work.
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ async fn with_results(stage: &Stage, queue: &Queue, time: &Time, batch: DeviceBa
     DeviceBatch::try_new(Arc::clone(&stage.schema), columns, rows).map_err(failed)
 }
 
-/// What the library gives for the arguments, where it lies, and its mask. `time` counts from the call to the end of its work.
+/// What the library gives for the arguments, where it lies, and its mask. `time` counts from the
+/// call to the end of its work.
 async fn values(
     library: &LibraryCall,
     arguments: &Arguments,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists that go through an aggregation as words: the elements stay where they are, and come back at its end.
+//! Lists that go through an aggregation as words: the elements stay where they are, and come back
+//! at its end.
 
 use std::sync::Arc;
 

@@ -11,7 +11,8 @@ use super::DeviceBatchStream;
 
 /// Counts the rows that an operator holds, for the message where memory ends.
 ///
-/// Sorts, windows and aggregations by lists hold their input until it ends. A join holds its build side while it builds.
+/// Sorts, windows and aggregations by lists hold their input until it ends. A join holds its build
+/// side while it builds.
 #[derive(Clone)]
 pub(super) struct MemoryAttribution {
     operator: String,
@@ -31,7 +32,8 @@ impl MemoryAttribution {
         rows.inspect_ok(move |batch| _ = count.fetch_add(batch.num_rows(), Relaxed)).boxed()
     }
 
-    /// Adds the operator and its rows to an out-of-memory error, which names the operator that asked for the last bytes.
+    /// Adds the operator and its rows to an out-of-memory error, which names the operator that
+    /// asked for the last bytes.
     pub fn attributed(&self, error: DataFusionError) -> DataFusionError {
         let (operator, held, rows) = (&self.operator, self.held, self.rows.load(Relaxed));
         match error {

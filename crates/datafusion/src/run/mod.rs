@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Execution of an offloaded subplan: stages become streams of device batches.
 //!
-//! One execution has one in-order queue. A second queue uploads on devices with memory of their own.
-//! [`execute_host`] and [`execute_device`] start a run; `open.rs` opens its stages from the top.
+//! One execution has one in-order queue. A second queue uploads on devices with memory of their
+//! own. [`execute_host`] and [`execute_device`] start a run; `open.rs` opens its stages from the
+//! top.
 
 mod blocking;
 mod coalesce;

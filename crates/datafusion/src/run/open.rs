@@ -29,7 +29,8 @@ impl Run {
         let queue = self.metered(of_stage, &stage.metrics, partition);
         let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
         let batches = self.open_kind(stage, partition, queue)?;
-        // A coalesced batch is charged to its reader's operator, and its rows are none of the reader's output.
+        // A coalesced batch is charged to its reader's operator, and its rows are none of the
+        // reader's output.
         Ok(match stage.kind {
             StageKind::Coalesce { .. } => batches,
             _ => batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed(),

@@ -29,8 +29,8 @@ pub(super) fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) 
             }
         })
     };
-    // The device tests the next batch while the host waits for the number of selected rows. Errors of the input stay in
-    // their order.
+    // The device tests the next batch while the host waits for the number of selected rows. Errors
+    // of the input stay in their order.
     input.map(run).buffered(BATCHES_STARTED).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
 }
 

@@ -37,7 +37,8 @@ pub(super) struct Run {
     meters: parking_lot::Mutex<Vec<StageMeter>>,
     /// Tables of joins by dynamic filter number. A table lives as long as its join probes.
     pub tables: parking_lot::Mutex<HashMap<usize, Weak<JoinTable>>>,
-    /// Rows of `StageKind::Shared` by number, each with its missing readers. `None` once the run has ended.
+    /// Rows of `StageKind::Shared` by number, each with its missing readers. `None` once the run
+    /// has ended.
     pub shared: parking_lot::Mutex<Option<HashMap<usize, (SharedRows, usize)>>>,
     /// Rows of scalar subqueries.
     pub scalars: parking_lot::Mutex<Vec<(ScalarSubquery, SharedRows)>>,
@@ -69,7 +70,8 @@ impl Run {
 
     /// Waits until at most [`BATCHES_AHEAD`] batches of an input are in the queue.
     ///
-    /// A reader that asks for another batch has enqueued at least the first kernels that read the one before.
+    /// A reader that asks for another batch has enqueued at least the first kernels that read the
+    /// one before.
     pub async fn throttle(&self, consumed: &mut VecDeque<Event>, operator: &str) -> Result<()> {
         consumed.push_back(self.queue.record().map_err(|error| device_error(operator, error))?);
         if consumed.len() > BATCHES_AHEAD
@@ -103,7 +105,8 @@ fn batch_rows(options: &DeviceOptions, kind: DeviceKind) -> usize {
     }
 }
 
-/// Ends a run when its stream is dropped: drops shared rows without a reader, and rows of scalar subqueries.
+/// Ends a run when its stream is dropped: drops shared rows without a reader, and rows of scalar
+/// subqueries.
 pub(super) struct EndsOnDrop(pub Arc<Run>);
 
 impl Drop for EndsOnDrop {

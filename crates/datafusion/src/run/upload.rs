@@ -62,8 +62,8 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
     .boxed()
 }
 
-/// Casts columns to the types of the schema. Some of DataFusion's plans give a column's values for the dictionary
-/// that the schema promises.
+/// Casts columns to the types of the schema. Some of DataFusion's plans give a column's values for
+/// the dictionary that the schema promises.
 fn as_schema_says(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     if schema.fields().is_empty() {
         return Ok(batch.project(&[])?);

@@ -14,10 +14,12 @@ use crate::planner::{DevicePlanner, HostReasons, InsertTypes, ProjectionKeeper, 
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table;
 
-/// A session whose queries run on this machine's device, with settings from `DATAFUSION_*` variables.
+/// A session whose queries run on this machine's device, with settings from `DATAFUSION_*`
+/// variables.
 ///
 /// The device is opened by the first query that has a use for it; where there is none, queries run
-/// on the host and EXPLAIN says so. The schema `device` of the default catalog keeps resident tables.
+/// on the host and EXPLAIN says so. The schema `device` of the default catalog keeps resident
+/// tables.
 ///
 /// # Errors
 /// If a variable holds a bad value.
@@ -67,13 +69,15 @@ pub fn session_with(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> Result<S
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub trait SessionStateBuilderExt: Sized {
-    /// Installs the settings `device.*`, the planning rules and a device that the first query opens. `CREATE FUNCTION` learns
-    /// `LANGUAGE futhark`; other languages are left to the factory that the state had before.
+    /// Installs the settings `device.*`, the planning rules and a device that the first query
+    /// opens. `CREATE FUNCTION` learns `LANGUAGE futhark`; other languages are left to the factory
+    /// that the state had before.
     fn with_device(self) -> Self {
         self.with_device_runtime(DeviceRuntime::new())
     }
 
-    /// As [`with_device`](Self::with_device), sharing a device and its compiled kernels with other sessions.
+    /// As [`with_device`](Self::with_device), sharing a device and its compiled kernels with other
+    /// sessions.
     fn with_device_runtime(self, runtime: Arc<DeviceRuntime>) -> Self;
 }
 
@@ -98,7 +102,8 @@ impl SessionStateBuilderExt for SessionStateBuilder {
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// DataFusion's rules with ours among them: planning before `EnsureCooperative`, reasons at the end.
+/// DataFusion's rules with ours among them: planning before `EnsureCooperative`, reasons at the
+/// end.
 fn installed(mut rules: Vec<Rule>, runtime: &Arc<DeviceRuntime>) -> Vec<Rule> {
     let before = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name).unwrap_or(rules.len());
     rules.insert(before(&rules, "ProjectionPushdown"), Arc::new(ProjectionKeeper::new(Arc::clone(runtime))));

@@ -8,10 +8,12 @@ use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, Result};
 use datafusion::logical_expr::LogicalPlan;
 
-/// A plan with values for its parameters, each cast to the type that the plan has found for it where that loses nothing.
+/// A plan with values for its parameters, each cast to the type that the plan has found for it
+/// where that loses nothing.
 ///
-/// `LogicalPlan::with_param_values` leaves values as they are, and the plan gets casts where it counts on another type. What
-/// is inserted is cast to the type of its column in any case, or refused: 1.5 becomes the BIGINT 1, and 'x' is an error.
+/// `LogicalPlan::with_param_values` leaves values as they are, and the plan gets casts where it
+/// counts on another type. What is inserted is cast to the type of its column in any case, or
+/// refused: 1.5 becomes the BIGINT 1, and 'x' is an error.
 ///
 /// # Errors
 /// If a parameter has no value.
@@ -37,8 +39,9 @@ pub fn with_parameters(plan: LogicalPlan, values: impl Into<ParamValues>) -> Res
     plan.with_param_values(cast(values, &types))
 }
 
-/// The plan once for each row of values, as [`with_parameters`] makes them. A parameter is cast in all rows or in none, so that
-/// the plans give columns of the same types where its values are of one type.
+/// The plan once for each row of values, as [`with_parameters`] makes them. A parameter is cast in
+/// all rows or in none, so that the plans give columns of the same types where its values are of
+/// one type.
 ///
 /// # Errors
 /// If a parameter has no value.
@@ -63,7 +66,8 @@ pub fn with_rows_of_parameters(plan: &LogicalPlan, rows: Vec<ParamValues>) -> Re
     rows.into_iter().map(|values| plan.clone().with_param_values(cast(values, &types))).collect()
 }
 
-/// The types that the plan has found for its parameters, those with a dollar, of which each row's value loses nothing by the cast.
+/// The types that the plan has found for its parameters, those with a dollar, of which each row's
+/// value loses nothing by the cast.
 fn types_that_hold(plan: &LogicalPlan, rows: &[ParamValues]) -> Result<HashMap<String, DataType>> {
     let types = plan.get_parameter_types()?.into_iter();
     let types = types.filter_map(|(name, data_type)| Some((name, data_type?)));

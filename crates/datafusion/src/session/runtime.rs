@@ -18,12 +18,12 @@ use super::options::{DeviceOptions, ProfileSetting};
 
 /// Opens the device once and hands it to every query of the sessions that share this object.
 ///
-/// A fault that costs the context its device fails the queries that run; the next one gets a new context.
-/// Resident tables are lost with the old one, and say so.
+/// A fault that costs the context its device fails the queries that run; the next one gets a new
+/// context. Resident tables are lost with the old one, and say so.
 ///
-/// What the device's context logs (the device, each program that is compiled) goes to the crate `log`, at the
-/// level `debug`; [`for_program`](Self::for_program) sends it elsewhere, and [`with_context`](Self::with_context) takes a context
-/// with a log of its own.
+/// What the device's context logs (the device, each program that is compiled) goes to the crate
+/// `log`, at the level `debug`; [`for_program`](Self::for_program) sends it elsewhere, and
+/// [`with_context`](Self::with_context) takes a context with a log of its own.
 #[derive(Default)]
 pub struct DeviceRuntime {
     /// Where the lines of the device's context go; to the crate `log` without it.
@@ -74,7 +74,8 @@ impl DeviceRuntime {
         Arc::new(Self::default())
     }
 
-    /// A runtime whose device is not open yet, and will log here. With a queue its device is that of the queue.
+    /// A runtime whose device is not open yet, and will log here. With a queue its device is that
+    /// of the queue.
     pub fn for_program(log: LogSink, queue: Option<ProgramQueue>) -> Arc<Self> {
         Arc::new(DeviceRuntime { log: Some(log), queue, ..DeviceRuntime::default() })
     }
@@ -85,7 +86,8 @@ impl DeviceRuntime {
         Arc::new(DeviceRuntime { device: Mutex::new(device), ..DeviceRuntime::default() })
     }
 
-    /// The runtime that [`SessionStateBuilderExt::with_device`](crate::SessionStateBuilderExt) put into a session.
+    /// The runtime that [`SessionStateBuilderExt::with_device`](crate::SessionStateBuilderExt) put
+    /// into a session.
     pub fn of(config: &SessionConfig) -> Option<Arc<DeviceRuntime>> {
         config.get_extension::<DeviceRuntime>()
     }
@@ -98,11 +100,12 @@ impl DeviceRuntime {
         self.try_context(options).map_err(|problem| exec_datafusion_err!("{}", problem.reason))
     }
 
-    /// As [`context`](Self::context), but nothing where no setting asks for the device that there is not: the host is
-    /// the substitute then, and [`problem`](Self::problem) has the reason.
+    /// As [`context`](Self::context), but nothing where no setting asks for the device that there
+    /// is not: the host is the substitute then, and [`problem`](Self::problem) has the reason.
     ///
     /// # Errors
-    /// As [`context`](Self::context), where the device was asked for; or if its kernels cannot have the sizes that were.
+    /// As [`context`](Self::context), where the device was asked for; or if its kernels cannot have
+    /// the sizes that were.
     pub fn context_if_any(&self, options: &DeviceOptions) -> Result<Option<Context>> {
         match self.try_context(options) {
             // Sizes that it cannot take are told now, and not by the first query.
@@ -140,8 +143,8 @@ impl DeviceRuntime {
         self.noted.lock().clone().unwrap_or_default()
     }
 
-    /// Takes a table's memory back when its device is lost: what is left of a context keeps the next one
-    /// from being made.
+    /// Takes a table's memory back when its device is lost: what is left of a context keeps the
+    /// next one from being made.
     pub(crate) fn watch(&self, table: &Arc<impl ReleaseLost + 'static>) {
         let tables = &mut self.device.lock().tables;
         tables.retain(|known| known.strong_count() > 0);
@@ -166,8 +169,9 @@ impl DeviceRuntime {
         self.opened().map(|context| context.counters())
     }
 
-    /// JSON report of the open device: kernels, copies, compilations, memory; with `device.futhark_profiling` also `libraries`,
-    /// what each Futhark library says of itself, by its path. For that it waits until a call of the library has ended.
+    /// JSON report of the open device: kernels, copies, compilations, memory; with
+    /// `device.futhark_profiling` also `libraries`, what each Futhark library says of itself, by
+    /// its path. For that it waits until a call of the library has ended.
     pub fn report(&self) -> Option<serde_json::Value> {
         let mut report = self.opened()?.report();
         let libraries: Vec<futhark::Context> = {

@@ -88,14 +88,17 @@ impl DeviceTable {
         Ok(Arc::new(Self::of(builder.finish().await?).watched_by(&runtime)))
     }
 
-    /// A table of device arrays, record batches of `schema`, on the session's device: in place where they are its memory (what
-    /// comes as a dictionary gets a copy of its values), as [`DeviceStreamTable`](crate::DeviceStreamTable) reads them. The
-    /// arrays are released with the table and the queries that read it.
+    /// A table of device arrays, record batches of `schema`, on the session's device: in place
+    /// where they are its memory (what comes as a dictionary gets a copy of its values), as
+    /// [`DeviceStreamTable`](crate::DeviceStreamTable) reads them. The arrays are released with the
+    /// table and the queries that read it.
     ///
-    /// Nothing is known of the values, so that columns keep the width of their types, and DataFusion plans without their bounds.
+    /// Nothing is known of the values, so that columns keep the width of their types, and
+    /// DataFusion plans without their bounds.
     ///
     /// # Errors
-    /// As [`try_from_batches`](Self::try_from_batches); or if an array does not fit, or its memory is out of the device's reach.
+    /// As [`try_from_batches`](Self::try_from_batches); or if an array does not fit, or its memory
+    /// is out of the device's reach.
     ///
     /// # Examples
     /// ```

@@ -54,7 +54,8 @@ impl DeviceSchema {
         let options = match self.session.upgrade() {
             // CREATE TABLE may hold the lock for reading already.
             Some(state) => DeviceOptions::of(state.read_recursive().config().options()),
-            // The context became another, as with `enable_url_table`; it has planned the rows that are registered.
+            // The context became another, as with `enable_url_table`; it has planned the rows that
+            // are registered.
             None => self.runtime.noted_settings(),
         };
         needed(self.runtime.try_context(&options))
@@ -81,7 +82,8 @@ impl SchemaProvider for DeviceSchema {
                         Err(_) => return exec_err!("table {name} is being written while it is registered"),
                     }
                 }
-                // The trait's method is not async. What is waited for is the device's own thread, not this runtime.
+                // The trait's method is not async. What is waited for is the device's own thread,
+                // not this runtime.
                 let context = self.context()?;
                 let table = DeviceTable::try_new(&context, host.schema(), batches);
                 Arc::new(futures::executor::block_on(table)?.declared_as(host).watched_by(&self.runtime))

@@ -157,8 +157,9 @@ impl SnapshotBuilder {
     }
 }
 
-/// Whether DataFusion may know this bound. Its planner casts bounds to what a filter compares them with, and fails where a
-/// day or time long ago has no nanoseconds, though no row that the filter keeps is compared so.
+/// Whether DataFusion may know this bound. Its planner casts bounds to what a filter compares them
+/// with, and fails where a day or time long ago has no nanoseconds, though no row that the filter
+/// keeps is compared so.
 fn survives_comparisons(bound: &ScalarValue) -> bool {
     use ScalarValue::*;
     let (ticks, nanoseconds) = match bound {

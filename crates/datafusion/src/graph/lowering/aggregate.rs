@@ -99,7 +99,8 @@ fn key_lists(aggregate: &DeviceAggregateExec, below: &Pipeline<'_>, from: &Schem
     Ok(key_lists)
 }
 
-/// Lowers keys and calls. `exprs`: those of the keys, then of the calls, over the pipeline's output.
+/// Lowers keys and calls. `exprs`: those of the keys, then of the calls, over the pipeline's
+/// output.
 fn lowered_aggregation(
     aggregate: &DeviceAggregateExec,
     calls: &[AggregateCall],

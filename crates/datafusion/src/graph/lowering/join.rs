@@ -65,7 +65,8 @@ impl<'a> Lowering<'a> {
         Ok(below)
     }
 
-    /// A join: a probe of its probe side's pipeline, or a stage of its own if it gives rows of the build side.
+    /// A join: a probe of its probe side's pipeline, or a stage of its own if it gives rows of the
+    /// build side.
     pub(super) fn join(&self, join: &DeviceJoinExec) -> Result<Pipeline<'a>> {
         let (spec, strings) = JoinStrings::lift(&join.spec, &join.left().schema(), &join.right().schema())?;
         let facts = JoinTypeFacts::of(spec.join_type);
@@ -97,7 +98,8 @@ impl<'a> Lowering<'a> {
         if kind.marks_build() || is_full {
             below = below.ended_if_joined(Arc::clone(&strings.schema))?;
         }
-        // A left row without a match has NULL right columns, but a computed column of NULLs need not be NULL.
+        // A left row without a match has NULL right columns, but a computed column of NULLs need
+        // not be NULL.
         let computes = matches!(kind, JoinKind::Left | JoinKind::Full) && below.computes();
         let conditions = spec.filter.as_ref().map_or(0, |filter| filter.column_indices().len());
         let tested = below.tested_columns();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Subplans that differ only in their columns become one subplan with the columns of all. Each use picks its
-//! own.
+//! Subplans that differ only in their columns become one subplan with the columns of all. Each use
+//! picks its own.
 //!
 //! DataFusion's optimizer leaves each use of a CTE only the columns that it reads.
 //!
-//! A fallible expression is merged only if every use computes it; else a use that never runs could raise its
-//! error. Uses that differ in such an expression share the rows below it.
+//! A fallible expression is merged only if every use computes it; else a use that never runs could
+//! raise its error. Uses that differ in such an expression share the rows below it.
 
 mod joins;
 mod merged;
@@ -82,7 +82,8 @@ fn first_group(plans: &[Plan], wanted: &dyn Fn(&Plan) -> bool) -> Option<Vec<(Pl
     })
 }
 
-/// The columns of a use, by their names and in its order. `None` if the merged subplan loses a property.
+/// The columns of a use, by their names and in its order. `None` if the merged subplan loses a
+/// property.
 fn picked(merged: &Plan, columns: &[usize], use_of: &Plan) -> Option<Plan> {
     let schema = use_of.schema();
     let picked = if merged.schema() == schema && columns.iter().enumerate().all(|(index, column)| index == *column) {

@@ -68,7 +68,8 @@ fn scan_of_columns(scan: &DataSourceExec, columns: &[usize]) -> Option<DataSourc
         let builder = FileScanConfigBuilder::from(files.clone()).with_source(Arc::clone(&whole));
         Some(builder.with_projection_indices(Some(columns)).ok()?.build())
     };
-    // Only `Debug` shows all options. With the same columns, the new source must print as the old one.
+    // Only `Debug` shows all options. With the same columns, the new source must print as the old
+    // one.
     let same = of(columns_of_scan(scan)?)?;
     if printed(same.file_source())? != printed(files.file_source())? {
         return None;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scalar subqueries whose value stays on the device.
 //!
-//! - A join with the subquery's one row brings the value as a column. Kernels read that row in place.
+//! - A join with the subquery's one row brings the value as a column. Kernels read that row in
+//!   place.
 //! - A subquery runs once, before the rows of its offloaded subplan.
 //! - Host scans that prune files by the value get it too.
 
@@ -27,8 +28,8 @@ type Plan = Arc<dyn ExecutionPlan>;
 /// The main query with values of subqueries on the device, and the subqueries that are left:
 /// - subqueries of the host,
 /// - subqueries whose value an operator of the host reads,
-/// - all subqueries, if the main query has several offloaded subplans side by side. These may share rows with
-///   subqueries that run before them.
+/// - all subqueries, if the main query has several offloaded subplans side by side. These may share
+///   rows with subqueries that run before them.
 ///
 /// `offload` puts a `DeviceToHostExec` over changed operators.
 pub(crate) fn with_values(
@@ -92,8 +93,8 @@ fn subplan_reads(operators: &Plan, value: &SubqueryValue) -> Result<bool> {
     device_inputs(operators).into_iter().try_fold(reads, |found, input| Ok(found || subplan_reads(input, value)?))
 }
 
-/// Joins the value for all operators of an offloaded subplan that read it. `None` if that is not supported, or if
-/// the plan would lose a property.
+/// Joins the value for all operators of an offloaded subplan that read it. `None` if that is not
+/// supported, or if the plan would lose a property.
 fn joined_within(mut value: SubqueryValue, operators: &Plan) -> Result<Option<Plan>> {
     value.subquery.publishes = operators.exists(|node| Ok(!is_device(node) && value.is_read_by(node)?))?;
     let mut with_value = value.joined_for_readers(operators)?;

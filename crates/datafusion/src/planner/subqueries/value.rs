@@ -54,8 +54,8 @@ impl SubqueryValue {
         Ok(is_read)
     }
 
-    /// An offloaded subplan with a join below each filter, projection and aggregation that reads the value. Other
-    /// readers stay.
+    /// An offloaded subplan with a join below each filter, projection and aggregation that reads
+    /// the value. Other readers stay.
     pub fn joined_for_readers(&self, plan: &Plan) -> Result<Plan> {
         let plan = map_device_inputs(plan, |input| self.joined_for_readers(input))?;
         let inputs = device_inputs(&plan);

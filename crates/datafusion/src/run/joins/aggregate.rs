@@ -69,7 +69,8 @@ pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<R
     .boxed()
 }
 
-/// Why an aggregation failed at a row of the probe side: DataFusion's message for what the joins make of it.
+/// Why an aggregation failed at a row of the probe side: DataFusion's message for what the joins
+/// make of it.
 async fn failed_joined(
     error: kernels::Error,
     operator: &str,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! DataFusion's own message where a row failed on its way through joins.
 //!
-//! A kernel that goes through joins tells that a row failed, not of which pair, nor at which join. So the batch is halved until one
-//! row of it is left that fails. What this row meets is then written join by join, as plain columns, and the host evaluates
-//! what the joins compute of it. A row of the build side that nothing matched is known by its number.
+//! A kernel that goes through joins tells that a row failed, not of which pair, nor at which join.
+//! So the batch is halved until one row of it is left that fails. What this row meets is then
+//! written join by join, as plain columns, and the host evaluates what the joins compute of it. A
+//! row of the build side that nothing matched is known by its number.
 
 use std::sync::Arc;
 
@@ -176,7 +177,8 @@ impl<'a> Way<'a> {
         self.each(row, &joins, |rows| condition.evaluate(&self.passing(rows, columns)?).map(|_| ())).await
     }
 
-    /// Looks at what the joins make of a row, with the columns of all sides, some rows after others, until it fails itself.
+    /// Looks at what the joins make of a row, with the columns of all sides, some rows after
+    /// others, until it fails itself.
     async fn each(&self, row: &DeviceBatch, joins: &[Join], look: impl Fn(RecordBatch) -> Result<()>) -> Result<()> {
         let chain = self.plain(joins)?;
         let mut state = chain.start();
@@ -213,7 +215,8 @@ impl<'a> Way<'a> {
         own.chain(of_joins).collect()
     }
 
-    /// Rows of [`plain`](Self::plain) joins, with NULL for what nobody can see, so that each column has its place.
+    /// Rows of [`plain`](Self::plain) joins, with NULL for what nobody can see, so that each column
+    /// has its place.
     async fn download(&self, joins: &[Join], rows: &DeviceBatch) -> Result<RecordBatch> {
         let rows = columnar::download(self.queue, rows).await.map_err(|error| columnar_error(self.operator, error))?;
         let (mut seen, count) = (rows.columns().iter(), rows.num_rows());

@@ -28,7 +28,8 @@ pub(super) struct Probing {
     queue: Queue,
     chain: Arc<JoinChain>,
     state: ChainState,
-    /// Pieces of the probe side that have been through the first step, each with the batch that it comes from.
+    /// Pieces of the probe side that have been through the first step, each with the batch that it
+    /// comes from.
     begun: BoxStream<'static, Result<(DeviceBatch, Begun)>>,
     pub pushed: Pushed,
 }

@@ -78,7 +78,8 @@ impl Tables {
         };
         let mut chain = with_input(joins.input.clone())?;
         if self.joins.is_empty() && !gives(chain.output_types(), stage) {
-            // Rows that go through no join are passed on as they lie, which the stages above do not expect of all layouts.
+            // Rows that go through no join are passed on as they lie, which the stages above do not
+            // expect of all layouts.
             let all = Literal { data_type: DataType::Boolean, value: LiteralValue::Bool(true) };
             chain = with_input(Input { filter: Some(Expr::Literal(all)), ..joins.input.clone() })?;
         }

@@ -114,7 +114,8 @@ impl DeviceOptions {
         config.extensions.get::<DeviceOptions>().cloned().unwrap_or_default()
     }
 
-    /// The settings that ask for a particular device, with their values. The host is no substitute for it.
+    /// The settings that ask for a particular device, with their values. The host is no substitute
+    /// for it.
     pub(crate) fn demand(&self) -> Option<String> {
         let selector = match self.selector.as_ref()? {
             Selector::Auto => None,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of settings. A new setting is one entry here.
 //!
-//! From an entry follow the field of [`DeviceOptions`], `SET`, `SHOW`, the environment variable, the page of settings, and
-//! the list of the C library. An entry whose `value` is a new kind needs a type in `value.rs`.
+//! From an entry follow the field of [`DeviceOptions`], `SET`, `SHOW`, the environment variable,
+//! the page of settings, and the list of the C library. An entry whose `value` is a new kind needs
+//! a type in `value.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,7 +32,8 @@ macro_rules! settings {
     ($($name:ident: $type:ty {
         default: $default:expr, value: $value:expr, frozen: $frozen:literal, description: $description:literal $(,)?
     })*) => {
-        /// The settings of one session. Clones share the flag that freezes what the open device depends on.
+        /// The settings of one session. Clones share the flag that freezes what the open device
+        /// depends on.
         #[derive(Debug, Clone)]
         pub struct DeviceOptions {
             $(#[doc = concat!("`device.", stringify!($name), "`: ", $description, ".")] pub $name: $type,)*
