@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DataFusion's scalar functions, by their names, as those of the kernels.
+//! Translation of DataFusion's scalar functions by their names.
 
 use std::sync::Arc;
 
@@ -14,16 +14,20 @@ use crate::reason::Reason;
 
 const DAY_NANOS: i64 = 86_400_000_000_000;
 
-/// A function of the kernels, and those of the arguments that it takes, with numbers behind them.
-pub(crate) struct Found<'a> {
+/// A function of the kernels with its arguments: some of the call's, then constant numbers.
+pub(super) struct KernelFunction<'a> {
     pub function: Function,
     pub arguments: &'a [Arc<dyn PhysicalExpr>],
     pub numbers: Vec<i64>,
 }
 
-/// The function that has a name. `types` are those of the arguments.
-pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types: &[DataType]) -> Result<Found<'a>, Reason> {
-    let found = |function, arguments| Ok(Found { function, arguments, numbers: vec![] });
+/// The function of a name. `types`: those of the arguments.
+pub(super) fn find<'a>(
+    name: &str,
+    arguments: &'a [Arc<dyn PhysicalExpr>],
+    types: &[DataType],
+) -> Result<KernelFunction<'a>, Reason> {
+    let found = |function, arguments| Ok(KernelFunction { function, arguments, numbers: vec![] });
     let function = match name {
         "array_length" | "cardinality" if let [DataType::List(element) | DataType::LargeList(element)] = types => {
             if name == "cardinality" && element.data_type().is_nested() {
@@ -82,15 +86,15 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
         "greatest" => Function::Greatest,
         "least" => Function::Least,
         "date_part" => {
-            let (part, moment) = constant_text(name, arguments)?;
+            let (part, time) = constant_string(name, arguments)?;
             let part = DatePart::parse(part).ok_or_else(|| format!("date_part of {part} does not exist"))?;
-            return found(Function::DatePart(part), moment);
+            return found(Function::DatePart(part), time);
         }
         "date_trunc" => {
-            let (granularity, moment) = constant_text(name, arguments)?;
+            let (granularity, time) = constant_string(name, arguments)?;
             let granularity =
                 Granularity::parse(granularity).ok_or_else(|| format!("date_trunc to {granularity} does not exist"))?;
-            return found(Function::DateTrunc(granularity), moment);
+            return found(Function::DateTrunc(granularity), time);
         }
         "date_bin" => return date_bin(arguments, types),
         _ if let Some(function) = InexactFunction::parse(name) => Function::Inexact(function),
@@ -99,31 +103,32 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
     found(function, arguments)
 }
 
-/// The casts that a function of one argument stands for, one after the other; `None` where it
-/// stands for none. Formats behind the argument say something of text alone.
-pub(crate) fn casts(name: &str, types: &[DataType], to: &DataType) -> Option<Vec<DataType>> {
+/// The casts of a function of one argument, in their order; `None` if the function is no cast.
+///
+/// Formats behind the argument have an effect on strings only.
+pub(super) fn casts(name: &str, types: &[DataType], to: &DataType) -> Option<Vec<DataType>> {
     let [from, formats @ ..] = types else { return None };
-    let text = is_text(from);
+    let of_string = is_string(from);
     let steps = match (name, to) {
-        _ if !formats.is_empty() && (text || !formats.iter().all(is_text)) => return None,
-        ("to_date", _) if text => vec![],
-        // Text is read in nanoseconds, whatever the unit.
+        _ if !formats.is_empty() && (of_string || !formats.iter().all(is_string)) => return None,
+        ("to_date", _) if of_string => vec![],
+        // Strings are parsed to nanoseconds, whatever the unit.
         (
             "to_timestamp" | "to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos",
             DataType::Timestamp(_, zone),
-        ) if text => {
+        ) if of_string => {
             vec![DataType::Timestamp(TimeUnit::Nanosecond, zone.clone())]
         }
-        _ => numbers_cast(name, from)?,
+        _ => casts_of_numbers(name, from)?,
     };
     Some(steps.into_iter().chain([to.clone()]).collect())
 }
 
-/// The function that reads text of a type by the formats behind it, and the type that it gives;
-/// `None` where the name is not of such a function, or other things come.
-pub(crate) fn by_format(name: &str, types: &[DataType]) -> Option<(Function, DataType)> {
+/// The function that parses strings by formats, and its result type; `None` for other functions or
+/// argument types.
+pub(super) fn by_format(name: &str, types: &[DataType]) -> Option<(Function, DataType)> {
     match name {
-        _ if types.len() < 2 || !types.iter().all(is_text) => None,
+        _ if types.len() < 2 || !types.iter().all(is_string) => None,
         "to_date" => Some((Function::ToDate, DataType::Date32)),
         "to_timestamp" | "to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos" => {
             Some((Function::ToTimestamp, DataType::Timestamp(TimeUnit::Nanosecond, None)))
@@ -132,12 +137,12 @@ pub(crate) fn by_format(name: &str, types: &[DataType]) -> Option<(Function, Dat
     }
 }
 
-fn is_text(data_type: &DataType) -> bool {
+fn is_string(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// The casts of numbers and moments before the last one.
-fn numbers_cast(name: &str, from: &DataType) -> Option<Vec<DataType>> {
+/// The casts of numbers and times before the last one.
+fn casts_of_numbers(name: &str, from: &DataType) -> Option<Vec<DataType>> {
     let integer = from.is_integer();
     Some(match name {
         "to_date" if matches!(from, DataType::Int8 | DataType::Int16) || from.is_unsigned_integer() => vec![DataType::Int32],
@@ -163,8 +168,8 @@ fn numbers_cast(name: &str, from: &DataType) -> Option<Vec<DataType>> {
     })
 }
 
-/// `moment + interval`, or `-`, where the interval is a constant.
-pub(crate) fn shift(moment: Expr, interval: &ScalarValue, subtract: bool, data_type: DataType) -> Result<Expr, Reason> {
+/// `time + interval`, or `-`, with a constant interval.
+pub(super) fn add_interval(time: Expr, interval: &ScalarValue, subtract: bool, data_type: DataType) -> Result<Expr, Reason> {
     let (months, days, nanos) = match interval {
         ScalarValue::IntervalYearMonth(Some(months)) => (*months, 0, 0),
         ScalarValue::IntervalDayTime(Some(interval)) => (0, interval.days, i64::from(interval.milliseconds) * 1_000_000),
@@ -179,44 +184,44 @@ pub(crate) fn shift(moment: Expr, interval: &ScalarValue, subtract: bool, data_t
     } else {
         [months, days, nanos]
     };
-    let arguments = [moment].into_iter().chain(parts.map(number)).collect();
+    let arguments = [time].into_iter().chain(parts.map(number)).collect();
     Ok(Expr::Call { function: Function::Shift { checked: true }, arguments, data_type })
 }
 
-/// The same where rows hold the interval.
-pub(crate) fn shift_by(moment: Expr, interval: &Expr, negated: bool, data_type: DataType) -> Expr {
+/// As [`add_interval`] with a column of intervals.
+pub(super) fn add_interval_column(time: Expr, interval: &Expr, negated: bool, data_type: DataType) -> Expr {
     let fields =
         [IntervalField::Months { negated }, IntervalField::Days { negated }, IntervalField::Nanos { negated }].map(|field| {
             Expr::Call { function: Function::IntervalField(field), arguments: vec![interval.clone()], data_type: DataType::Int64 }
         });
-    Expr::Call { function: Function::Shift { checked: true }, arguments: [moment].into_iter().chain(fields).collect(), data_type }
+    Expr::Call { function: Function::Shift { checked: true }, arguments: [time].into_iter().chain(fields).collect(), data_type }
 }
 
 /// A constant interval.
-pub(crate) fn interval(expr: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
+pub(super) fn interval(expr: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> {
     let value = expr.downcast_ref::<Constant>()?.value();
     matches!(value.data_type(), DataType::Interval(_)).then_some(value)
 }
 
-/// An integer as a constant of a kernel.
-pub(crate) fn number(value: i64) -> Expr {
+/// A constant integer.
+pub(super) fn number(value: i64) -> Expr {
     Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(value.into()) })
 }
 
-/// What an argument names, and the other arguments.
-type Part<'a> = (&'a str, &'a [Arc<dyn PhysicalExpr>]);
+/// A constant string, and the other arguments.
+type ConstantString<'a> = (&'a str, &'a [Arc<dyn PhysicalExpr>]);
 
-/// The first argument, which is part of the kernel and must be a constant, and the others.
-fn constant_text<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>]) -> Result<Part<'a>, Reason> {
+/// The first argument, which becomes part of the kernel and must be constant, and the others.
+fn constant_string<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>]) -> Result<ConstantString<'a>, Reason> {
     let constant = arguments.split_first().and_then(|(first, others)| {
-        let text = first.downcast_ref::<Constant>()?.value().try_as_str().flatten()?;
-        Some((text, others))
+        let string = first.downcast_ref::<Constant>()?.value().try_as_str().flatten()?;
+        Some((string, others))
     });
     constant.ok_or_else(|| format!("{name} whose first argument is no constant is not supported on the device"))
 }
 
-/// `date_bin(stride, moment[, origin])`; stride and origin must be constants.
-fn date_bin<'a>(arguments: &'a [Arc<dyn PhysicalExpr>], types: &[DataType]) -> Result<Found<'a>, Reason> {
+/// `date_bin(stride, time[, origin])` with a constant stride and origin.
+fn date_bin<'a>(arguments: &'a [Arc<dyn PhysicalExpr>], types: &[DataType]) -> Result<KernelFunction<'a>, Reason> {
     let refused = || "date_bin is not supported on the device for this stride and origin".to_string();
     let [stride, _, origin @ ..] = arguments else { return Err(refused()) };
     let is_time = matches!(types.get(1), Some(DataType::Time32(_) | DataType::Time64(_)));
@@ -247,8 +252,8 @@ fn date_bin<'a>(arguments: &'a [Arc<dyn PhysicalExpr>], types: &[DataType]) -> R
         },
         _ => None,
     };
-    // What is left DataFusion fails for.
+    // DataFusion fails for other strides.
     let valid = stride != 0 && !(is_time && (months || stride >= DAY_NANOS));
     let origin = origin.filter(|_| valid).ok_or_else(refused)?;
-    Ok(Found { function: Function::DateBin { months }, arguments: &arguments[1..2], numbers: vec![stride, origin] })
+    Ok(KernelFunction { function: Function::DateBin { months }, arguments: &arguments[1..2], numbers: vec![stride, origin] })
 }

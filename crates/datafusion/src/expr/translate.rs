@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From DataFusion's physical expressions to those of the kernels, or a reason why not.
+//! Translation of DataFusion's physical expressions.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Exp
     Ok(lowered)
 }
 
-/// As [`lower`], for an output, which may be a list, and of a projection new text.
+/// As [`lower`] for an output, which may be a list, and in a projection a new string.
 pub(crate) fn lower_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let lowered = translate(expr, schema)?;
     kernels::support::supports_output(&lowered, schema)?;
@@ -101,7 +101,7 @@ fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
     Err(format!("{expr} is not supported on the device"))
 }
 
-/// The value of a scalar subquery; until it has run, a value of its type stands for it.
+/// The value of a scalar subquery. Before it has run, a default value of its type takes its place.
 fn translate_subquery(subquery: &ScalarSubqueryExpr, schema: &Schema) -> Result<Expr, Reason> {
     let value = match subquery.evaluate(&RecordBatch::new_empty(Arc::new(Schema::empty()))) {
         Ok(ColumnarValue::Scalar(value)) => value,
@@ -113,7 +113,7 @@ fn translate_subquery(subquery: &ScalarSubqueryExpr, schema: &Schema) -> Result<
     Ok(Expr::Literal(scalar(&value)?))
 }
 
-/// Whether an expression waits for the value of a scalar subquery.
+/// Whether an expression reads the value of a scalar subquery.
 pub(crate) fn awaits_subquery(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.is::<ScalarSubqueryExpr>() || expr.children().into_iter().any(awaits_subquery)
 }
@@ -125,18 +125,18 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
         (Operator::Plus, true, false) => Some((binary.right(), binary.left())),
         _ => None,
     };
-    if let Some((moment, interval)) = shifted {
-        let (moment, data_type) = (translate(moment, schema)?, type_of(expr, schema)?);
+    if let Some((time, interval)) = shifted {
+        let (time, data_type) = (translate(time, schema)?, type_of(expr, schema)?);
         let subtract = *binary.op() == Operator::Minus;
         return match functions::interval(interval) {
-            Some(interval) => functions::shift(moment, interval, subtract, data_type),
-            None => Ok(functions::shift_by(moment, &translate(interval, schema)?, subtract, data_type)),
+            Some(interval) => functions::add_interval(time, interval, subtract, data_type),
+            None => Ok(functions::add_interval_column(time, &translate(interval, schema)?, subtract, data_type)),
         };
     }
     let left = translate(binary.left(), schema)?;
     let right = translate(binary.right(), schema)?;
     let compare = |op| {
-        // What folds the zeros of floats does not look into dictionaries.
+        // DataFusion does not fold -0.0 and 0.0 in dictionaries.
         let exact = matches!(type_of(binary.left(), schema)?, DataType::Dictionary(_, values) if values.is_floating());
         let operand = |expr: &Expr| Box::new(if exact { Expr::TotalOrder(Box::new(expr.clone())) } else { expr.clone() });
         Ok(Expr::Compare { op, left: operand(&left), right: operand(&right) })
@@ -189,6 +189,7 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
     }
 }
 
+/// The operands of nested AND, OR or `||` as one list.
 fn flatten(left: Expr, right: Expr, split: impl Fn(Expr) -> Result<Vec<Expr>, Expr>) -> Vec<Expr> {
     let mut operands = Vec::new();
     for operand in [left, right] {
@@ -215,8 +216,8 @@ fn type_of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<DataType, Re
     expr.data_type(schema).map_err(|error| error.to_string())
 }
 
-/// `left = right` as Arrow's `eq` sees it: it tells -0.0 from 0.0, as DataFusion's `=` does not.
-/// `data_type` is that of both.
+/// `left = right` as Arrow's `eq`, which distinguishes -0.0 from 0.0; DataFusion's `=` does not.
+/// `data_type` is the type of both.
 fn equal(left: &Expr, right: Expr, data_type: &DataType) -> Expr {
     let exact = |expr| Box::new(if value_type(data_type).is_floating() { Expr::TotalOrder(Box::new(expr)) } else { expr });
     Expr::Compare { op: CompareOp::Eq, left: exact(left.clone()), right: exact(right) }
@@ -226,8 +227,8 @@ fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason>
     let expr = translate(list.expr(), schema)?;
     let mut literals = Vec::with_capacity(list.list().len());
     let mut others = Vec::new();
-    for item in list.list() {
-        match translate(item, schema)? {
+    for member in list.list() {
+        match translate(member, schema)? {
             Expr::Literal(literal) => literals.push(literal),
             other => others.push(other),
         }
@@ -235,7 +236,7 @@ fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason>
     if others.is_empty() {
         return Ok(Expr::InList { expr: Box::new(expr), list: literals, negated: list.negated() });
     }
-    // A list with computed members is the OR of its comparisons, with the same NULL rules.
+    // A list with computed members is an OR of comparisons, with the same NULL rules.
     let data_type = type_of(list.expr(), schema)?;
     let any = literals.into_iter().map(Expr::Literal).chain(others).map(|right| equal(&expr, right, &data_type)).collect();
     Ok(if list.negated() { Expr::Not(Box::new(Expr::Or(any))) } else { Expr::Or(any) })
@@ -266,16 +267,16 @@ fn is_plain(expr: &Arc<dyn PhysicalExpr>) -> bool {
 }
 
 fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
-    let arguments = function.args();
-    if let Some(own) = DeviceFunction::of(function.fun()) {
-        let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
-        return Ok(Expr::Call { function: own, arguments, data_type: function.return_type().clone() });
+    let (name, arguments) = (function.fun().name(), function.args());
+    if let Some(called) = DeviceFunction::of(function.fun()) {
+        let (arguments, data_type) = (translate_all(arguments, schema)?, function.return_type().clone());
+        return Ok(Expr::Call { function: called, arguments, data_type });
     }
     if !is_builtin(function.fun()) {
         let reason = library::scalar_reason(function.fun());
-        return Err(reason.unwrap_or_else(|| format!("the function {} is not supported on the device", function.fun().name())));
+        return Err(reason.unwrap_or_else(|| format!("the function {name} is not supported on the device")));
     }
-    match (function.fun().name(), arguments) {
+    match (name, arguments) {
         ("nullif", [left, right]) => {
             let left = translate(left, schema)?;
             let data_type = value_type(function.return_type()).clone();
@@ -283,73 +284,86 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             let null = Literal { data_type: data_type.clone(), value: LiteralValue::Null };
             Ok(Expr::Case { branches: vec![(equal, Expr::Literal(null))], otherwise: Some(Box::new(left)), data_type })
         }
-        ("coalesce", [_, ..]) => {
-            let operands = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
-            Ok(Expr::Coalesce(operands))
-        }
-        // In the type of the number if that is a float, to the base 10 where none is given.
-        ("log", [base @ .., number]) => {
-            let data_type = function.return_type().clone();
-            let base = match base {
-                [base] => cast(translate(base, schema)?, &type_of(base, schema)?, &data_type, true)?,
-                _ => Expr::Literal(Literal { data_type: data_type.clone(), value: LiteralValue::Float(10.0) }),
-            };
-            let arguments = vec![base, translate(number, schema)?];
-            allowed(Expr::Call { function: Function::Log, arguments, data_type }, function, schema)
-        }
-        // A type is known before any row.
-        ("arrow_typeof", [argument]) => {
-            let name = type_of(argument, schema)?.to_string();
-            let name = Expr::Literal(scalar(&ScalarValue::Utf8(Some(name)))?);
-            if is_plain(argument) {
-                return Ok(name);
-            }
-            // That its argument fails is not.
-            let argument = translate(argument, schema)?;
-            Ok(match kernels::support::can_fail(&argument, schema) {
-                false => name,
-                true => Expr::Case {
-                    branches: vec![(Expr::IsNull(Box::new(argument)), name.clone())],
-                    otherwise: Some(Box::new(name)),
-                    data_type: DataType::Utf8,
-                },
-            })
-        }
-        (name, _) => {
-            let types = arguments.iter().map(|argument| type_of(argument, schema)).collect::<Result<Vec<_>, _>>()?;
-            let data_type = value_type(function.return_type()).clone();
-            if let ([argument, others @ ..], [from, ..]) = (arguments, &types[..])
-                && others.iter().all(|other| other.is::<Constant>())
-                && let Some(steps) = functions::casts(name, &types, &data_type)
-            {
-                let mut from = from.clone();
-                let mut expr = translate(argument, schema)?;
-                for step in steps {
-                    expr = cast(expr, &from, &step, true)?;
-                    from = step;
-                }
-                return Ok(expr);
-            }
-            if let Some((reads, made)) = functions::by_format(name, &types) {
-                if matches!(data_type, DataType::Timestamp(_, Some(_))) {
-                    return Err(format!("{name} by a format in a time zone is not supported on the device"));
-                }
-                let arguments = arguments.iter().map(|argument| translate(argument, schema)).collect::<Result<_, _>>()?;
-                let call = Expr::Call { function: reads, arguments, data_type: made.clone() };
-                return cast(call, &made, &data_type, true);
-            }
-            let found = functions::find(name, arguments, &types)?;
-            let arguments = found.arguments.iter().map(|argument| translate(argument, schema));
-            let numbers = found.numbers.into_iter().map(|number| Ok(functions::number(number)));
-            let arguments = arguments.chain(numbers).collect::<Result<_, Reason>>()?;
-            allowed(Expr::Call { function: found.function, arguments, data_type }, function, schema)
-        }
+        ("coalesce", [_, ..]) => Ok(Expr::Coalesce(translate_all(arguments, schema)?)),
+        ("log", [base @ .., number]) => translate_log(function, base, number, schema),
+        ("arrow_typeof", [argument]) => translate_type_name(argument, schema),
+        _ => translate_named(function, schema),
     }
 }
 
-/// A call, unless its last digits differ between the host and devices and the session does not
-/// allow that.
-fn allowed(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
+fn translate_all(exprs: &[Arc<dyn PhysicalExpr>], schema: &Schema) -> Result<Vec<Expr>, Reason> {
+    exprs.iter().map(|expr| translate(expr, schema)).collect()
+}
+
+/// `log([base, ]number)`: in the type of the number if that is a float. The default base is 10.
+fn translate_log(
+    function: &ScalarFunctionExpr,
+    base: &[Arc<dyn PhysicalExpr>],
+    number: &Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> Result<Expr, Reason> {
+    let data_type = function.return_type().clone();
+    let base = match base {
+        [base] => cast(translate(base, schema)?, &type_of(base, schema)?, &data_type, true)?,
+        _ => Expr::Literal(Literal { data_type: data_type.clone(), value: LiteralValue::Float(10.0) }),
+    };
+    let arguments = vec![base, translate(number, schema)?];
+    if_exact(Expr::Call { function: Function::Log, arguments, data_type }, function, schema)
+}
+
+/// `arrow_typeof(argument)`, which is known when the query is planned. A fallible argument is still
+/// evaluated.
+fn translate_type_name(argument: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    let name = type_of(argument, schema)?.to_string();
+    let name = Expr::Literal(scalar(&ScalarValue::Utf8(Some(name)))?);
+    if is_plain(argument) {
+        return Ok(name);
+    }
+    let argument = translate(argument, schema)?;
+    Ok(match kernels::support::can_fail(&argument, schema) {
+        false => name,
+        true => Expr::Case {
+            branches: vec![(Expr::IsNull(Box::new(argument)), name.clone())],
+            otherwise: Some(Box::new(name)),
+            data_type: DataType::Utf8,
+        },
+    })
+}
+
+/// A function with a name in [`functions`]: casts, parsing by a format, or a function of the
+/// kernels.
+fn translate_named(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
+    let (name, arguments) = (function.fun().name(), function.args());
+    let types = arguments.iter().map(|argument| type_of(argument, schema)).collect::<Result<Vec<_>, _>>()?;
+    let data_type = value_type(function.return_type()).clone();
+    if let ([argument, others @ ..], [from, ..]) = (arguments, &types[..])
+        && others.iter().all(|other| other.is::<Constant>())
+        && let Some(steps) = functions::casts(name, &types, &data_type)
+    {
+        let (mut expr, mut from) = (translate(argument, schema)?, from.clone());
+        for step in steps {
+            expr = cast(expr, &from, &step, true)?;
+            from = step;
+        }
+        return Ok(expr);
+    }
+    if let Some((parse, parsed)) = functions::by_format(name, &types) {
+        if matches!(data_type, DataType::Timestamp(_, Some(_))) {
+            return Err(format!("{name} by a format in a time zone is not supported on the device"));
+        }
+        let arguments = translate_all(arguments, schema)?;
+        return cast(Expr::Call { function: parse, arguments, data_type: parsed.clone() }, &parsed, &data_type, true);
+    }
+    let found = functions::find(name, arguments, &types)?;
+    let arguments = found.arguments.iter().map(|argument| translate(argument, schema));
+    let numbers = found.numbers.into_iter().map(|number| Ok(functions::number(number)));
+    let arguments = arguments.chain(numbers).collect::<Result<_, Reason>>()?;
+    if_exact(Expr::Call { function: found.function, arguments, data_type }, function, schema)
+}
+
+/// A call. An error if its last digits differ between the host and devices, and the session does
+/// not allow that.
+fn if_exact(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
     let Expr::Call { function: called, data_type, .. } = &call else { return Ok(call) };
     let name = function.fun().name();
     let differs = match called {
@@ -360,7 +374,7 @@ fn allowed(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result
     if !DeviceOptions::of(function.config_options()).exact_functions {
         return Ok(call);
     }
-    // First what no setting changes.
+    // Reasons that no setting removes come first.
     kernels::support::supports(&call, schema)?;
     Err(format!("{differs}, which SET device.exact_functions = 'false' allows"))
 }
@@ -389,10 +403,10 @@ pub(super) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
             Some(value) => LiteralValue::Int(value),
             None => LiteralValue::Wide(Box::new(value)),
         }),
-        // As it lies in memory.
+        // Its layout in memory.
         IntervalMonthDayNano(value) => value.map_or(LiteralValue::Null, |value| {
-            let words = [value.months, value.days].map(|word| i128::from(word as u32));
-            LiteralValue::Int(words[0] | words[1] << 32 | i128::from(value.nanoseconds) << 64)
+            let [months, days] = [value.months, value.days].map(|part| i128::from(part as u32));
+            LiteralValue::Int(months | days << 32 | i128::from(value.nanoseconds) << 64)
         }),
         Int8(value) => int(value),
         Int16(value) => int(value),

@@ -19,68 +19,72 @@ use super::computed_strings::ComputedStrings;
 use super::translate::scalar;
 use crate::reason::Reason;
 
-/// A window function over the columns of an input and those of the `texts` behind them, of an
-/// operator that [`is_bounded`] or not.
-pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mut ComputedStrings) -> Result<WindowCall, Reason> {
-    let of = expr.as_any();
-    let aggregate = of
+/// Lowers a window function over the columns of an input and of computed `strings`. `bounded`: the
+/// operator is a `BoundedWindowAggExec`.
+pub(crate) fn lower_window(
+    expr: &Arc<dyn WindowExpr>,
+    bounded: bool,
+    strings: &mut ComputedStrings,
+) -> Result<WindowCall, Reason> {
+    let any = expr.as_any();
+    let aggregate = any
         .downcast_ref::<PlainAggregateWindowExpr>()
         .map(PlainAggregateWindowExpr::get_aggregate_expr)
-        .or_else(|| of.downcast_ref::<SlidingAggregateWindowExpr>().map(SlidingAggregateWindowExpr::get_aggregate_expr));
+        .or_else(|| any.downcast_ref::<SlidingAggregateWindowExpr>().map(SlidingAggregateWindowExpr::get_aggregate_expr));
     let function = if let Some(aggregate) = aggregate {
         let quantile = quantile(aggregate)?;
         let name = aggregate.fun().name();
-        let tells_nulls = !skips_nulls(name) && name != "array_agg";
-        if aggregate.ignore_nulls() && tells_nulls || !aggregate.order_bys().is_empty() {
+        let sees_nulls = !skips_nulls(name) && name != "array_agg";
+        if aggregate.ignore_nulls() && sees_nulls || !aggregate.order_bys().is_empty() {
             return Err(format!("{} is not supported on the device", expr.name()));
         }
-        // A filter is told to nobody, but for those who print.
+        // Only `Debug` shows the filter.
         if !format!("{expr:?}").ends_with("filter: None }") {
             return Err(format!("{name} with FILTER is not supported on the device as a window"));
         }
         let distinct = aggregate.is_distinct();
         match aggregate.expressions().as_slice() {
             [value, ..] if let Some(quantile) = quantile => {
-                WindowFunction::Quantile { quantile, value: texts.lower(value)?, distinct }
+                WindowFunction::Quantile { quantile, value: strings.lower(value)?, distinct }
             }
             [value] if name == "array_agg" && is_builtin_aggregate(aggregate.fun()) => {
-                WindowFunction::Values { value: texts.lower(value)?, known: aggregate.ignore_nulls(), distinct }
+                WindowFunction::Values { value: strings.lower(value)?, known: aggregate.ignore_nulls(), distinct }
             }
-            // The first one there is.
+            // The first value that is not NULL.
             [value] if name == "any_value" && is_builtin_aggregate(aggregate.fun()) => {
-                WindowFunction::NthKnown(texts.lower_value(value)?, 1)
+                WindowFunction::NthKnown(strings.lower_value(value)?, 1)
             }
             [value, delimiter] if name == "string_agg" && is_builtin_aggregate(aggregate.fun()) => {
-                joined(value, delimiter, distinct, texts)?
+                string_agg(value, delimiter, distinct, strings)?
             }
-            _ => WindowFunction::Aggregate(texts.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
+            _ => WindowFunction::Aggregate(strings.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
         }
     } else {
-        let standard = of.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
+        let standard = any.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
         let Some(udf) = standard.and_then(|standard| standard.as_any().downcast_ref::<WindowUDFExpr>()) else {
             return Err(format!("the window function {} is not supported on the device", expr.name()));
         };
-        ranking(udf, bounded, texts)?
+        ranking(udf, bounded, strings)?
     };
     let key = match expr.order_by() {
-        [key] => key.expr.data_type(&texts.schema).ok().map(|data_type| (data_type, key.options.descending)),
+        [key] => key.expr.data_type(&strings.schema).ok().map(|data_type| (data_type, key.options.descending)),
         _ => None,
     };
     Ok(WindowCall { function, frame: frame(expr.get_window_frame(), key.as_ref())? })
 }
 
-fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut ComputedStrings) -> Result<WindowFunction, Reason> {
+fn ranking(udf: &WindowUDFExpr, bounded: bool, strings: &mut ComputedStrings) -> Result<WindowFunction, Reason> {
     let name = udf.fun().name().to_string();
     if !is_builtin_window(udf.fun()) {
         return Err(format!("the window function {name} is not supported on the device"));
     }
-    // It tells nobody else. A reversed FIRST_VALUE is called LAST_VALUE, others keep their names;
-    // ranks are never reversed.
+    // Only `Debug` shows these flags. A reversed FIRST_VALUE is called LAST_VALUE, others keep
+    // their names. Ranks are never reversed.
     let described = format!("{udf:?}");
     let ignores_nulls = !described.contains("ignore_nulls: false");
     let is_reversed = !described.contains("is_reversed: false");
-    let value = |index: usize, texts: &mut ComputedStrings| match udf.args().get(index) {
-        Some(argument) => texts.lower_value(argument),
+    let value = |index: usize, strings: &mut ComputedStrings| match udf.args().get(index) {
+        Some(argument) => strings.lower_value(argument),
         None => Err(format!("{name} without its argument")),
     };
     let number = |index: usize, otherwise: i64| match udf.args().get(index) {
@@ -93,12 +97,12 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut ComputedStrings) -> R
             })
             .ok_or_else(|| format!("{name} of a number that is not constant is not supported on the device")),
     };
-    let lag = |sign: i64, texts: &mut ComputedStrings| -> Result<WindowFunction, Reason> {
+    let lag = |sign: i64, strings: &mut ComputedStrings| -> Result<WindowFunction, Reason> {
         let default = match udf.args().get(2) {
             None => None,
             Some(argument) if is_null(argument) => None,
             Some(argument) => {
-                let data_type = udf.args()[0].data_type(&texts.schema).map_err(|error| error.to_string())?;
+                let data_type = udf.args()[0].data_type(&strings.schema).map_err(|error| error.to_string())?;
                 let value = constant(argument).and_then(|value| value.cast_to(&data_type).ok());
                 let value =
                     value.ok_or_else(|| format!("{name} with a default that is not constant is not supported on the device"))?;
@@ -114,11 +118,11 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut ComputedStrings) -> R
         let counted = match (ignores_nulls, bounded) {
             (false, _) => Counted::All,
             (true, true) => Counted::InSight,
-            // The row itself, NULL or not.
+            // The current row, NULL or not.
             (true, false) if offset == 0 => Counted::All,
             (true, false) => Counted::Known,
         };
-        Ok(WindowFunction::Lag { value: value(0, texts)?, offset, default, counted })
+        Ok(WindowFunction::Lag { value: value(0, strings)?, offset, default, counted })
     };
     let nth = if ignores_nulls { WindowFunction::NthKnown } else { WindowFunction::NthValue };
     Ok(match name.as_str() {
@@ -131,22 +135,22 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut ComputedStrings) -> R
             Ok(buckets) if buckets > 0 => WindowFunction::Ntile(buckets),
             _ => return Err("ntile of no buckets is not supported on the device".to_string()),
         },
-        "lag" => lag(1, texts)?,
-        "lead" => lag(-1, texts)?,
-        "first_value" => nth(value(0, texts)?, 1),
-        "last_value" => nth(value(0, texts)?, -1),
+        "lag" => lag(1, strings)?,
+        "lead" => lag(-1, strings)?,
+        "first_value" => nth(value(0, strings)?, 1),
+        "last_value" => nth(value(0, strings)?, -1),
         "nth_value" => match number(1, 0)? {
-            // From the other end of the frame.
+            // Counted from the other end of the frame.
             n if is_reversed => {
-                nth(value(0, texts)?, n.checked_neg().ok_or("nth_value of no such row is not supported on the device")?)
+                nth(value(0, strings)?, n.checked_neg().ok_or("nth_value of no such row is not supported on the device")?)
             }
-            n => nth(value(0, texts)?, n),
+            n => nth(value(0, strings)?, n),
         },
         _ => return Err(format!("the window function {name} is not supported on the device")),
     })
 }
 
-/// The quantile that an aggregate asks for, if it does. None of them counts NULLs.
+/// The quantile of an aggregate; `None` for other aggregates. Quantiles skip NULLs.
 fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reason> {
     if !is_builtin_aggregate(aggregate.fun()) {
         return Ok(None);
@@ -161,13 +165,13 @@ fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reaso
     }
 }
 
-/// The texts of frames with a delimiter between them: each row has it before its own, and the first
-/// one of a frame is not shown.
-fn joined(
+/// `string_agg` over frames. The string of each row starts with the delimiter; the first delimiter
+/// of a frame is skipped.
+fn string_agg(
     value: &Arc<dyn PhysicalExpr>,
     delimiter: &Arc<dyn PhysicalExpr>,
     distinct: bool,
-    texts: &mut ComputedStrings,
+    strings: &mut ComputedStrings,
 ) -> Result<WindowFunction, Reason> {
     let Some(delimiter) = delimiter.downcast_ref::<Literal>() else {
         return Err("string_agg with a delimiter that is not constant is not supported on the device".to_string());
@@ -177,7 +181,7 @@ fn joined(
     let cast: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(Arc::clone(value), DataType::LargeUtf8, None));
     let part = BinaryExpr::new(lit(ScalarValue::LargeUtf8(Some(delimiter))), Operator::StringConcat, cast);
     let part: Arc<dyn PhysicalExpr> = Arc::new(part);
-    Ok(WindowFunction::Texts { texts: texts.lower(&part)?, skipped, distinct })
+    Ok(WindowFunction::Texts { texts: strings.lower(&part)?, skipped, distinct })
 }
 
 fn is_null(expr: &Arc<dyn PhysicalExpr>) -> bool {
@@ -188,27 +192,27 @@ fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
     expr.downcast_ref::<Literal>().map(|literal| literal.value().clone()).filter(|value| !value.is_null())
 }
 
-/// A frame over rows in the order of one key, with its type and whether it falls, or of none or
-/// several.
+/// A frame over rows in the order of one key, with its type and whether it descending, or of none
+/// or several.
 fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, Reason> {
-    let falls = key.is_some_and(|(_, falls)| *falls);
+    let descending = key.is_some_and(|(_, descending)| *descending);
     let units = match frame.units {
         WindowFrameUnits::Rows => FrameUnits::Rows,
         WindowFrameUnits::Range => match key.map(|(data_type, _)| data_type) {
-            Some(data_type) if data_type.is_floating() => FrameUnits::FloatRange { falls },
-            Some(data_type) if is_moment(data_type) && !is_uniform(frame, data_type) => FrameUnits::Moments { falls },
-            Some(data_type) if !data_type.is_numeric() && !is_moment(data_type) => FrameUnits::Boundless,
-            // What more digits take may not fit 64 bits.
-            Some(DataType::Decimal128(19.., _)) => FrameUnits::Range128 { falls },
-            Some(DataType::Decimal256(_, _)) => FrameUnits::Range256 { falls },
-            _ => FrameUnits::Range { falls },
+            Some(data_type) if data_type.is_floating() => FrameUnits::FloatRange { falls: descending },
+            Some(data_type) if is_time(data_type) && !is_uniform(frame, data_type) => FrameUnits::Moments { falls: descending },
+            Some(data_type) if !data_type.is_numeric() && !is_time(data_type) => FrameUnits::Boundless,
+            // Decimals of more than 18 digits may not fit 64 bits.
+            Some(DataType::Decimal128(19.., _)) => FrameUnits::Range128 { falls: descending },
+            Some(DataType::Decimal256(_, _)) => FrameUnits::Range256 { falls: descending },
+            _ => FrameUnits::Range { falls: descending },
         },
         WindowFrameUnits::Groups => FrameUnits::Groups,
     };
     let offset = |value: &ScalarValue| match value {
         value if frame.units == WindowFrameUnits::Range => key
             .and_then(|(key, _)| match units {
-                FrameUnits::Moments { .. } => moment_offset(value),
+                FrameUnits::Moments { .. } => interval_offset(value),
                 FrameUnits::Boundless => Some(1),
                 _ => range_offset(value, key),
             })
@@ -225,7 +229,7 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
             WindowFrameBound::Following(value) => FrameBound::Following(offset(value)?),
         })
         .map(|bound| match (bound, start) {
-            // Nothing lies before the first row or behind the last.
+            // Before the first row and behind the last row the frame is empty.
             (FrameBound::UnboundedFollowing, true) => FrameBound::Following(i64::MAX as u128),
             (FrameBound::UnboundedPreceding, false) => FrameBound::Preceding(i64::MAX as u128),
             (bound, _) => bound,
@@ -235,11 +239,11 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
 }
 
 /// Dates and timestamps.
-fn is_moment(data_type: &DataType) -> bool {
+fn is_time(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _))
 }
 
-/// Whether the offsets of a frame are so many units of the order key's integers, whatever the key.
+/// Whether the offsets of a frame are a fixed number of units of the order key.
 fn is_uniform(frame: &WindowFrame, key: &DataType) -> bool {
     [&frame.start_bound, &frame.end_bound].into_iter().all(|bound| match bound {
         WindowFrameBound::Preceding(value) | WindowFrameBound::Following(value) => {
@@ -250,15 +254,17 @@ fn is_uniform(frame: &WindowFrame, key: &DataType) -> bool {
 }
 
 /// An offset of [`FrameUnits::Moments`].
-fn moment_offset(value: &ScalarValue) -> Option<u128> {
+fn interval_offset(value: &ScalarValue) -> Option<u128> {
     match value {
-        ScalarValue::IntervalMonthDayNano(Some(of)) => Some(ops::interval(of.months, of.days, of.nanoseconds)),
+        ScalarValue::IntervalMonthDayNano(Some(interval)) => {
+            Some(ops::interval(interval.months, interval.days, interval.nanoseconds))
+        }
         _ => None,
     }
 }
 
-/// An offset in units of the order key's integers: days of a `Date32`, hundredths of a
-/// `Decimal128(15, 2)`; the bits of a float.
+/// An offset in units of the order key: days of a `Date32`, hundredths of a `Decimal128(15, 2)`,
+/// the bits of a float.
 fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u128> {
     match (value, key) {
         (ScalarValue::Float64(Some(value)), DataType::Float64) => {
@@ -280,7 +286,7 @@ fn range_offset(value: &ScalarValue, key: &DataType) -> Option<u128> {
         (ScalarValue::IntervalMonthDayNano(Some(interval)), DataType::Date32) => {
             (interval.months == 0 && interval.nanoseconds == 0).then_some(i64::from(interval.days))?
         }
-        // Days of other zones have other lengths.
+        // Days of time zones differ in length.
         (ScalarValue::IntervalMonthDayNano(Some(interval)), DataType::Timestamp(unit, zone))
             if interval.months == 0 && (interval.days == 0 || zone.is_none()) =>
         {

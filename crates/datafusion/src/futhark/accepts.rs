@@ -4,11 +4,11 @@
 use arrow::compute::can_cast_types;
 use arrow::datatypes::DataType;
 
-use crate::futhark::parameter::{Of, Parameter};
+use crate::futhark::parameter::{Parameter, ValueKind};
 use crate::reason::Reason;
 
-/// Why values of a declared type are not handed over as those of the manifest's, if not. Times are,
-/// as integers.
+/// Checks a declared type: its values must have the bits of the manifest's type. Times have the
+/// bits of integers.
 pub(super) fn has_bits_of(declared: &DataType, of: &DataType) -> std::result::Result<(), Reason> {
     let fits = match (declared, of) {
         (DataType::List(declared), DataType::List(of)) => return has_bits_of(declared.data_type(), of.data_type()),
@@ -25,13 +25,12 @@ pub(super) fn has_bits_of(declared: &DataType, of: &DataType) -> std::result::Re
 
 const DECIMALS: &str = "decimals have no Futhark type; use DOUBLE or BIGINT";
 
-/// Why an argument of a type is not taken for a parameter, if not. Values that do not fit fail when
-/// they come.
-pub(super) fn takes(parameter: &Parameter, from: &DataType) -> std::result::Result<(), Reason> {
-    match (&parameter.of, from) {
+/// Checks the type of an argument. Values that do not fit fail when they are cast.
+pub(super) fn accepts(parameter: &Parameter, from: &DataType) -> std::result::Result<(), Reason> {
+    match (&parameter.kind, from) {
         (_, DataType::Null) => Ok(()),
-        (Of::Sums(sum), from) => sum.takes(from),
-        (Of::Records(_, fields), DataType::Struct(given)) => {
+        (ValueKind::Sums(sum), from) => sum.accepts(from),
+        (ValueKind::Records(_, fields), DataType::Struct(given)) => {
             if let Some(missing) = fields.iter().find(|field| given.find(&field.name).is_none()) {
                 return Err(format!("the struct has no field {}", missing.name));
             }
@@ -40,17 +39,17 @@ pub(super) fn takes(parameter: &Parameter, from: &DataType) -> std::result::Resu
             }
             fields.iter().try_for_each(|field| {
                 let given = given.find(&field.name).map_or(&DataType::Null, |(_, given)| given.data_type());
-                takes(field, given).map_err(|reason| format!("its field {}: {reason}", field.name))
+                accepts(field, given).map_err(|reason| format!("its field {}: {reason}", field.name))
             })
         }
-        (Of::Lists(column), DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) => {
-            takes(column, item.data_type())
+        (ValueKind::Lists(column), DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) => {
+            accepts(column, item.data_type())
         }
         (_, from) => converts(from, &parameter.data_type),
     }
 }
 
-/// The same of types without structs.
+/// As [`accepts`] for types without structs.
 fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
     let is_time = |data_type: &DataType| data_type.is_temporal() && !matches!(data_type, DataType::Interval(_));
     let widens = |to: &DataType| from.primitive_width() <= to.primitive_width();
@@ -89,9 +88,9 @@ mod tests {
 
     #[test]
     fn times_are_integers_and_decimals_are_refused() {
-        let moment = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let timestamp = DataType::Timestamp(TimeUnit::Nanosecond, None);
         let list = |item: &DataType| DataType::new_list(item.clone(), false);
-        for (declared, of) in [(&moment, &DataType::Int64), (&DataType::Date32, &DataType::Int32)] {
+        for (declared, of) in [(&timestamp, &DataType::Int64), (&DataType::Date32, &DataType::Int32)] {
             assert_eq!(has_bits_of(declared, of), Ok(()));
             assert_eq!(has_bits_of(&list(declared), &DataType::new_list(of.clone(), true)), Ok(()));
         }
@@ -104,25 +103,30 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_converted_where_nothing_is_lost_unseen() {
+    fn arguments_are_converted_unless_values_are_lost_silently() {
         use DataType::*;
-        let moment = Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-        let words = Dictionary(Box::new(Int8), Box::new(Int16));
+        let timestamp = Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+        let dictionary = Dictionary(Box::new(Int8), Box::new(Int16));
         for (from, to) in [
             (&Int64, &Int32),
             (&Int64, &Float32),
             (&Float64, &Float32),
             (&Null, &Boolean),
-            (&moment, &Int64),
+            (&timestamp, &Int64),
             (&Date32, &Int32),
             (&Date32, &Int64),
-            (&words, &Int64),
+            (&dictionary, &Int64),
         ] {
             assert_eq!(converts(from, to), Ok(()), "{from} to {to}");
         }
-        for (from, to) in
-            [(&Float64, &Int64), (&Boolean, &Int8), (&Int8, &Boolean), (&Utf8, &Int64), (&moment, &Int32), (&moment, &UInt64)]
-        {
+        for (from, to) in [
+            (&Float64, &Int64),
+            (&Boolean, &Int8),
+            (&Int8, &Boolean),
+            (&Utf8, &Int64),
+            (&timestamp, &Int32),
+            (&timestamp, &UInt64),
+        ] {
             assert_eq!(converts(from, to).unwrap_err(), format!("{from} is not taken for {to}; cast it"));
         }
         assert_eq!(converts(&Decimal64(9, 2), &Float64).unwrap_err(), DECIMALS);

@@ -14,15 +14,15 @@ use futhark::manifest::EntryPoint;
 use futhark::{Argument, Context, Scalar, Value};
 
 use crate::error::device_error;
-use crate::futhark::accepts::{has_bits_of, takes};
+use crate::futhark::accepts::{accepts, has_bits_of};
 use crate::futhark::convert::{row_of, struct_row, to_futhark};
-use crate::futhark::parameter::{Nulls, Of, Parameter, parameters, type_of};
+use crate::futhark::parameter::{Nulls, Parameter, ValueKind, parameters, type_of};
 use crate::futhark::returns::{
-    Conventions, One, Returns, check_structs, outputs, returns, returns_struct_of, returns_with_mask, without_masks,
+    Conventions, Returns, ScalarReturn, check_structs, outputs, returns, returns_struct_of, returns_with_mask, without_masks,
 };
 use crate::reason::Reason;
 
-/// An entry point as a function of SQL. Clones are the same one.
+/// An entry point as a function of SQL. Clones are equal.
 #[derive(Clone)]
 pub(crate) struct Function {
     inner: Arc<Inner>,
@@ -33,9 +33,9 @@ struct Inner {
     name: String,
     entry_point: String,
     context: Context,
-    /// What the library takes.
+    /// Parameters of the entry point, with masks.
     inputs: Vec<Parameter>,
-    /// What SQL gives: without masks.
+    /// Parameters in SQL, without masks.
     parameters: Vec<Parameter>,
     nulls: Nulls,
     returns: Returns,
@@ -44,7 +44,7 @@ struct Inner {
 }
 
 impl Function {
-    /// An entry point under a name, or why SQL has no form for it.
+    /// An entry point under a SQL name. An error is the reason why SQL cannot call it.
     pub fn new(
         name: &str,
         entry_point: &str,
@@ -70,8 +70,7 @@ impl Function {
         Ok(Function { inner: Arc::new(inner) })
     }
 
-    /// The function with types that a user declares, where they have the same bits; `None` where
-    /// none are declared.
+    /// The function with declared types of the same bits; `None` without a declaration.
     pub fn declared(&self, parameters: Option<&[DataType]>, returns: Option<&DataType>) -> std::result::Result<Function, Reason> {
         let mut inner = Inner::clone(&self.inner);
         let entry_point = &inner.entry_point;
@@ -88,8 +87,8 @@ impl Function {
         }
         if let Some(declared) = returns {
             let (Returns::Column(_, data_type)
-            | Returns::Value(One { data_type, .. })
-            | Returns::Aggregate(One { data_type, .. })) = &mut inner.returns
+            | Returns::Value(ScalarReturn { data_type, .. })
+            | Returns::Aggregate(ScalarReturn { data_type, .. })) = &mut inner.returns
             else {
                 return Err(format!("{entry_point} gives columns that are the manifest's: leave RETURNS out"));
             };
@@ -107,27 +106,27 @@ impl Function {
         &self.inner.parameters
     }
 
-    /// What the library takes: the parameters, and masks.
+    /// Parameters of the entry point, with masks.
     pub fn inputs(&self) -> &[Parameter] {
         &self.inner.inputs
     }
 
-    /// What becomes of rows with a NULL argument.
+    /// Treatment of rows with a NULL argument.
     pub fn nulls(&self) -> Nulls {
         self.inner.nulls
     }
 
-    /// Whether a result has a mask.
+    /// Whether the result has a mask.
     pub fn gives_mask(&self) -> bool {
         let manifest = self.inner.context.library().manifest();
         let entry = manifest.entry_points.get(&self.inner.entry_point);
         self.inner.nulls == Nulls::Mask && entry.is_some_and(|entry| outputs(manifest, entry).len() > 1)
     }
 
-    /// The array that a call for all rows has given, and the mask of its values, if there is one.
+    /// The array of a call for all rows, and its mask if there is one.
     ///
     /// # Errors
-    /// Where it is not that, or the library gave another number of values than there were rows.
+    /// If the result is no array, or its length is not the number of rows.
     pub fn array_of(&self, results: Vec<Value>, rows: usize) -> Result<(futhark::Array, Option<futhark::Array>)> {
         let name = self.name();
         let mut arrays = Vec::with_capacity(results.len());
@@ -143,7 +142,7 @@ impl Function {
         }
     }
 
-    /// Whether a call for all rows gave each its value.
+    /// Checks that a call for all rows gave a value for each row.
     pub fn check_rows(&self, gave: usize, rows: usize) -> Result<()> {
         let name = self.name();
         match gave == rows {
@@ -154,7 +153,7 @@ impl Function {
         }
     }
 
-    /// Whether columns that a call gave can be rows.
+    /// Checks that the columns of a call have the same length.
     pub fn same_length(&self, fields: &[Parameter], lengths: &[usize]) -> Result<()> {
         if lengths.windows(2).all(|pair| pair[0] == pair[1]) {
             return Ok(());
@@ -163,7 +162,7 @@ impl Function {
         exec_err!("{} gave columns that differ in length: {}", self.name(), lengths.join(", "))
     }
 
-    /// The results of a call; of a record or tuple its fields.
+    /// The results of a call; of a record or tuple, its fields.
     pub fn fields_of(&self, results: Vec<Value>) -> Result<Vec<Value>> {
         match results.as_slice() {
             [Value::Opaque(record)] => record.fields().map_err(|error| self.failed(error)),
@@ -171,18 +170,20 @@ impl Function {
         }
     }
 
-    /// The one value that a call has given.
-    pub fn value_of(&self, one: &One, results: Vec<Value>) -> Result<ScalarValue> {
-        let row = match (results.as_slice(), &one.of) {
-            ([value], of) => row_of(self, value, of, &one.data_type)?,
-            (fields, Of::Records(_, of)) => struct_row(self, fields, of)?,
-            (several, _) => return internal_err!("{} gave {} values, not one of {}", self.name(), several.len(), one.data_type),
+    /// The one value of a call.
+    pub fn value_of(&self, scalar: &ScalarReturn, results: Vec<Value>) -> Result<ScalarValue> {
+        let row = match (results.as_slice(), &scalar.kind) {
+            ([value], of) => row_of(self, value, of, &scalar.data_type)?,
+            (fields, ValueKind::Records(_, of)) => struct_row(self, fields, of)?,
+            (several, _) => {
+                return internal_err!("{} gave {} values, not one of {}", self.name(), several.len(), scalar.data_type);
+            }
         };
         ScalarValue::try_from_array(&row, 0)
     }
 
-    /// What a call looks like, with the arguments' types: lists for arrays.
-    pub fn call_text(&self) -> String {
+    /// A call with the types of its arguments. Arrays are lists.
+    pub fn call_syntax(&self) -> String {
         let argument = |parameter: &Parameter| match parameter.is_array {
             true => format!("{} {}", parameter.name, DataType::new_list(parameter.data_type.clone(), true)),
             false => format!("{} {}", parameter.name, parameter.data_type),
@@ -191,7 +192,7 @@ impl Function {
     }
 
     /// The columns of a table function, with their types.
-    pub fn columns_text(&self) -> String {
+    pub fn table_type(&self) -> String {
         let Returns::Table(columns) = self.returns() else { return String::new() };
         let column = |column: &Parameter| format!("{} {}", column.name, column.data_type);
         format!("TABLE({})", columns.iter().map(column).collect::<Vec<_>>().join(", "))
@@ -205,7 +206,7 @@ impl Function {
         &self.inner.context
     }
 
-    /// Of each input that is an array, whether a call overwrites what it is given.
+    /// For each input that is an array: whether a call overwrites it.
     pub fn consumes(&self) -> impl Iterator<Item = bool> {
         let entry = self.inner.context.library().manifest().entry_points.get(&self.inner.entry_point);
         let inputs = entry.into_iter().flat_map(|entry| &entry.inputs).zip(&self.inner.inputs);
@@ -216,21 +217,21 @@ impl Function {
         &self.inner.documentation
     }
 
-    /// All arguments are taken as they come and checked by [`check`](Self::check), whose reasons
-    /// are better; the exact types are what SHOW FUNCTIONS lists.
+    /// A signature that accepts all arguments: [`check`](Self::check) gives better errors. SHOW
+    /// FUNCTIONS lists the exact types.
     pub fn sql_signature(&self, volatility: Volatility) -> Signature {
         let types = self.inner.parameters.iter().map(|parameter| parameter.data_type.clone()).collect();
         Signature::one_of(vec![TypeSignature::UserDefined, TypeSignature::Exact(types)], volatility)
     }
 
-    /// Whether arguments of these types can be handed over.
+    /// Checks the types of arguments.
     pub fn check<'a>(&self, types: impl ExactSizeIterator<Item = &'a DataType>) -> Result<()> {
         let Inner { name, parameters, signature, .. } = self.inner.as_ref();
         if types.len() != parameters.len() {
             return plan_err!("{name} is {signature} and takes {} arguments, not {}", parameters.len(), types.len());
         }
         for (parameter, data_type) in parameters.iter().zip(types) {
-            if let Err(reason) = takes(parameter, data_type) {
+            if let Err(reason) = accepts(parameter, data_type) {
                 return plan_err!("the argument {} of {name}, which is {signature}: {reason}", parameter.name);
             }
         }
@@ -242,22 +243,21 @@ impl Function {
         self.inner.context.call(&self.inner.entry_point, arguments.into_iter().map(Argument::Given).collect())
     }
 
-    /// Calls the entry point over columns, with constants for the parameters that are no arrays. No
-    /// other thread comes between.
+    /// Calls the entry point with columns and constants. The context stays locked during the call.
     pub fn call_over(&self, columns: &[ArrayRef], constants: &[Scalar]) -> Result<Vec<Value>> {
         let mut columns = columns.iter();
         self.call_with(constants, |parameter| columns.next().map(|column| to_futhark(self, parameter, column)))
     }
 
-    /// The same over buffers that the library can use, of `rows` values each.
+    /// As [`call_over`](Self::call_over) with device buffers of `rows` values each.
     pub fn call_over_buffers(&self, buffers: Vec<Buffer>, rows: usize, constants: &[Scalar]) -> Result<Vec<Value>> {
         let mut buffers = buffers.into_iter();
-        self.call_with(constants, |parameter| match parameter.of {
-            Of::Values(primitive) => {
+        self.call_with(constants, |parameter| match parameter.kind {
+            ValueKind::Values(primitive) => {
                 let array = |buffer| self.context().array_over(primitive, &[rows], buffer).map(Value::from);
                 buffers.next().map(array)
             }
-            // No function of these is called on the device.
+            // Functions of other kinds are not called on the device.
             _ => None,
         })
     }
@@ -282,7 +282,7 @@ impl Function {
         self.context().locked(call).map_err(|error| self.failed(error))
     }
 
-    /// A failure of the library as the query's. Out of memory keeps its kind.
+    /// Converts an error of the library. Out of memory stays `ResourcesExhausted`.
     pub fn failed(&self, error: futhark::Error) -> DataFusionError {
         let name = self.name();
         match error {

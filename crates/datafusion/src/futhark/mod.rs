@@ -1,27 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! SQL functions from compiled Futhark libraries.
 //!
-//! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their
-//! types say (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`, `sum.rs`). They
-//! work in host memory, as any other function of a user's does, but where a library shares the
-//! device (`calls.rs`, `folds.rs`, `placed.rs`). `CREATE FUNCTION … LANGUAGE futhark` is
-//! `factory.rs`; `listing.rs` has what SHOW FUNCTIONS says of table functions.
+//! The crate `futhark` loads and calls libraries. Here their entry points become functions of
+//! DataFusion:
+//!
+//! | file | content |
+//! |---|---|
+//! | `factory` | `CREATE FUNCTION … LANGUAGE futhark` |
+//! | `function`, `parameter`, `returns` | entry points as SQL functions, by their types |
+//! | `accepts`, `convert`, `sum_type` | argument types, and conversion between Arrow and Futhark |
+//! | `scalar`, `aggregate`, `table` | functions in host memory |
+//! | `device_call`, `device_aggregate`, `resident` | calls on a device that the library shares |
+//! | `reasons` | reasons why a function stays on the host |
+//! | `registration`, `listing` | registration with DataFusion, and SHOW FUNCTIONS |
 
 mod accepts;
 mod aggregate;
-mod calls;
 mod convert;
+mod device_aggregate;
+mod device_call;
 mod factory;
-mod folds;
 mod function;
 mod listing;
 mod parameter;
-mod placed;
 mod reasons;
 mod registration;
+mod resident;
 mod returns;
 mod scalar;
-mod sum;
+mod sum_type;
 mod table;
 
 use datafusion::common::{Result, internal_err, plan_datafusion_err};
@@ -30,29 +37,29 @@ use datafusion::execution::context::{RegisterFunction, SessionContext};
 use datafusion::logical_expr::Volatility;
 use futhark::Context;
 
-pub(crate) use crate::futhark::calls::{DeviceCall, LibraryCalls, unreached};
+pub(crate) use crate::futhark::device_aggregate::{DeviceAggregate, function_of as fold_function, row_of, types_of};
+pub(crate) use crate::futhark::device_call::{DeviceCall, LibraryCalls, unreached};
 pub(crate) use crate::futhark::factory::FutharkFactory;
 use crate::futhark::factory::name_is_free;
-pub(crate) use crate::futhark::folds::{Fold, function_of as fold_function, row_of, types_of};
 pub(crate) use crate::futhark::function::Function;
 pub(crate) use crate::futhark::listing::TableFunctionsListed;
 use crate::futhark::registration::registration;
 use crate::futhark::returns::Conventions;
 use crate::session::DeviceRuntime;
 
-/// What [`register_futhark`] has done with the entry points of a library.
+/// The outcome of [`register_futhark`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FutharkFunctions {
-    /// Those that SQL can call now.
+    /// Entry points that SQL can call.
     pub registered: Vec<String>,
-    /// The others, each with the reason.
+    /// The other entry points, with reasons.
     pub refused: Vec<(String, String)>,
 }
 
-/// Gives SQL the entry points of a Futhark library, under their own names.
+/// Registers the entry points of a Futhark library under their own names.
 ///
-/// From SQL, `CREATE FUNCTION … LANGUAGE futhark` does so one by one. Here the library has been
-/// opened and its context tuned by the caller, and no setting is asked: opening is what takes
+/// From SQL, `CREATE FUNCTION … LANGUAGE futhark` registers them one by one. Here the caller has
+/// opened the library and tuned its context. No setting is checked: opening a library is what takes
 /// trust.
 ///
 /// # Errors

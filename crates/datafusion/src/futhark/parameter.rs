@@ -7,44 +7,44 @@ use arrow::datatypes::{DataType, Field};
 use futhark::manifest::{ArrayType, EntryPoint, Kind, OpaqueType, Record};
 use futhark::{Manifest, Primitive};
 
-use crate::futhark::sum::SumType;
+use crate::futhark::sum_type::SumType;
 use crate::reason::Reason;
 
-/// A parameter.
+/// A parameter of an entry point, or a field or column of its types.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parameter {
     pub name: String,
-    pub of: Of,
-    /// A value for each row; else one for all.
+    pub kind: ValueKind,
+    /// Whether each row has a value; else one value is for all rows.
     pub is_array: bool,
-    /// What SQL gives for a row, or for all: a type with the primitive type's bits, lists of it for
-    /// more dimensions, structs for records and sums.
+    /// The SQL type of one value. Records and sums are structs; an array of more dimensions has
+    /// lists.
     pub data_type: DataType,
 }
 
-/// What a parameter's values are.
+/// The kind of values.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Of {
+pub(crate) enum ValueKind {
     /// Values of a primitive type.
     Values(Primitive),
-    /// Records of this type, and their fields in the manifest's order.
+    /// Records of this type, with their fields in the manifest's order.
     Records(String, Vec<Parameter>),
     /// Values of a sum type.
     Sums(Arc<SumType>),
-    /// Values of a type that only the library understands, sealed.
+    /// Sealed values of an opaque type.
     Opaque(String),
-    /// Arrays within one value: lists of what a column of them has.
+    /// Arrays within one value: lists. The parameter describes a column of their elements.
     Lists(Box<Parameter>),
 }
 
-/// What becomes of rows with a NULL argument.
+/// Treatment of rows with a NULL argument.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Nulls {
-    /// The library does not see them, and they give NULL.
+    /// The library does not get them; they give NULL.
     #[default]
     Strict,
-    /// Behind each array the library takes another one of booleans, which says where there is a
-    /// value. Its result has NULL where a second result of booleans says so.
+    /// The library takes a mask behind each array: booleans that are true where there is a value.
+    /// Its result may have a mask too.
     Mask,
 }
 
@@ -56,94 +56,92 @@ pub(super) fn parameters(manifest: &Manifest, entry: &EntryPoint) -> std::result
     entry.inputs.iter().enumerate().map(parameter).collect()
 }
 
-/// A type as a column, where it is an array or a record of nothing else, or as one value; or why
-/// SQL has neither.
+/// A type as a column if it is an array or a record of arrays, else as one value.
 pub(super) fn parameter_of(manifest: &Manifest, name: &str, type_name: &str) -> std::result::Result<Parameter, Reason> {
-    column_form(manifest, name, type_name).map_or_else(|| value_form(manifest, name, type_name), Ok)
+    as_column(manifest, name, type_name).map_or_else(|| as_value(manifest, name, type_name), Ok)
 }
 
-/// A type as a column: arrays, and records of nothing else.
-pub(super) fn column_form(manifest: &Manifest, name: &str, type_name: &str) -> Option<Parameter> {
-    let (of, data_type) = match manifest.kind(type_name)? {
+/// A type as a column: an array, or a record of columns.
+pub(super) fn as_column(manifest: &Manifest, name: &str, type_name: &str) -> Option<Parameter> {
+    let (kind, data_type) = match manifest.kind(type_name)? {
         Kind::Array(ArrayType { elemtype, rank, .. }) => {
             let lists = (1..*rank).fold(data_type_of(*elemtype), |item, _| DataType::new_list(item, true));
-            (Of::Values(*elemtype), lists)
+            (ValueKind::Values(*elemtype), lists)
         }
         Kind::Opaque(OpaqueType { record: Some(record), .. }) if !record.fields.is_empty() => {
-            let field = |field: &futhark::manifest::Field| column_form(manifest, &field_name(&field.name), &field.type_name);
+            let field = |field: &futhark::manifest::Field| as_column(manifest, &field_name(&field.name), &field.type_name);
             let fields = record.fields.iter().map(field).collect::<Option<Vec<_>>>()?;
             let structs = struct_type(&format!("the type {type_name}"), &fields).ok()?;
-            (Of::Records(type_name.to_owned(), fields), structs)
+            (ValueKind::Records(type_name.to_owned(), fields), structs)
         }
         Kind::Scalar(_) | Kind::Opaque(_) => return None,
     };
-    Some(Parameter { name: name.to_owned(), of, is_array: true, data_type })
+    Some(Parameter { name: name.to_owned(), kind, is_array: true, data_type })
 }
 
-/// A type as one value, or why SQL has none: structs for records and sums, in which arrays are
-/// lists.
-pub(super) fn value_form(manifest: &Manifest, name: &str, type_name: &str) -> std::result::Result<Parameter, Reason> {
-    let (of, data_type) = match manifest.kind(type_name) {
-        Some(Kind::Scalar(primitive)) => (Of::Values(primitive), data_type_of(primitive)),
+/// A type as one value: records and sums are structs, arrays are lists.
+pub(super) fn as_value(manifest: &Manifest, name: &str, type_name: &str) -> std::result::Result<Parameter, Reason> {
+    let (kind, data_type) = match manifest.kind(type_name) {
+        Some(Kind::Scalar(primitive)) => (ValueKind::Values(primitive), data_type_of(primitive)),
         Some(Kind::Array(_) | Kind::Opaque(OpaqueType { record: Some(Record { rank: 1.., .. }), .. })) => {
-            let column = column_form(manifest, name, type_name);
+            let column = as_column(manifest, name, type_name);
             let column = column.ok_or_else(|| format!("{name} is of type {type_name}, an array of what is no column"))?;
             let lists = DataType::new_list(column.data_type.clone(), true);
-            (Of::Lists(Box::new(column)), lists)
+            (ValueKind::Lists(Box::new(column)), lists)
         }
         Some(Kind::Opaque(OpaqueType { record: Some(record), .. })) if !record.fields.is_empty() => {
-            let field = |field: &futhark::manifest::Field| value_form(manifest, &field_name(&field.name), &field.type_name);
+            let field = |field: &futhark::manifest::Field| as_value(manifest, &field_name(&field.name), &field.type_name);
             let fields = record.fields.iter().map(field).collect::<std::result::Result<Vec<_>, _>>();
             let fields = fields.map_err(|reason| format!("{name}: its field {reason}"))?;
             let structs = struct_type(&format!("the type {type_name}"), &fields).map_err(|reason| format!("{name}: {reason}"))?;
-            (Of::Records(type_name.to_owned(), fields), structs)
+            (ValueKind::Records(type_name.to_owned(), fields), structs)
         }
         Some(Kind::Opaque(OpaqueType { sum: Some(sum), .. })) => {
             let sum = SumType::new(manifest, type_name, sum).map_err(|reason| format!("{name}: {reason}"))?;
             let structs = sum.data_type();
-            (Of::Sums(Arc::new(sum)), structs)
+            (ValueKind::Sums(Arc::new(sum)), structs)
         }
-        Some(Kind::Opaque(opaque)) if is_stored(opaque) => (Of::Opaque(type_name.to_owned()), DataType::Binary),
+        Some(Kind::Opaque(opaque)) if is_stored(opaque) => (ValueKind::Opaque(type_name.to_owned()), DataType::Binary),
         _ => return Err(format!("{name} is of type {type_name}, which cannot be stored")),
     };
-    Ok(Parameter { name: name.to_owned(), of, is_array: false, data_type })
+    Ok(Parameter { name: name.to_owned(), kind, is_array: false, data_type })
 }
 
-/// The struct that something with these fields is, if each has its own name.
+/// The struct type of fields with different names.
 pub(super) fn struct_type(what: &str, fields: &[Parameter]) -> std::result::Result<DataType, Reason> {
-    if let Some(name) = twice(fields) {
+    if let Some(name) = duplicate_name(fields) {
         return Err(format!("{what} would be a struct with two fields {name}"));
     }
     Ok(DataType::Struct(fields.iter().map(|field| Field::new(&field.name, field.data_type.clone(), true)).collect()))
 }
 
-/// A name that two fields have.
-pub(super) fn twice(fields: &[Parameter]) -> Option<&str> {
-    let is_twice = |(index, field): &(usize, &Parameter)| fields[..*index].iter().any(|other| other.name == field.name);
-    fields.iter().enumerate().find(is_twice).map(|(_, field)| field.name.as_str())
+/// The name of two fields.
+pub(super) fn duplicate_name(fields: &[Parameter]) -> Option<&str> {
+    let is_duplicate = |(index, field): &(usize, &Parameter)| fields[..*index].iter().any(|other| other.name == field.name);
+    fields.iter().enumerate().find(is_duplicate).map(|(_, field)| field.name.as_str())
 }
 
-/// Whether values of an opaque type can be bytes.
+/// Whether values of an opaque type can be stored as bytes.
 pub(super) fn is_stored(opaque: &OpaqueType) -> bool {
     opaque.ops.store.is_some() && opaque.ops.restore.is_some()
 }
 
-/// The name of a field; those of tuples are numbers, and called as `struct()` calls them.
+/// The name of a field. Fields of tuples are numbered and get the names of `struct()`: `c0`, `c1`.
 pub(super) fn field_name(name: &str) -> String {
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { format!("c{name}") } else { name.to_owned() }
 }
 
-/// A parameter's type in Futhark's words.
+/// A parameter's Futhark type.
 pub(super) fn type_of(parameter: &Parameter) -> String {
-    match &parameter.of {
-        Of::Values(primitive) => {
+    match &parameter.kind {
+        ValueKind::Values(primitive) => {
             let dimensions = usize::from(parameter.is_array) + list_depth(&parameter.data_type);
             format!("{}{}", "[]".repeat(dimensions), primitive.name())
         }
-        Of::Records(type_name, _) | Of::Opaque(type_name) => type_name.clone(),
-        Of::Sums(sum) => sum.type_name.clone(),
-        Of::Lists(column) => type_of(column),
+        ValueKind::Records(type_name, _) | ValueKind::Opaque(type_name) => type_name.clone(),
+        ValueKind::Sums(sum) => sum.type_name.clone(),
+        ValueKind::Lists(column) => type_of(column),
     }
 }
 
@@ -151,7 +149,7 @@ fn list_depth(data_type: &DataType) -> usize {
     if let DataType::List(item) = data_type { 1 + list_depth(item.data_type()) } else { 0 }
 }
 
-/// The Arrow type that has a primitive type's values.
+/// The Arrow type of a primitive type.
 pub(crate) fn data_type_of(primitive: Primitive) -> DataType {
     match primitive {
         Primitive::I8 => DataType::Int8,

@@ -10,15 +10,15 @@ use futhark::manifest::Backend;
 
 use crate::futhark::aggregate::FutharkAggregate;
 use crate::futhark::function::Function;
-use crate::futhark::parameter::{Of, Parameter};
+use crate::futhark::parameter::{Parameter, ValueKind};
 use crate::futhark::returns::Returns;
 use crate::futhark::scalar::FutharkScalar;
 use crate::reason::Reason;
 
 pub(super) const EACH_ROW: &str = "it is called for each row";
 
-/// Why a function has no place on the device whatever it is given, if so.
-pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reason> {
+/// Whether a scalar function can run on the device, whatever its arguments.
+pub(super) fn support_of_function(function: &Function) -> std::result::Result<(), Reason> {
     let why = |why: &str| Err(reason(function, why));
     if function.context().device().is_none() {
         return why(&no_device(function));
@@ -39,13 +39,13 @@ fn no_new_raw(function: &Function, of: Primitive) -> Reason {
     reason(function, &format!("the manifest names no new_raw of the type []{}", of.name()))
 }
 
-/// Why values of what a function takes, or gives, have no place on the device, if so.
+/// Whether the values that a function takes and gives are supported on the device.
 pub(super) fn support_of_values(function: &Function, gives: &DataType) -> std::result::Result<(), Reason> {
     let why = |why: &str| Err(reason(function, why));
     if matches!(gives, DataType::Struct(_)) {
         return why("it gives structs");
     }
-    if function.parameters().iter().any(|parameter| !matches!(parameter.of, Of::Values(_))) {
+    if function.parameters().iter().any(|parameter| !matches!(parameter.kind, ValueKind::Values(_))) {
         return why("it takes structs");
     }
     if function.parameters().iter().any(|parameter| parameter.data_type.is_list()) {
@@ -53,7 +53,7 @@ pub(super) fn support_of_values(function: &Function, gives: &DataType) -> std::r
     }
     fn array(input: &Parameter) -> Option<(Primitive, &DataType)> {
         match input {
-            Parameter { of: Of::Values(primitive), is_array: true, data_type, .. } => Some((*primitive, data_type)),
+            Parameter { kind: ValueKind::Values(primitive), is_array: true, data_type, .. } => Some((*primitive, data_type)),
             _ => None,
         }
     }
@@ -69,7 +69,7 @@ pub(super) fn support_of_values(function: &Function, gives: &DataType) -> std::r
     }
 }
 
-/// Why a library shares no device.
+/// The reason why a library shares no device.
 pub(super) fn no_device(function: &Function) -> String {
     match function.context().library().manifest().backend {
         Backend::OpenCl => "its library shares no device of OpenCL's".to_owned(),
@@ -79,15 +79,15 @@ pub(super) fn no_device(function: &Function) -> String {
     }
 }
 
-/// Why a scalar function stays on the host, if it is of a Futhark library.
+/// The reason of a scalar function of a Futhark library.
 pub(super) fn scalar_reason(function: &ScalarUDF) -> Option<Reason> {
     let function = function.inner().downcast_ref::<FutharkScalar>()?.function();
-    let why = stays_on_host(function).err();
-    // What has a place on the device has it in some operators.
+    let why = support_of_function(function).err();
+    // Some operators call no functions of libraries.
     Some(why.unwrap_or_else(|| reason(function, "on the device it is called by projections, filters and aggregations alone")))
 }
 
-/// The same of aggregates.
+/// The reason of an aggregate of a Futhark library.
 pub(super) fn aggregate_reason(function: &AggregateUDF) -> Option<Reason> {
     let function = function.inner().downcast_ref::<FutharkAggregate>()?.function();
     let why = match function.context().device() {

@@ -8,7 +8,7 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF, Volatility};
 
 use crate::expr::LibraryFunctions;
 use crate::futhark::aggregate::FutharkAggregate;
-use crate::futhark::folds::function_of;
+use crate::futhark::device_aggregate::function_of;
 use crate::futhark::function::Function;
 use crate::futhark::reasons::{aggregate_reason, scalar_reason};
 use crate::futhark::returns::Returns;

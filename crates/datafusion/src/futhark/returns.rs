@@ -6,49 +6,50 @@ use futhark::manifest::{EntryPoint, Kind, OpaqueType, Record};
 use futhark::{Manifest, Primitive};
 
 use crate::futhark::parameter::{
-    Nulls, Of, Parameter, column_form, data_type_of, field_name, is_stored, parameter_of, struct_type, twice, value_form,
+    Nulls, Parameter, ValueKind, as_column, as_value, data_type_of, duplicate_name, field_name, is_stored, parameter_of,
+    struct_type,
 };
 use crate::reason::Reason;
 
-/// What `CREATE FUNCTION` says of an entry point beside its name.
+/// Conventions that `CREATE FUNCTION` states for an entry point.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Conventions {
     pub nulls: Nulls,
-    /// Whether a record or tuple is a struct for each row, not a table.
+    /// Whether a returned record or tuple is a struct for each row, not a table.
     pub returns_struct: bool,
 }
 
-/// What a function gives.
+/// The result of a function.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Returns {
     /// A value for each row, from a call for all rows.
     Column(Primitive, DataType),
-    /// A struct of these for each row, from a call for all rows.
+    /// A struct for each row, from a call for all rows.
     Struct(Vec<Parameter>, DataType),
-    /// A value for each row, from a call for each.
-    Value(One),
-    /// One value for all rows.
-    Aggregate(One),
-    /// Rows of these columns.
+    /// A value for each row, from a call for each row.
+    Value(ScalarReturn),
+    /// ScalarReturn value for all rows.
+    Aggregate(ScalarReturn),
+    /// Rows with these columns.
     Table(Vec<Parameter>),
 }
 
-/// One value that a call gives.
+/// ScalarReturn value that a call gives.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct One {
-    pub of: Of,
-    /// As what SQL has it: records and sums are structs.
+pub(crate) struct ScalarReturn {
+    pub kind: ValueKind,
+    /// The SQL type: records and sums are structs.
     pub data_type: DataType,
 }
 
-impl From<Parameter> for One {
-    fn from(Parameter { of, data_type, .. }: Parameter) -> One {
-        One { of, data_type }
+impl From<Parameter> for ScalarReturn {
+    fn from(Parameter { kind, data_type, .. }: Parameter) -> ScalarReturn {
+        ScalarReturn { kind, data_type }
     }
 }
 
 impl Returns {
-    /// What kind of function it makes.
+    /// The kind of SQL function.
     pub fn kind(&self) -> &'static str {
         match self {
             Returns::Column(..) | Returns::Value(_) | Returns::Struct(..) => "scalar",
@@ -58,21 +59,21 @@ impl Returns {
     }
 }
 
-/// Whether structs are where they can be: one that is no column is of a function that is called for
-/// each row, or of a table.
+/// Checks struct parameters: a struct that is no column needs a function that is called for each
+/// row, or a table function.
 pub(super) fn check_structs(parameters: &[Parameter], returns: &Returns) -> std::result::Result<(), Reason> {
     if matches!(returns, Returns::Value(_) | Returns::Table(_)) {
         return Ok(());
     }
-    parameters.iter().filter(|parameter| !parameter.is_array).try_for_each(|Parameter { name, of, .. }| match of {
-        Of::Values(_) | Of::Lists(_) => Ok(()),
-        Of::Records(..) => Err(format!("its parameter {name} is a record of scalars beside arrays")),
-        Of::Sums(sum) => Err(format!("its parameter {name} is of the sum type {} beside arrays", sum.type_name)),
-        Of::Opaque(of) => Err(format!("its parameter {name} is of the opaque type {of} beside arrays")),
+    parameters.iter().filter(|parameter| !parameter.is_array).try_for_each(|Parameter { name, kind, .. }| match kind {
+        ValueKind::Values(_) | ValueKind::Lists(_) => Ok(()),
+        ValueKind::Records(..) => Err(format!("its parameter {name} is a record of scalars beside arrays")),
+        ValueKind::Sums(sum) => Err(format!("its parameter {name} is of the sum type {} beside arrays", sum.type_name)),
+        ValueKind::Opaque(of) => Err(format!("its parameter {name} is of the opaque type {of} beside arrays")),
     })
 }
 
-/// What a function gives whose record or tuple is a struct.
+/// The result of a function whose record or tuple is a struct.
 pub(super) fn returns_struct_of(
     manifest: &Manifest,
     entry: &EntryPoint,
@@ -89,22 +90,22 @@ pub(super) fn returns_struct_of(
         several => (0..several.len()).map(|index| format!("c{index}")).collect(),
     };
     let fields = || names.iter().zip(outputs(manifest, entry));
-    let columns: Option<Vec<Parameter>> = fields().map(|(name, of)| column_form(manifest, name, of)).collect();
+    let columns: Option<Vec<Parameter>> = fields().map(|(name, of)| as_column(manifest, name, of)).collect();
     if let Some(columns) = columns.filter(|columns| for_all && !columns.is_empty()) {
         let data_type = struct_type("its result", &columns)?;
         return Ok(Returns::Struct(columns, data_type));
     }
-    let values = fields().map(|(name, of)| value_form(manifest, name, of)).collect::<std::result::Result<Vec<_>, _>>();
+    let values = fields().map(|(name, of)| as_value(manifest, name, of)).collect::<std::result::Result<Vec<_>, _>>();
     let values = values.map_err(|reason| format!("its result: its field {reason}"))?;
     if values.is_empty() {
         return Err("it gives nothing".to_owned());
     }
     let data_type = struct_type("its result", &values)?;
-    let one = One { of: Of::Records(String::new(), values), data_type };
+    let one = ScalarReturn { kind: ValueKind::Records(String::new(), values), data_type };
     Ok(if for_all { Returns::Aggregate(one) } else { Returns::Value(one) })
 }
 
-/// The parameters of a function whose arrays have masks.
+/// The SQL parameters of a function with masks.
 pub(super) fn without_masks(inputs: &[Parameter]) -> std::result::Result<Vec<Parameter>, Reason> {
     let (mut parameters, mut inputs) = (Vec::new(), inputs.iter());
     while let Some(parameter) = inputs.next() {
@@ -119,7 +120,7 @@ pub(super) fn without_masks(inputs: &[Parameter]) -> std::result::Result<Vec<Par
     Ok(parameters)
 }
 
-/// What a record type is made of.
+/// The fields of a record type.
 fn record_of<'a>(manifest: &'a Manifest, type_name: &str) -> Option<&'a Record> {
     match manifest.kind(type_name) {
         Some(Kind::Opaque(opaque)) => opaque.record.as_ref(),
@@ -127,7 +128,7 @@ fn record_of<'a>(manifest: &'a Manifest, type_name: &str) -> Option<&'a Record> 
     }
 }
 
-/// The types of what an entry point gives: of a record or tuple those of its fields.
+/// The result types of an entry point; of a record or tuple, those of its fields.
 pub(super) fn outputs<'a>(manifest: &'a Manifest, entry: &'a EntryPoint) -> Vec<&'a str> {
     if let [single] = entry.outputs.as_slice()
         && let Some(record) = record_of(manifest, &single.type_name)
@@ -137,16 +138,15 @@ pub(super) fn outputs<'a>(manifest: &'a Manifest, entry: &'a EntryPoint) -> Vec<
     entry.outputs.iter().map(|output| output.type_name.as_str()).collect()
 }
 
-/// What a function whose arrays have masks gives: an array without NULLs, or with a mask of its
-/// own.
+/// The result of a function with masks: an array, or an array and its mask.
 pub(super) fn returns_with_mask(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Returns, Reason> {
     let types = outputs(manifest, entry);
     let takes_arrays = entry.inputs.iter().any(|input| matches!(manifest.kind(&input.type_name), Some(Kind::Array(_))));
-    let line = |name: &str| match manifest.kind(name) {
+    let element = |name: &str| match manifest.kind(name) {
         Some(Kind::Array(array)) if array.rank == 1 => Some(array.elemtype),
         _ => None,
     };
-    match types.iter().map(|name| line(name)).collect::<Option<Vec<_>>>().as_deref() {
+    match types.iter().map(|name| element(name)).collect::<Option<Vec<_>>>().as_deref() {
         Some([values] | [values, Primitive::Bool]) if takes_arrays => Ok(Returns::Column(*values, data_type_of(*values))),
         _ => Err("with nulls=mask it must take arrays, and give one, or one and its mask".to_owned()),
     }
@@ -169,12 +169,12 @@ pub(super) fn returns(manifest: &Manifest, entry: &EntryPoint, parameters: &[Par
     if !is_value {
         return Ok(Returns::Table(columns_of(manifest, entry)?));
     }
-    let one = value_form(manifest, "result", &entry.outputs[0].type_name).map_err(|reason| format!("its {reason}"))?;
+    let one = as_value(manifest, "result", &entry.outputs[0].type_name).map_err(|reason| format!("its {reason}"))?;
     Ok(if takes_arrays { Returns::Aggregate(one.into()) } else { Returns::Value(one.into()) })
 }
 
-/// The columns of a table that an entry point gives: a record's fields have names, and others are
-/// called as in `VALUES`.
+/// The columns of a table function. They have the names of a record's fields, else those of
+/// `VALUES`.
 fn columns_of(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Vec<Parameter>, Reason> {
     let types = outputs(manifest, entry);
     let record = match entry.outputs.as_slice() {
@@ -191,7 +191,7 @@ fn columns_of(manifest: &Manifest, entry: &EntryPoint) -> std::result::Result<Ve
         let column = parameter_of(manifest, &name(index), of);
         columns.push(column.map_err(|_| format!("it gives a value of type {of}, which is no column"))?);
     }
-    if let Some(name) = twice(&columns) {
+    if let Some(name) = duplicate_name(&columns) {
         return Err(format!("it gives a table with two columns {name}"));
     }
     let arrays = columns.iter().filter(|column| column.is_array).count();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scalar functions: a call for all rows of a batch, or a call for each row.
 //!
-//! Rows with a NULL argument give NULL, and the library does not see them, unless it takes masks.
+//! Rows with a NULL argument give NULL. The library does not get them, unless it takes masks.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 use crate::futhark::convert::{cast_argument, constant, from_futhark, nulls_in, nulls_of, struct_column, value_at};
 use crate::futhark::function::Function;
 use crate::futhark::parameter::Nulls;
-use crate::futhark::returns::{One, Returns};
+use crate::futhark::returns::{Returns, ScalarReturn};
 
 /// An entry point as a scalar function.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -28,23 +28,22 @@ pub(crate) struct FutharkScalar {
 }
 
 impl FutharkScalar {
-    /// The scalar function that an entry point is.
+    /// The scalar function of an entry point.
     pub fn new(function: Function, volatility: Volatility) -> FutharkScalar {
         let signature = function.sql_signature(volatility);
         FutharkScalar { function, signature }
     }
 
-    /// The entry point.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// Whether it may give other values the next time.
     pub fn volatility(&self) -> Volatility {
         self.signature.volatility
     }
 
-    /// One call for all rows: some arguments are columns, the others are the same for all rows.
+    /// ScalarReturn call for all rows: some arguments are columns, the others are the same for all
+    /// rows.
     fn call_for_all(&self, args: &[ColumnarValue], rows: usize, to: &DataType) -> Result<ArrayRef> {
         let function = &self.function;
         let (mut columns, mut constants) = (Vec::new(), Vec::new());
@@ -82,7 +81,7 @@ impl FutharkScalar {
         let result = if let Returns::Struct(fields, _) = function.returns() {
             let structs = struct_column(function, &function.fields_of(results)?, fields)?;
             function.check_rows(structs.len(), kept)?;
-            // Arrays of more dimensions are lists of a fixed size.
+            // Further dimensions are lists of fixed size.
             cast(&structs, to)?
         } else {
             let (values, mask) = function.array_of(results, kept)?;
@@ -97,12 +96,12 @@ impl FutharkScalar {
         };
         match nulls {
             None => Ok(result),
-            Some(nulls) => Ok(take(&result, &places(&nulls), None)?),
+            Some(nulls) => Ok(take(&result, &dense_positions(&nulls), None)?),
         }
     }
 
-    /// A call for each row.
-    fn call_for_each(&self, args: &[ColumnarValue], rows: usize, one: &One) -> Result<ArrayRef> {
+    /// One call for each row.
+    fn call_for_each(&self, args: &[ColumnarValue], rows: usize, scalar: &ScalarReturn) -> Result<ArrayRef> {
         let function = &self.function;
         let column = |(parameter, argument): (&_, &ColumnarValue)| cast_argument(function, parameter, &argument.to_array(rows)?);
         let columns: Vec<ArrayRef> = function.parameters().iter().zip(args).map(column).collect::<Result<_>>()?;
@@ -111,7 +110,7 @@ impl FutharkScalar {
             .iter()
             .zip(&columns)
             .fold(None, |nulls, (parameter, column)| NullBuffer::union(nulls.as_ref(), nulls_in(parameter, column).as_ref()));
-        let missing = ScalarValue::try_from(&one.data_type)?;
+        let missing = ScalarValue::try_from(&scalar.data_type)?;
         let call = |row: usize| {
             if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
                 return Ok(missing.clone());
@@ -119,11 +118,11 @@ impl FutharkScalar {
             let arguments = function.parameters().iter().zip(&columns);
             let arguments = arguments.map(|(parameter, column)| value_at(function, parameter, column, row));
             let results = arguments.collect::<futhark::Result<_>>().and_then(|arguments| function.call(arguments));
-            function.value_of(one, results.map_err(|error| function.failed(error))?)
+            function.value_of(scalar, results.map_err(|error| function.failed(error))?)
         };
         let values: Vec<ScalarValue> = function.context().locked(|| (0..rows).map(call).collect::<Result<_>>())?;
         match values.is_empty() {
-            true => Ok(new_empty_array(&one.data_type)),
+            true => Ok(new_empty_array(&scalar.data_type)),
             false => ScalarValue::iter_to_array(values),
         }
     }
@@ -141,7 +140,7 @@ impl ScalarUDFImpl for FutharkScalar {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         self.function.check(types.iter())?;
         match self.function.returns() {
-            Returns::Column(_, data_type) | Returns::Value(One { data_type, .. }) | Returns::Struct(_, data_type) => {
+            Returns::Column(_, data_type) | Returns::Value(ScalarReturn { data_type, .. }) | Returns::Struct(_, data_type) => {
                 Ok(data_type.clone())
             }
             Returns::Aggregate(_) | Returns::Table(_) => internal_err!("{} is no scalar function", self.name()),
@@ -163,7 +162,7 @@ impl ScalarUDFImpl for FutharkScalar {
         let result = match self.function.returns() {
             Returns::Column(_, to) => self.call_for_all(&args.args, rows, to)?,
             Returns::Struct(_, to) => self.call_for_all(&args.args, rows, to)?,
-            Returns::Value(one) => self.call_for_each(&args.args, rows, one)?,
+            Returns::Value(scalar) => self.call_for_each(&args.args, rows, scalar)?,
             Returns::Aggregate(_) | Returns::Table(_) => return internal_err!("{} is no scalar function", self.name()),
         };
         Ok(match constant {
@@ -181,21 +180,21 @@ impl ScalarUDFImpl for FutharkScalar {
     }
 }
 
-/// A column with 0 for NULL, and where it has values.
+/// A column with 0 for NULL, and its mask.
 fn with_mask(column: &ArrayRef) -> Result<[ArrayRef; 2]> {
     let mask = is_not_null(column)?;
     let zero = ScalarValue::new_default(column.data_type())?.to_scalar()?;
     Ok([zip(&mask, column, &zero)?, Arc::new(mask)])
 }
 
-/// For each row its place among those that are not NULL.
-fn places(nulls: &NullBuffer) -> UInt64Array {
+/// For each row its position among the rows that are not NULL.
+fn dense_positions(nulls: &NullBuffer) -> UInt64Array {
     let mut next = 0;
-    let place = |valid: bool| {
+    let position = |valid: bool| {
         valid.then(|| {
             next += 1;
             next - 1
         })
     };
-    nulls.iter().map(place).collect()
+    nulls.iter().map(position).collect()
 }

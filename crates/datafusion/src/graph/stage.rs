@@ -14,7 +14,7 @@ use super::aggregate::{AggregateOp, OverJoins};
 use super::joins::{BuildSide, BuildSideJoin, Joins, ScalarSide, Side};
 use crate::exchange::Source;
 use crate::exec::{GroupingSet, Sharing};
-use crate::futhark::{DeviceCall, Fold};
+use crate::futhark::{DeviceAggregate, DeviceCall};
 use crate::table::Snapshot;
 
 /// A step of an offloaded subplan that gives device batches.
@@ -96,7 +96,7 @@ pub(crate) struct LibraryCall {
 /// An aggregate of a library.
 #[derive(Debug)]
 pub(crate) struct LibraryAggregate {
-    pub fold: Arc<Fold>,
+    pub fold: Arc<DeviceAggregate>,
     /// The null-stripping adapter from columns to dense arguments.
     pub adapter: Strict,
 }

@@ -18,7 +18,7 @@ use crate::exec::{
     DeviceToHostExec, DeviceUnnestExec, GroupingSet, HostExec, is_limit, joins_other_lists, scan_projection, window_exprs,
 };
 use crate::expr::{AggregateCall, as_key, as_sort_key, lower, support_of_aggregate, support_of_expr, support_of_output};
-use crate::futhark::{Fold, LibraryCalls};
+use crate::futhark::{DeviceAggregate, LibraryCalls};
 use crate::planner::columns::{reason_of, support_of_columns};
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, supported_join};
@@ -125,7 +125,7 @@ fn support_of_raw_aggregate(raw: &AggregateExec) -> Result<(), Reason> {
     if let Some(calls) = AggregateCall::of_libraries(raw) {
         return calls.iter().try_for_each(|call| {
             let exprs = call.exprs().map(|expr| library.lift(expr)).collect::<Result<Vec<_>, _>>()?;
-            Fold::try_new(&call.with_exprs(&exprs), &library.schema).map(|_| ())
+            DeviceAggregate::try_new(&call.with_exprs(&exprs), &library.schema).map(|_| ())
         });
     }
     let functions = raw.aggr_expr().iter().zip(raw.filter_expr());

@@ -19,7 +19,7 @@ use kernels::ops::Arguments;
 use super::DeviceBatchStream;
 use super::errors::explain;
 use crate::error::{columnar_error, device_error, op_error};
-use crate::futhark::{Fold, Function, row_of, unreached};
+use crate::futhark::{DeviceAggregate, Function, row_of, unreached};
 use crate::graph::{LibraryCall, Stage, StageKind};
 
 /// Batches of the input with the results of the calls.
@@ -107,7 +107,13 @@ async fn folded(mut input: DeviceBatchStream, stage: &Stage, queue: &Queue, time
 }
 
 /// What a library makes of the rows of all batches.
-async fn result(fold: &Arc<Fold>, pieces: Vec<Arguments>, queue: &Queue, time: &Time, operator: &str) -> Result<ScalarValue> {
+async fn result(
+    fold: &Arc<DeviceAggregate>,
+    pieces: Vec<Arguments>,
+    queue: &Queue,
+    time: &Time,
+    operator: &str,
+) -> Result<ScalarValue> {
     let rows = pieces.iter().map(|piece| piece.count).sum();
     if !fold.is_called(rows) {
         return fold.missing();

@@ -11,7 +11,7 @@ use kernels::ops::Strict;
 
 use super::{Lowering, partitions};
 use crate::exec::{DeviceAggregateExec, DeviceFutharkExec};
-use crate::futhark::{Fold, types_of};
+use crate::futhark::{DeviceAggregate, types_of};
 use crate::graph::pipeline::kernel_error;
 use crate::graph::stage::{LibraryAggregate, LibraryCall, Stage, StageKind};
 
@@ -54,7 +54,7 @@ impl Lowering<'_> {
         let (mut aggregates, mut checks) = (Vec::new(), Vec::new());
         for call in &aggregate.spec.calls {
             let internal = |reason| internal_datafusion_err!("{}: {reason}", call.function.name());
-            let fold = Fold::try_new(call, &input.schema).map_err(internal)?;
+            let fold = DeviceAggregate::try_new(call, &input.schema).map_err(internal)?;
             let arguments = fold.arguments(&input.schema).map_err(internal)?;
             let adapter = Strict::try_new(Arc::clone(&input.schema), input.types.clone(), arguments, self.options.clone());
             checks.extend(fold.columns().iter().cloned());

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sum types as structs: a text that names the variant, and for each value of a payload a field,
-//! NULL in other variants.
+//! Sum types as structs: a string names the variant, and each value of a payload has a field.
 //!
-//! Not a union of Arrow's: SQL has no words for unions, and reads, compares, groups and joins the
-//! fields of structs.
+//! Fields of other variants are NULL. Unions of Arrow are not used: SQL has no syntax for them, but
+//! reads, compares, groups and joins fields of structs.
 
 use std::sync::Arc;
 
@@ -15,16 +14,16 @@ use datafusion::common::{Result, internal_err};
 use futhark::manifest::{Manifest, Sum};
 use futhark::{Opaque, Value};
 
-use crate::futhark::accepts::takes;
+use crate::futhark::accepts::accepts;
 use crate::futhark::convert::{cast_argument, nulls_in, present, row_of, value_at};
 use crate::futhark::function::Function;
-use crate::futhark::parameter::{Parameter, value_form};
+use crate::futhark::parameter::{Parameter, as_value};
 use crate::reason::Reason;
 
 /// The field that names the variant.
 const VARIANT: &str = "variant";
 
-/// A sum type as SQL has it.
+/// A sum type as a struct of SQL.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SumType {
     pub type_name: String,
@@ -37,41 +36,40 @@ pub(crate) struct SumType {
 #[derive(Debug, Clone, PartialEq)]
 struct Variant {
     name: String,
-    /// Each value's place in the struct, and its field.
+    /// Each value's position in the struct, and its field.
     payload: Vec<(usize, Parameter)>,
 }
 
 impl SumType {
-    /// A sum type of the manifest, or why SQL has no form for it.
+    /// A sum type of the manifest.
     pub fn new(manifest: &Manifest, type_name: &str, sum: &Sum) -> std::result::Result<SumType, Reason> {
         let mut fields = vec![Field::new(VARIANT, DataType::Utf8, true)];
         let mut variants = Vec::with_capacity(sum.variants.len());
         for variant in &sum.variants {
             let name = &variant.name;
             let mut payload = Vec::with_capacity(variant.payload.len());
-            for (index, of) in variant.payload.iter().enumerate() {
+            for (index, type_name) in variant.payload.iter().enumerate() {
                 let field = if variant.payload.len() == 1 { name.clone() } else { format!("{name}_{index}") };
                 if fields.iter().any(|other| *other.name() == field) {
                     return Err(format!("the type {type_name} would be a struct with two fields {field}"));
                 }
-                let value = value_form(manifest, &field, of);
+                let value = as_value(manifest, &field, type_name);
                 let value = value.map_err(|reason| format!("the variant {name} of {type_name}: its value {reason}"))?;
-                let place = fields.len();
+                let position = fields.len();
                 fields.push(Field::new(field, value.data_type.clone(), true));
-                payload.push((place, value));
+                payload.push((position, value));
             }
             variants.push(Variant { name: name.clone(), payload });
         }
         Ok(SumType { type_name: type_name.to_owned(), variants, fields: fields.into() })
     }
 
-    /// The struct.
     pub fn data_type(&self) -> DataType {
         DataType::Struct(self.fields.clone())
     }
 
-    /// Why an argument is not taken, if not. Fields of variants that it never has may be left out.
-    pub fn takes(&self, from: &DataType) -> std::result::Result<(), Reason> {
+    /// Checks the type of an argument. Fields of unused variants may be missing.
+    pub fn accepts(&self, from: &DataType) -> std::result::Result<(), Reason> {
         let given = match from {
             DataType::Null => return Ok(()),
             DataType::Struct(given) => given,
@@ -79,7 +77,7 @@ impl SumType {
         };
         match given.find(VARIANT) {
             Some((_, field)) if field.data_type().is_string() || field.data_type().is_null() => {}
-            Some((_, field)) => return Err(format!("its field {VARIANT} is {}, must be a text", field.data_type())),
+            Some((_, field)) => return Err(format!("its field {VARIANT} is {}, must be a string", field.data_type())),
             None => return Err(format!("the struct has no field {VARIANT}, which names one of {}", self.names())),
         }
         given.iter().filter(|given| given.name() != VARIANT).try_for_each(|given| {
@@ -87,14 +85,14 @@ impl SumType {
             let Some(value) = self.values().find(|value| value.name == *name) else {
                 return Err(format!("{} has no field {name}", self.data_type()));
             };
-            takes(value, given.data_type()).map_err(|reason| format!("its field {name}: {reason}"))
+            accepts(value, given.data_type()).map_err(|reason| format!("its field {name}: {reason}"))
         })
     }
 
     /// An argument as the struct.
     ///
     /// # Errors
-    /// If a value does not fit.
+    /// If a value does not fit its type.
     pub fn cast(&self, function: &Function, array: &ArrayRef) -> Result<ArrayRef> {
         let Some(given) = array.as_struct_opt() else { return Ok(new_null_array(&self.data_type(), array.len())) };
         let names = match given.column_by_name(VARIANT) {
@@ -108,7 +106,7 @@ impl SumType {
         };
         let mut columns = vec![Arc::clone(&names)];
         for variant in &self.variants {
-            // Values of other variants need not fit.
+            // Values of other variants are not cast.
             let rows = has(variant);
             for (_, value) in &variant.payload {
                 columns.push(match given.column_by_name(&value.name) {
@@ -120,9 +118,9 @@ impl SumType {
         Ok(Arc::new(StructArray::try_new_with_length(self.fields.clone(), columns, given.nulls().cloned(), given.len())?))
     }
 
-    /// Rows without a variant, or without a value that theirs has.
+    /// Rows without a variant, or without a value of their variant.
     pub fn nulls(&self, structs: &StructArray) -> Option<NullBuffer> {
-        let nulls_of_value = |(place, value): &(usize, Parameter)| nulls_in(value, structs.column(*place));
+        let nulls_of_value = |(position, value): &(usize, Parameter)| nulls_in(value, structs.column(*position));
         let nulls_of_variant = |variant: &Variant| variant.payload.iter().map(nulls_of_value).collect::<Vec<_>>();
         let missing: Vec<Vec<Option<NullBuffer>>> = self.variants.iter().map(nulls_of_variant).collect();
         let has_value = |row: usize| {
@@ -135,7 +133,7 @@ impl SumType {
         (nulls.null_count() > 0).then_some(nulls)
     }
 
-    /// The fields of the struct behind the first.
+    /// The fields of the struct behind `variant`.
     fn values(&self) -> impl Iterator<Item = &Parameter> {
         self.variants.iter().flat_map(|variant| &variant.payload).map(|(_, value)| value)
     }
@@ -149,32 +147,32 @@ impl SumType {
         self.variants.iter().map(|variant| variant.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The value of a row, which is not NULL.
+    /// The value of a row that is not NULL.
     ///
     /// # Errors
-    /// If there is no such variant, or a list is no array; else what the library says.
+    /// If there is no such variant, or a list is no array; else the library's.
     pub fn value_at(&self, function: &Function, structs: &StructArray, row: usize) -> futhark::Result<Value> {
         let Some((index, variant)) = self.variant_at(structs, row) else {
             let name = structs.column(0).as_string_opt::<i32>().map_or("", |names| names.value(row));
             let problem = format!("{} has no variant '{name}'; there are {}", self.type_name, self.names());
             return Err(futhark::Error::Usage(problem));
         };
-        let value = |(place, value): &(usize, Parameter)| value_at(function, value, structs.column(*place), row);
+        let value = |(position, value): &(usize, Parameter)| value_at(function, value, structs.column(*position), row);
         let payload = variant.payload.iter().map(value).collect::<futhark::Result<Vec<_>>>()?;
         function.context().variant(&self.type_name, index, &payload).map(Value::from)
     }
 
-    /// A value of the library's as a row.
+    /// A value of the library as a row.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's.
     pub fn row(&self, function: &Function, value: &Opaque) -> Result<ArrayRef> {
         let (index, values) = value.variant().map_err(|error| function.failed(error))?;
         let Some(variant) = self.variants.get(index) else { return internal_err!("{} has no variant {index}", self.type_name) };
         let mut columns: Vec<ArrayRef> = self.fields.iter().map(|field| new_null_array(field.data_type(), 1)).collect();
         columns[0] = Arc::new(StringArray::from(vec![variant.name.as_str()]));
-        for ((place, of), value) in variant.payload.iter().zip(&values) {
-            columns[*place] = row_of(function, value, &of.of, &of.data_type)?;
+        for ((position, parameter), value) in variant.payload.iter().zip(&values) {
+            columns[*position] = row_of(function, value, &parameter.kind, &parameter.data_type)?;
         }
         Ok(Arc::new(StructArray::try_new(self.fields.clone(), columns, None)?))
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows of table functions where the library has put them: in the memory of the device that it
-//! shares with the session.
+//! Rows of table functions that stay in the memory of a shared device.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,36 +19,38 @@ use futures::future::{BoxFuture, Shared, try_join_all};
 
 use crate::error::{columnar_error, device_error};
 use crate::futhark::function::Function;
-use crate::futhark::parameter::{Of, Parameter};
+use crate::futhark::parameter::{Parameter, ValueKind};
 use crate::futhark::returns::Returns;
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::{DeviceTable, Snapshot};
 
-/// Who reads the rows, for messages.
+/// The operator that errors name.
 const OPERATOR: &str = "DeviceFutharkTable";
 
-/// What a call has given, as a table of device memory.
-pub(crate) struct Placed {
+/// The result of a call as a table of device memory.
+pub(crate) struct ResidentResult {
     schema: SchemaRef,
     table: Shared<BoxFuture<'static, std::result::Result<Arc<DeviceTable>, Arc<DataFusionError>>>>,
 }
 
-impl fmt::Debug for Placed {
+impl fmt::Debug for ResidentResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Placed").field("schema", &self.schema).finish_non_exhaustive()
+        f.debug_struct("ResidentResult").field("schema", &self.schema).finish_non_exhaustive()
     }
 }
 
-/// The device on which the rows of a table function may stay, and the types of its columns there:
-/// one that the session uses and the library shares. Booleans are bytes there, and go through the
-/// host, as do rows of scalars, structs and lists.
-pub(crate) fn place_of(function: &Function, session: &dyn Session) -> Option<(Arc<DeviceRuntime>, Vec<ColumnType>)> {
+/// The session's device and the physical types of a result that stays there. `None` if
+/// - the library shares another device or none, or the session does not use its device,
+/// - a column is no array of numbers. Booleans are bytes on the device, and go through the host; so
+///   do scalars, structs and lists.
+pub(crate) fn resident_device(function: &Function, session: &dyn Session) -> Option<(Arc<DeviceRuntime>, Vec<ColumnType>)> {
     let Returns::Table(columns) = function.returns() else { return None };
     let runtime = DeviceRuntime::of(session.config())?;
     let device = function.context().device()?;
-    let is_used = DeviceOptions::of(session.config().options()).enabled && runtime.opened().is_some_and(|own| own.same(device));
+    let is_used =
+        DeviceOptions::of(session.config().options()).enabled && runtime.opened().is_some_and(|opened| opened.same(device));
     let column = |column: &Parameter| {
-        let Of::Values(primitive) = column.of else { return None };
+        let ValueKind::Values(primitive) = column.kind else { return None };
         let ty = ColumnType::of(&column.data_type, false).filter(|ty| matches!(ty.layout, Layout::Fixed(_)))?;
         (column.is_array && function.context().library().shares(primitive, 1)).then_some(ty)
     };
@@ -57,17 +58,17 @@ pub(crate) fn place_of(function: &Function, session: &dyn Session) -> Option<(Ar
     Some((runtime, types))
 }
 
-impl Placed {
-    /// The table of a call's results, one array for each column.
+impl ResidentResult {
+    /// The table of a call's results: one array for each column.
     ///
     /// # Errors
-    /// Where they are not that, or differ in length.
+    /// If the results are no arrays, or differ in length.
     pub fn try_new(
         function: &Function,
         results: Vec<Value>,
         runtime: &Arc<DeviceRuntime>,
         types: Vec<ColumnType>,
-    ) -> Result<Placed> {
+    ) -> Result<ResidentResult> {
         let (Returns::Table(columns), Some(device)) = (function.returns(), function.context().device()) else {
             return exec_err!("{} gives no rows on a device", function.name());
         };
@@ -85,11 +86,11 @@ impl Placed {
         function.same_length(columns, &lengths)?;
         let rows = lengths.first().copied().unwrap_or(0);
         let table = table(function.clone(), arrays, rows, Arc::clone(&schema), types, queue, Arc::clone(runtime));
-        Ok(Placed { schema, table: table.boxed().shared() })
+        Ok(ResidentResult { schema, table: table.boxed().shared() })
     }
 }
 
-/// The library is asked for its arrays now; what is to be waited for is the rest.
+/// Asks the library for its arrays now; the future waits for their copies.
 fn table(
     function: Function,
     arrays: Vec<Array>,
@@ -100,24 +101,24 @@ fn table(
     runtime: Arc<DeviceRuntime>,
 ) -> impl Future<Output = std::result::Result<Arc<DeviceTable>, Arc<DataFusionError>>> + Send + 'static {
     let buffers: Vec<_> = arrays.into_iter().map(|array| array.into_buffer(&queue)).collect();
-    let made = async move {
+    let table = async move {
         let buffers = try_join_all(buffers).await.map_err(|error| function.failed(error))?;
         let failed = |error| columnar_error(OPERATOR, error);
         let column =
             |(ty, buffer): (&ColumnType, _)| DeviceColumn::try_new(Arc::new(ty.clone()), rows, vec![buffer], None, None, None);
         let columns = types.iter().zip(buffers).map(column).collect::<columnar::Result<Vec<_>>>().map_err(failed)?;
         let batch = DeviceBatch::try_new(Arc::clone(&schema), columns, rows).map_err(failed)?;
-        // Scans have queues of their own, which do not wait for copies.
+        // The queues of scans do not wait for these copies.
         queue.finish().await.map_err(|error| device_error(OPERATOR, error))?;
         let batches: &[DeviceBatch] = if rows > 0 { &[batch] } else { &[] };
         let resident = Resident::of_batches(schema, types, batches).map_err(failed)?;
         Ok(Arc::new(DeviceTable::of(Snapshot::new(queue.context().clone(), resident)).watched_by(&runtime)))
     };
-    made.map(|made: Result<_>| made.map_err(Arc::new))
+    table.map(|table: Result<_>| table.map_err(Arc::new))
 }
 
 #[async_trait]
-impl TableProvider for Placed {
+impl TableProvider for ResidentResult {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls of scalar functions within an offloaded subplan: of libraries that share the device.
+//! Scalar calls of libraries that share the device.
 //!
-//! A call within an expression becomes a column behind those of the input, and the expression one
-//! over all of them. The library is called for all rows of a batch; where a CASE or the like asks
-//! for the values of some rows, calls stay on the host, since rows that do not need a value must
-//! not fail.
+//! A call within an expression becomes a column behind the input's, and the expression refers to
+//! that column. The library is called for all rows of a batch. Calls that are evaluated
+//! conditionally, as in `CASE`, stay on the host: rows that do not need a value must not fail.
 
 use std::sync::Arc;
 
@@ -22,27 +21,26 @@ use crate::expr::{is_builtin, lower};
 use crate::futhark::convert::constant;
 use crate::futhark::function::Function;
 use crate::futhark::parameter::Nulls;
-use crate::futhark::reasons::{EACH_ROW, reason, stays_on_host};
+use crate::futhark::reasons::{EACH_ROW, reason, support_of_function};
 use crate::futhark::returns::Returns;
 use crate::futhark::scalar::FutharkScalar;
 use crate::reason::Reason;
 
-/// A call of a library that shares the device.
+/// A scalar call of a library that shares the device.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceCall {
     function: Function,
-    /// The arguments that are arrays, as what the library takes, over the columns before the call's
-    /// own.
+    /// Array arguments in the library's types, over the columns before the call's own.
     columns: Vec<Arc<dyn PhysicalExpr>>,
-    /// Those that are one value for all rows.
+    /// Constant arguments.
     constants: Vec<Scalar>,
-    /// The call over the input's columns.
+    /// The call over the input's columns, as the host evaluates it.
     expr: Arc<dyn PhysicalExpr>,
     data_type: DataType,
 }
 
 impl PartialEq for DeviceCall {
-    /// Everything else follows from the call as the host would make it.
+    /// The host's call determines the other fields.
     fn eq(&self, other: &DeviceCall) -> bool {
         self.expr.eq(&other.expr)
     }
@@ -55,7 +53,7 @@ impl DeviceCall {
         arguments: &[Arc<dyn PhysicalExpr>],
         schema: &SchemaRef,
     ) -> std::result::Result<DeviceCall, Reason> {
-        stays_on_host(function)?;
+        support_of_function(function)?;
         let Returns::Column(_, data_type) = function.returns() else { return Err(reason(function, EACH_ROW)) };
         let (mut columns, mut constants) = (Vec::new(), Vec::new());
         for (parameter, argument) in function.parameters().iter().zip(arguments) {
@@ -83,36 +81,35 @@ impl DeviceCall {
         Ok(DeviceCall { function, columns, constants, expr: Arc::clone(expr), data_type })
     }
 
-    /// The function.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// The call over the input's columns, as the host would make it.
+    /// The call over the input's columns, as the host evaluates it.
     pub fn expr(&self) -> &Arc<dyn PhysicalExpr> {
         &self.expr
     }
 
-    /// The arguments that are arrays over `schema`, as kernels compute them.
+    /// Array arguments over `schema`, for kernels.
     pub fn arguments(&self, schema: &Schema) -> std::result::Result<Vec<(Expr, Field)>, Reason> {
         self.columns.iter().map(|column| argument(column, schema)).collect()
     }
 
-    /// Of each of these arguments, whether the library overwrites it.
+    /// For each array argument: whether the library overwrites it.
     pub fn consumes(&self) -> impl Iterator<Item = bool> {
         self.function.consumes()
     }
 
-    /// Whether the result may be NULL where no argument is.
+    /// Whether the result may be NULL without a NULL argument.
     pub fn gives_nulls(&self) -> bool {
         self.function.gives_mask()
     }
 
-    /// Calls the library with a value of each argument for each of `rows` rows, which are there,
-    /// and waits for its result, which may have a mask. Blocks; of what it gives nothing does.
+    /// Calls the library with `rows` values of each array argument, which must have been computed.
+    /// Waits for the result, which may have a mask. Blocks the thread; the returned futures do not.
     ///
     /// # Errors
-    /// What the library says, and where it gives another number of values.
+    /// The library's; also if it gives another number of values.
     pub fn call(
         &self,
         buffers: Vec<Buffer>,
@@ -131,26 +128,26 @@ impl DeviceCall {
     }
 }
 
-/// The calls within expressions over an input, as columns behind its own.
+/// The calls within expressions over an input, as columns behind the input's.
 pub(crate) struct LibraryCalls {
-    /// The input's columns and those of the calls.
+    /// The input's columns, then those of the calls.
     pub schema: SchemaRef,
     /// Each over the columns before its own.
     pub calls: Vec<DeviceCall>,
-    /// Columns of the input.
+    /// Number of columns of the input.
     columns: usize,
 }
 
 impl LibraryCalls {
-    /// None yet.
+    /// No calls yet.
     pub fn new(schema: &SchemaRef) -> LibraryCalls {
         LibraryCalls { schema: Arc::clone(schema), calls: Vec::new(), columns: schema.fields().len() }
     }
 
-    /// The expression over columns, or why a call within it stays on the host.
+    /// Lifts the calls of an expression to columns. An error is the reason of the host.
     pub fn lift(&mut self, expr: &Arc<dyn PhysicalExpr>) -> std::result::Result<Arc<dyn PhysicalExpr>, Reason> {
         let Some(function) = called_within(expr) else { return Ok(Arc::clone(expr)) };
-        if chooses_rows(expr) {
+        if is_conditional(expr) {
             return Err(reason(&function, &format!("{expr} may ask for its values in some rows only")));
         }
         let lifted = expr.children().into_iter().map(|child| self.lift(child)).collect::<std::result::Result<Vec<_>, _>>()?;
@@ -174,7 +171,7 @@ fn function_of(expr: &Arc<dyn PhysicalExpr>) -> Option<&FutharkScalar> {
     expr.downcast_ref::<ScalarFunctionExpr>()?.fun().inner().downcast_ref::<FutharkScalar>()
 }
 
-/// A function that is called within an expression.
+/// The first function of a library within an expression.
 fn called_within(expr: &Arc<dyn PhysicalExpr>) -> Option<Function> {
     match function_of(expr) {
         Some(function) => Some(function.function().clone()),
@@ -182,8 +179,8 @@ fn called_within(expr: &Arc<dyn PhysicalExpr>) -> Option<Function> {
     }
 }
 
-/// Whether an expression computes some of its operands for some rows only.
-fn chooses_rows(expr: &Arc<dyn PhysicalExpr>) -> bool {
+/// Whether an expression evaluates operands conditionally.
+fn is_conditional(expr: &Arc<dyn PhysicalExpr>) -> bool {
     let lazy = |function: &ScalarFunctionExpr| is_builtin(function.fun()) && function.fun().short_circuits();
     expr.is::<CaseExpr>() || expr.downcast_ref::<ScalarFunctionExpr>().is_some_and(lazy)
 }
@@ -193,13 +190,13 @@ pub(super) fn literal(argument: &Arc<dyn PhysicalExpr>) -> Option<&ScalarValue> 
     argument.downcast_ref::<Literal>().map(Literal::value)
 }
 
-/// An argument as kernels compute it.
+/// An array argument for kernels.
 pub(super) fn argument(column: &Arc<dyn PhysicalExpr>, schema: &Schema) -> std::result::Result<(Expr, Field), Reason> {
     let data_type = column.data_type(schema).map_err(|error| error.to_string())?;
     Ok((lower(column, schema)?, Field::new("argument", data_type, true)))
 }
 
-/// An argument as what a library takes. A boolean is a byte.
+/// Casts an argument to the library's type. A boolean is a byte.
 pub(super) fn as_argument(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &Schema) -> Arc<dyn PhysicalExpr> {
     let to = if *to == DataType::Boolean { DataType::UInt8 } else { to.clone() };
     match argument.data_type(schema) {
@@ -211,7 +208,7 @@ pub(super) fn as_argument(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schem
     }
 }
 
-/// An argument with 0 for NULL, and where it has values, as bytes.
+/// An argument with 0 for NULL, and its mask of bytes.
 fn with_mask(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &Schema) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
     let value = as_argument(argument, to, schema);
     let zero: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::new_default(&value.data_type(schema)?)?));
@@ -221,7 +218,7 @@ fn with_mask(argument: &Arc<dyn PhysicalExpr>, to: &DataType, schema: &Schema) -
     Ok(vec![Arc::new(CaseExpr::try_new(None, vec![(missing, zero)], Some(value))?), mask])
 }
 
-/// A failure to reach the library at all.
+/// The error of a call whose thread failed.
 pub(crate) fn unreached(call: &DeviceCall, error: impl std::fmt::Display) -> datafusion::common::DataFusionError {
     exec_datafusion_err!("{}: {error}", call.function.name())
 }
