@@ -2,8 +2,20 @@
 //! Apache DataFusion on devices.
 //!
 //! [`session`] gives a `SessionContext` whose plans run on a GPU, or on a CPU through an OpenCL
-//! driver; [`SessionStateBuilderExt::with_device`] adds the same to a state of one's own. EXPLAIN
-//! shows what runs where, and why the rest stays on the host.
+//! driver. [`SessionStateBuilderExt::with_device`] adds the same to an existing session state.
+//! EXPLAIN shows which operators run on the device, and why the others stay on the host.
+//!
+//! | folder | content |
+//! |---|---|
+//! | `session` | sessions, settings, the device runtime |
+//! | `planner` | offloading of operators, and the reasons against it |
+//! | `expr` | translation of expressions, aggregates and window functions |
+//! | `exec` | the physical operators |
+//! | `graph` | lowering of device operators to stages |
+//! | `run` | execution of stages |
+//! | `table` | resident tables |
+//! | `exchange` | device arrays of other libraries, and results for them |
+//! | `futhark` | SQL functions from compiled Futhark libraries |
 //!
 //! ```
 //! # tokio::runtime::Runtime::new()?.block_on(async {

@@ -125,7 +125,7 @@ impl DeviceAggregate {
     }
 }
 
-/// ScalarReturn row of results.
+/// One row of results.
 pub(crate) fn row_of(values: Vec<ScalarValue>, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = values.iter().map(|value| value.to_array_of_size(1)).collect::<Result<Vec<_>>>()?;
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)

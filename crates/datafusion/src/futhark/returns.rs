@@ -28,13 +28,13 @@ pub(crate) enum Returns {
     Struct(Vec<Parameter>, DataType),
     /// A value for each row, from a call for each row.
     Value(ScalarReturn),
-    /// ScalarReturn value for all rows.
+    /// One value for all rows.
     Aggregate(ScalarReturn),
     /// Rows with these columns.
     Table(Vec<Parameter>),
 }
 
-/// ScalarReturn value that a call gives.
+/// One value that a call returns.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ScalarReturn {
     pub kind: ValueKind,

@@ -42,7 +42,7 @@ impl FutharkScalar {
         self.signature.volatility
     }
 
-    /// ScalarReturn call for all rows: some arguments are columns, the others are the same for all
+    /// One call for all rows: some arguments are columns, the others are the same for all
     /// rows.
     fn call_for_all(&self, args: &[ColumnarValue], rows: usize, to: &DataType) -> Result<ArrayRef> {
         let function = &self.function;

@@ -13,7 +13,7 @@ use kernels::ops::Decode;
 use super::DeviceBatchStream;
 use super::state::Run;
 use crate::error::{columnar_error, op_error};
-use crate::exchange::{Source, of_query};
+use crate::exchange::{Source, query_error};
 use crate::graph::Stage;
 
 /// Imports arrays a few ahead of the kernels, in batches of at most `run.batch_rows`.
@@ -33,7 +33,7 @@ pub(super) fn import(
         async move {
             run.throttle(&mut consumed, &operator).await?;
             let Some(array) = arrays.next().await else { return Ok(None) };
-            let batch = exchange::import(&queue, array.map_err(of_query)?, source.schema(), &columns).await;
+            let batch = exchange::import(&queue, array.map_err(query_error)?, source.schema(), &columns).await;
             let batch = batch.map_err(|error| columnar_error(&operator, error))?;
             let decoded = stream::iter(batch.pieces(batch_rows)).then(move |piece| {
                 let (decode, queue, operator) = (Arc::clone(&decode), queue.clone(), operator.clone());

@@ -17,9 +17,8 @@ use crate::table;
 /// A session whose queries run on this machine's device, with settings from `DATAFUSION_*`
 /// variables.
 ///
-/// The device is opened by the first query that has a use for it; where there is none, queries run
-/// on the host and EXPLAIN says so. The schema `device` of the default catalog keeps resident
-/// tables.
+/// The first query that can use the device opens it. Without a device, queries run on the host and
+/// EXPLAIN says so. The schema `device` of the default catalog keeps resident tables.
 ///
 /// # Errors
 /// If a variable holds a bad value.
@@ -39,7 +38,7 @@ pub fn session() -> Result<SessionContext> {
     session_with(config, Arc::new(RuntimeEnv::default()))
 }
 
-/// A session that runs on a device, with a configuration and runtime of its own.
+/// A session that runs on a device, with the given configuration and runtime.
 ///
 /// # Errors
 /// If the catalog refuses the schema `device`.
@@ -55,7 +54,7 @@ pub fn session_with(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> Result<S
     Ok(ctx)
 }
 
-/// Adds a device to a session state of one's own.
+/// Adds a device to a session state.
 ///
 /// # Examples
 /// ```
@@ -70,8 +69,10 @@ pub fn session_with(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> Result<S
 /// ```
 pub trait SessionStateBuilderExt: Sized {
     /// Installs the settings `device.*`, the planning rules and a device that the first query
-    /// opens. `CREATE FUNCTION` learns `LANGUAGE futhark`; other languages are left to the factory
-    /// that the state had before.
+    /// opens.
+    ///
+    /// `CREATE FUNCTION` gets `LANGUAGE futhark`. The state's former factory makes functions of
+    /// other languages.
     fn with_device(self) -> Self {
         self.with_device_runtime(DeviceRuntime::new())
     }
@@ -87,7 +88,7 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         if config.options().extensions.get::<DeviceOptions>().is_none() {
             config = config.with_option_extension(DeviceOptions::default());
         }
-        // Single rules that the builder was given come behind these.
+        // Rules that the builder got one by one come behind these.
         let rules = self.physical_optimizers().take().unwrap_or_default().rules;
         let factory = FutharkFactory::new(self.function_factory().take());
         self.with_function_factory(Some(Arc::new(factory)))
@@ -102,7 +103,7 @@ impl SessionStateBuilderExt for SessionStateBuilder {
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// DataFusion's rules with ours among them: planning before `EnsureCooperative`, reasons at the
+/// DataFusion's rules with those of this crate: planning before `EnsureCooperative`, reasons at the
 /// end.
 fn installed(mut rules: Vec<Rule>, runtime: &Arc<DeviceRuntime>) -> Vec<Rule> {
     let before = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name).unwrap_or(rules.len());
@@ -112,7 +113,7 @@ fn installed(mut rules: Vec<Rule>, runtime: &Arc<DeviceRuntime>) -> Vec<Rule> {
     rules
 }
 
-/// Whether a state has a device, for checks in front ends.
+/// Whether a state has a device runtime.
 pub fn has_device(state: &SessionState) -> bool {
     DeviceRuntime::of(state.config()).is_some()
 }

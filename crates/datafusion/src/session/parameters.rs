@@ -8,12 +8,12 @@ use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, Result};
 use datafusion::logical_expr::LogicalPlan;
 
-/// A plan with values for its parameters, each cast to the type that the plan has found for it
-/// where that loses nothing.
+/// Gives a plan values for its parameters. A value is cast to the type of its parameter if the cast
+/// is lossless.
 ///
-/// `LogicalPlan::with_param_values` leaves values as they are, and the plan gets casts where it
-/// counts on another type. What is inserted is cast to the type of its column in any case, or
-/// refused: 1.5 becomes the BIGINT 1, and 'x' is an error.
+/// `LogicalPlan::with_param_values` keeps values as they are, and the plan casts them where it
+/// expects another type. Values of INSERT are cast to the type of their column, or refused: 1.5
+/// becomes the BIGINT 1, and 'x' is an error.
 ///
 /// # Errors
 /// If a parameter has no value.
@@ -35,13 +35,14 @@ use datafusion::logical_expr::LogicalPlan;
 /// ```
 pub fn with_parameters(plan: LogicalPlan, values: impl Into<ParamValues>) -> Result<LogicalPlan> {
     let values = values.into();
-    let types = types_that_hold(&plan, std::slice::from_ref(&values))?;
+    let types = lossless_types(&plan, std::slice::from_ref(&values))?;
     plan.with_param_values(cast(values, &types))
 }
 
-/// The plan once for each row of values, as [`with_parameters`] makes them. A parameter is cast in
-/// all rows or in none, so that the plans give columns of the same types where its values are of
-/// one type.
+/// The plan for each row of values, as [`with_parameters`] makes them.
+///
+/// A parameter is cast in all rows or in none. So the plans give columns of the same types if each
+/// parameter's values have one type.
 ///
 /// # Errors
 /// If a parameter has no value.
@@ -62,24 +63,23 @@ pub fn with_parameters(plan: LogicalPlan, values: impl Into<ParamValues>) -> Res
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub fn with_rows_of_parameters(plan: &LogicalPlan, rows: Vec<ParamValues>) -> Result<Vec<LogicalPlan>> {
-    let types = types_that_hold(plan, &rows)?;
+    let types = lossless_types(plan, &rows)?;
     rows.into_iter().map(|values| plan.clone().with_param_values(cast(values, &types))).collect()
 }
 
-/// The types that the plan has found for its parameters, those with a dollar, of which each row's
-/// value loses nothing by the cast.
-fn types_that_hold(plan: &LogicalPlan, rows: &[ParamValues]) -> Result<HashMap<String, DataType>> {
+/// The types of parameters (with their `$`) for which the cast of each row's value is lossless.
+fn lossless_types(plan: &LogicalPlan, rows: &[ParamValues]) -> Result<HashMap<String, DataType>> {
     let types = plan.get_parameter_types()?.into_iter();
     let types = types.filter_map(|(name, data_type)| Some((name, data_type?)));
     let holds = |name: &str, data_type: &DataType| {
-        // A value that is missing is told of later.
+        // `with_param_values` reports missing values.
         let values = rows.iter().filter_map(|row| row.get_placeholders_with_values(name).ok());
-        values.into_iter().all(|value| loses_nothing(&value, data_type))
+        values.into_iter().all(|value| is_lossless(&value, data_type))
     };
     Ok(types.filter(|(name, data_type)| holds(name, data_type)).collect())
 }
 
-fn loses_nothing(given: &ScalarAndMetadata, data_type: &DataType) -> bool {
+fn is_lossless(given: &ScalarAndMetadata, data_type: &DataType) -> bool {
     let given = given.value();
     let back = given.cast_to(data_type).and_then(|cast| cast.cast_to(&given.data_type()));
     back.is_ok_and(|back| back == *given)

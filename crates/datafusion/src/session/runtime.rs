@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The session's device: opened on first use from the settings, then shared by all its queries.
+//! The session's device. The first use opens it; all queries of the session share it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,26 +16,25 @@ use parking_lot::Mutex;
 
 use super::options::{DeviceOptions, ProfileSetting};
 
-/// Opens the device once and hands it to every query of the sessions that share this object.
+/// Opens the device once, for all queries of the sessions that share this object.
 ///
-/// A fault that costs the context its device fails the queries that run; the next one gets a new
-/// context. Resident tables are lost with the old one, and say so.
-///
-/// What the device's context logs (the device, each program that is compiled) goes to the crate
-/// `log`, at the level `debug`; [`for_program`](Self::for_program) sends it elsewhere, and
-/// [`with_context`](Self::with_context) takes a context with a log of its own.
+/// - A fault that costs the context its device fails the running queries. The next query gets a new
+///   context. Resident tables are lost with the old context, and their queries say so.
+/// - The context logs to the crate `log` at the level `debug`: the device, and each compiled
+///   program. [`for_program`](Self::for_program) logs elsewhere. A context of
+///   [`with_context`](Self::with_context) has a log of its own.
 #[derive(Default)]
 pub struct DeviceRuntime {
-    /// Where the lines of the device's context go; to the crate `log` without it.
+    /// Log of the context; `None` is the crate `log`.
     log: Option<LogSink>,
-    /// What the device's context shares with the program.
+    /// A queue of the program that embeds the library.
     queue: Option<ProgramQueue>,
     device: Mutex<Device>,
     /// Why the last attempt to open a device failed.
     problem: Mutex<Option<String>>,
-    /// Contexts of Futhark libraries that measure themselves.
+    /// Contexts of profiled Futhark libraries.
     libraries: Mutex<Vec<WeakContext>>,
-    /// The settings that a plan was last made under. Apart, since opening a device takes its time.
+    /// The settings of the last planned query. A lock of its own: opening a device takes long.
     noted: Mutex<Option<DeviceOptions>>,
 }
 
@@ -48,9 +47,9 @@ impl fmt::Debug for DeviceRuntime {
 #[derive(Debug, Default)]
 struct Device {
     context: Option<Context>,
-    /// Of a context that was lost: the next one is made alike.
+    /// Configuration of a lost context, for the next one.
     config: Option<DeviceConfig>,
-    /// Tables that may lie in the context's memory.
+    /// Tables that may have memory of the context.
     tables: Vec<Weak<dyn ReleaseLost>>,
 }
 
@@ -60,11 +59,11 @@ pub(crate) trait ReleaseLost: fmt::Debug + Send + Sync {
     fn release_lost(&self);
 }
 
-/// Why there is no device.
+/// A failure to open the device.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     pub reason: String,
-    /// Whether a setting asks for what there is not: the host is no substitute then.
+    /// Whether a setting asks for a device that does not exist. The host is no substitute then.
     pub is_mistake: bool,
 }
 
@@ -74,13 +73,13 @@ impl DeviceRuntime {
         Arc::new(Self::default())
     }
 
-    /// A runtime whose device is not open yet, and will log here. With a queue its device is that
-    /// of the queue.
+    /// A runtime whose device is not open yet, with a log. The device is that of the queue, if
+    /// there is one.
     pub fn for_program(log: LogSink, queue: Option<ProgramQueue>) -> Arc<Self> {
         Arc::new(DeviceRuntime { log: Some(log), queue, ..DeviceRuntime::default() })
     }
 
-    /// A runtime on a device that is open already.
+    /// A runtime with an open device.
     pub fn with_context(context: Context) -> Arc<Self> {
         let device = Device { context: Some(context), ..Device::default() };
         Arc::new(DeviceRuntime { device: Mutex::new(device), ..DeviceRuntime::default() })
@@ -92,7 +91,7 @@ impl DeviceRuntime {
         config.get_extension::<DeviceRuntime>()
     }
 
-    /// The device, opened now if it was not.
+    /// The device; opens it if it is not open.
     ///
     /// # Errors
     /// Why there is no device, in the driver's words.
@@ -100,15 +99,15 @@ impl DeviceRuntime {
         self.try_context(options).map_err(|problem| exec_datafusion_err!("{}", problem.reason))
     }
 
-    /// As [`context`](Self::context), but nothing where no setting asks for the device that there
-    /// is not: the host is the substitute then, and [`problem`](Self::problem) has the reason.
+    /// As [`context`](Self::context), but `None` without a device if no setting asks for one. The
+    /// host is the substitute then, and [`problem`](Self::problem) has the reason.
     ///
     /// # Errors
-    /// As [`context`](Self::context), where the device was asked for; or if its kernels cannot have
-    /// the sizes that were.
+    /// As [`context`](Self::context), if a setting asks for the device; or if its kernels cannot
+    /// have the sizes of the settings.
     pub fn context_if_any(&self, options: &DeviceOptions) -> Result<Option<Context>> {
         match self.try_context(options) {
-            // Sizes that it cannot take are told now, and not by the first query.
+            // Unsupported sizes fail here, not in the first query.
             Ok(context) => kernel_options(options, &context).map(|_| Some(context)),
             Err(problem) if problem.is_mistake => exec_err!("{}", problem.reason),
             Err(_) => Ok(None),
@@ -117,12 +116,12 @@ impl DeviceRuntime {
 
     pub(crate) fn try_context(&self, options: &DeviceOptions) -> std::result::Result<Context, Problem> {
         let mut device = self.device.lock();
-        device.let_go_of_lost();
+        device.release_lost();
         let context = match &device.context {
-            // Another session may have opened it.
+            // Opened by this or another session.
             Some(context) => context.clone(),
             None => {
-                // A failure is not kept: another selector may find a device.
+                // A failure is not cached: another selector may find a device.
                 let result = device.open(options, self.log.as_ref(), self.queue.as_ref());
                 *self.problem.lock() = result.as_ref().err().map(|problem| problem.reason.clone());
                 result?
@@ -133,33 +132,33 @@ impl DeviceRuntime {
         Ok(context)
     }
 
-    /// Notes the settings that a plan is made under.
+    /// Notes the settings of a query that is planned.
     pub(crate) fn note_settings(&self, options: &DeviceOptions) {
         *self.noted.lock() = Some(options.clone());
     }
 
-    /// The settings that a plan was last made under.
+    /// The settings of the last planned query.
     pub(crate) fn noted_settings(&self) -> DeviceOptions {
         self.noted.lock().clone().unwrap_or_default()
     }
 
-    /// Takes a table's memory back when its device is lost: what is left of a context keeps the
-    /// next one from being made.
+    /// Releases a table's memory when its device is lost. Memory of a lost context prevents a new
+    /// one.
     pub(crate) fn watch(&self, table: &Arc<impl ReleaseLost + 'static>) {
         let tables = &mut self.device.lock().tables;
         tables.retain(|known| known.strong_count() > 0);
         let known: Weak<_> = Arc::downgrade(table);
         tables.push(known);
-        // The device may have been lost since the rows went up.
+        // The device may have been lost since the upload.
         table.release_lost();
     }
 
-    /// The device if it is open.
+    /// The open device.
     pub fn opened(&self) -> Option<Context> {
         self.device.lock().context.clone()
     }
 
-    /// Why there is no device, where the last query looked for one in vain.
+    /// Why the last query that looked for a device found none.
     pub fn problem(&self) -> Option<String> {
         self.problem.lock().clone()
     }
@@ -169,9 +168,10 @@ impl DeviceRuntime {
         self.opened().map(|context| context.counters())
     }
 
-    /// JSON report of the open device: kernels, copies, compilations, memory; with
-    /// `device.futhark_profiling` also `libraries`, what each Futhark library says of itself, by
-    /// its path. For that it waits until a call of the library has ended.
+    /// JSON report of the open device: kernels, copies, compilations and memory.
+    ///
+    /// With `device.futhark_profiling` it also has `libraries`: the report of each Futhark library
+    /// by its path. It then waits until running calls of the library have ended.
     pub fn report(&self) -> Option<serde_json::Value> {
         let mut report = self.opened()?.report();
         let libraries: Vec<futhark::Context> = {
@@ -180,13 +180,13 @@ impl DeviceRuntime {
             libraries.iter().filter_map(WeakContext::upgrade).collect()
         };
         for context in libraries {
-            let own = context.report().unwrap_or_else(|error| serde_json::json!({ "error": error.to_string() }));
-            report["libraries"][context.library().path().display().to_string()] = own;
+            let report_of_library = context.report().unwrap_or_else(|error| serde_json::json!({ "error": error.to_string() }));
+            report["libraries"][context.library().path().display().to_string()] = report_of_library;
         }
         Some(report)
     }
 
-    /// Joins what a library measures to the report, if it does.
+    /// Adds a profiled library to the report.
     pub(crate) fn join_report(&self, library: &futhark::Context) {
         if library.is_profiled() {
             self.libraries.lock().push(library.downgrade());
@@ -195,8 +195,8 @@ impl DeviceRuntime {
 }
 
 impl Device {
-    /// Drops a context that has lost its device, and what lies in its memory.
-    fn let_go_of_lost(&mut self) {
+    /// Drops a context that has lost its device, and tables in its memory.
+    fn release_lost(&mut self) {
         if let Some(lost) = self.context.take_if(|context| context.has_met_fatal_fault()) {
             self.config = Some(lost.config().clone());
             self.tables.retain(|table| table.upgrade().inspect(|table| table.release_lost()).is_some());
@@ -260,14 +260,14 @@ impl Device {
     }
 }
 
-fn non_empty(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_string())
+fn non_empty(setting: &str) -> Option<String> {
+    (!setting.is_empty()).then(|| setting.to_string())
 }
 
-/// How a session's kernels are shaped for a device.
+/// The shape of a session's kernels on a device.
 ///
 /// # Errors
-/// If the device, or the shape, cannot take a size that a setting asks for.
+/// If the device or the profile does not support a size of the settings.
 pub(crate) fn kernel_options(options: &DeviceOptions, context: &Context) -> Result<Options> {
     let profile = match (options.profile, context.info().kind) {
         (ProfileSetting::Cpu, _) | (ProfileSetting::Auto, DeviceKind::Cpu) => Profile::Cpu,
@@ -279,7 +279,7 @@ pub(crate) fn kernel_options(options: &DeviceOptions, context: &Context) -> Resu
     sized.map_err(|error| DataFusionError::Configuration(error.to_string()))
 }
 
-/// The device of a running query.
+/// The device and settings of a running query.
 pub(crate) fn task_context(task: &TaskContext) -> Result<(Context, DeviceOptions)> {
     let options = DeviceOptions::of(task.session_config().options());
     let runtime = DeviceRuntime::of(task.session_config()).ok_or_else(|| {
