@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator did on the device, as DataFusion metrics.
+//! Metrics of operators on the device.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,10 @@ use std::time::Duration;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use device::Meter;
 
-/// Counts for one partition of one operator; writes them into its metrics when dropped, which is
-/// when the queue's work has completed or the query was cancelled.
+/// Counters of one partition of one operator.
+///
+/// Dropping it writes them into the operator's metrics: when the queue's work has completed, or the
+/// query was cancelled.
 pub(crate) struct StageMeter {
     meter: Arc<Meter>,
     metrics: ExecutionPlanMetricsSet,
@@ -37,7 +39,8 @@ impl Drop for StageMeter {
         count("waits", meter.waits());
         count("bytes_up", meter.bytes_up());
         count("bytes_down", meter.bytes_down());
-        // Kernels are not timed with device.profiling = false, and known ones not compiled.
+        // Zero times are not shown: kernels without device.profiling, and programs that were
+        // compiled before.
         let time = |name: &'static str, time: Duration| {
             if !time.is_zero() {
                 MetricBuilder::new(&self.metrics).subset_time(name, self.partition).add_duration(time);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scalar subqueries of an offloaded subplan: each runs once, before the offloaded subplan's rows.
+//! Scalar subqueries: each runs once, before the rows of its offloaded subplan.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::error::columnar_error;
 use crate::exec::SharedRows;
 use crate::graph::{ScalarSide, Stage};
 
-/// Runs the subqueries of a stage and of those below, each after the subqueries within it.
+/// Runs the subqueries of a stage and of the stages below, each after the subqueries nested in it.
 pub(super) fn run_all<'a>(stage: &'a Stage, run: &'a Arc<Run>) -> BoxFuture<'a, Result<()>> {
     let each = stage.scalar_subqueries().into_iter().map(move |(side, rows)| async move {
         run_all(rows, run).await?;
@@ -25,7 +25,7 @@ pub(super) fn run_all<'a>(stage: &'a Stage, run: &'a Arc<Run>) -> BoxFuture<'a, 
     async move { try_join_all(each).await.map(drop) }.boxed()
 }
 
-/// The row of a subquery, if it has one.
+/// The row of a subquery; empty without one.
 pub(super) async fn rows_of(side: &ScalarSide, stage: &Arc<Stage>, run: &Arc<Run>) -> Result<Vec<DeviceBatch>> {
     let subquery = &side.subquery;
     let rows = {
@@ -43,7 +43,7 @@ pub(super) async fn rows_of(side: &ScalarSide, stage: &Arc<Stage>, run: &Arc<Run
 }
 
 fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
-    // The run holds the rows, not the rows the run.
+    // A weak reference: the run holds the rows.
     let run = Arc::downgrade(run);
     let rows = async move {
         let started = Instant::now();
@@ -68,7 +68,7 @@ fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
     rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared()
 }
 
-/// The value, which is NULL without a row.
+/// The value of a row; NULL without one.
 async fn value(row: Option<&DeviceBatch>, stage: &Stage, run: &Run) -> Result<ScalarValue> {
     let Some(row) = row else { return ScalarValue::try_from(stage.schema.field(0).data_type()) };
     let row = columnar::download(&run.queue, row).await.map_err(|error| columnar_error(&stage.operator, error))?;

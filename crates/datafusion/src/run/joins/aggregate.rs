@@ -11,7 +11,7 @@ use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{JoinChain, Joined, Pace};
 
-use super::probing::{Probing, Pushed, count};
+use super::probing::{CurrentBatch, Probing, count};
 use super::tables::{Tables, gives};
 use super::written;
 use crate::error::op_error;
@@ -20,7 +20,7 @@ use crate::run::errors::explain;
 use crate::run::state::Run;
 use crate::run::{DeviceBatchStream, blocking};
 
-/// An aggregation that goes through the last joins below it itself, if the tables allow it.
+/// Runs an aggregation whose kernels probe the last joins themselves, if the tables allow that.
 pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::Aggregate { over_joins: Some(over), checks, .. } = &stage.kind else {
@@ -44,12 +44,12 @@ pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<R
         let mut probing = Probing::new(nothing, chain, &below, &tables, &run, &of_joins)?;
         let failed = |error| op_error(&stage.operator, error);
         let mut state = op.start();
-        let mut pace = Pace::default();
+        let mut throttle = Pace::default();
         while let Some(batch) = probing.next().await? {
             for piece in joined.pieces(&queue, &batch) {
-                joined.keep_pace(&queue, &mut pace, &piece).await.map_err(failed)?;
+                joined.keep_pace(&queue, &mut throttle, &piece).await.map_err(failed)?;
                 if let Err(error) = op.push(&queue, &mut state, &piece).await {
-                    return Err(failed_joined(error, &stage.operator, &joined, &probing.pushed, &queue, &piece, checks).await);
+                    return Err(failed_joined(error, &stage.operator, &joined, &probing.current, &queue, &piece, checks).await);
                 }
             }
         }
@@ -69,13 +69,12 @@ pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<R
     .boxed()
 }
 
-/// Why an aggregation failed at a row of the probe side: DataFusion's message for what the joins
-/// make of it.
+/// The error of a row of the probe side: DataFusion's message for the joined rows.
 async fn failed_joined(
     error: kernels::Error,
     operator: &str,
     joined: &Joined,
-    pushed: &Pushed,
+    current: &CurrentBatch,
     queue: &Queue,
     batch: &DeviceBatch,
     checks: &[Arc<dyn PhysicalExpr>],
@@ -83,7 +82,7 @@ async fn failed_joined(
     let kernels::Error::Row { row } = error else { return op_error(operator, error) };
     match joined.written(queue, &batch.slice(row as usize, 1)).await {
         Ok(Some(written)) => explain(kernels::Error::Row { row: 0 }, operator, queue, &written, checks).await,
-        Ok(None) => pushed.failed(kernels::Error::JoinedRow, queue).await,
-        Err(error) => pushed.failed(error, queue).await,
+        Ok(None) => current.failed(kernels::Error::JoinedRow, queue).await,
+        Err(error) => current.failed(error, queue).await,
     }
 }

@@ -8,19 +8,20 @@ use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::Mark;
 
-use super::failed::failed_mark;
+use super::failed::failed_build_side;
 use super::tables::build;
 use crate::error::op_error;
 use crate::graph::{Stage, StageKind};
 use crate::run::DeviceBatchStream;
 use crate::run::state::Run;
 
-/// Rows of a build side, marked where the probe side matches them.
+/// Runs the probe side over the build table's visited bitmap, then gives the build side's rows with
+/// a mark.
 pub(in crate::run) fn build_side(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::BuildSideJoin(join) = &stage.kind else { return internal_err!("a stage of a build side") };
         let table = build(&join.build, &run, &queue).await?;
-        // As DataFusion, which reads the rows of joins without keys all the same.
+        // DataFusion reads the probe side of joins without keys in any case.
         let empty = table.gives_nothing(join.join.kind) && !join.join.keys.is_empty();
         let op = Mark::try_new(join.input.clone(), &join.join, Some(Arc::clone(&table)), join.options.clone())
             .map_err(|error| op_error(&stage.operator, error))?;
@@ -29,7 +30,7 @@ pub(in crate::run) fn build_side(stage: Arc<Stage>, run: Arc<Run>, queue: Queue)
         while let Some(batch) = input.next().await {
             let batch = batch?;
             if let Err(error) = op.push(&queue, &mut state, &batch).await {
-                return Err(failed_mark(error, &stage.operator, join, &table, &queue, &batch).await);
+                return Err(failed_build_side(error, &stage.operator, join, &table, &queue, &batch).await);
             }
         }
         drop(input);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DataFusion's own message where a row failed on its way through joins.
+//! DataFusion's own message for a row that failed on its way through joins.
 //!
-//! A kernel that goes through joins tells that a row failed, not of which pair, nor at which join.
-//! So the batch is halved until one row of it is left that fails. What this row meets is then
-//! written join by join, as plain columns, and the host evaluates what the joins compute of it. A
-//! row of the build side that nothing matched is known by its number.
+//! A kernel reports that a row failed, but neither the pair nor the join. So:
+//! 1. The batch is halved until one failing row is left.
+//! 2. The candidate pairs of that row are written join by join, as plain columns.
+//! 3. The host evaluates the expressions of each join for them.
+//!
+//! An unmatched row of the build side is known by its number.
 
 use std::sync::Arc;
 
@@ -24,10 +26,10 @@ use super::tables::Tables;
 use crate::error::{columnar_error, op_error};
 use crate::graph::{BuildSideJoin, Joins, Stage};
 
-/// Rows that the host looks at together, of those that the failing row meets.
+/// Candidate pairs that the host evaluates at once.
 const ROWS_AT_ONCE: usize = 1 << 16;
 
-/// Why a batch of the probe side failed on its way through joins.
+/// The error of a batch of the probe side.
 pub(super) async fn failed_chain(
     stage: &Stage,
     joins: &Joins,
@@ -35,22 +37,22 @@ pub(super) async fn failed_chain(
     queue: &Queue,
     batch: &DeviceBatch,
 ) -> DataFusionError {
-    let looked_at = async {
+    let evaluated = async {
         let row = failing_row(&tables.chain(stage, joins)?, &stage.operator, queue, batch).await?;
-        let way = Way::through(stage, joins, tables, queue);
+        let path = JoinPath::new(stage, joins, tables, queue);
         for (at, number) in tables.numbers.iter().enumerate() {
             let side = joins.sides.get(*number);
-            way.evaluate(&row, at, side.map(|side| side.probe_checks()).unwrap_or_default()).await?;
+            path.evaluate(&row, at, side.map(|side| side.probe_checks()).unwrap_or_default()).await?;
             if let Some(condition) = side.and_then(|side| side.condition()) {
-                way.evaluate_pairs(&row, at, condition).await?;
+                path.evaluate_pairs(&row, at, condition).await?;
             }
         }
-        way.evaluate(&row, tables.joins.len(), &joins.computed).await
+        path.evaluate(&row, tables.joins.len(), &joins.computed).await
     };
-    message(looked_at.await, &stage.operator)
+    message(evaluated.await, &stage.operator)
 }
 
-/// Why a row of the build side failed, by its number among those that nothing matched.
+/// The error of an unmatched row of the build side, by its number.
 pub(super) async fn failed_left_over(
     stage: &Stage,
     joins: &Joins,
@@ -59,54 +61,54 @@ pub(super) async fn failed_left_over(
     state: &ChainState,
     row: u64,
 ) -> DataFusionError {
-    let way = Way::through(stage, joins, tables, queue);
-    let looked_at = async {
-        let left_over = way.plain(way.joins)?.left_over_row(queue, state, row).await;
+    let path = JoinPath::new(stage, joins, tables, queue);
+    let evaluated = async {
+        let left_over = path.plain(path.joins)?.left_over_row(queue, state, row).await;
         if let Some(row) = left_over.map_err(|error| op_error(&stage.operator, error))? {
-            let row = way.download(way.joins, &row).await?;
+            let row = path.download(path.joins, &row).await?;
             joins.computed.iter().try_for_each(|check| check.evaluate(&row).map(|_| ()))?;
         }
         Ok(())
     };
-    message(looked_at.await, &stage.operator)
+    message(evaluated.await, &stage.operator)
 }
 
-/// Why a row of the probe side failed where rows of the build side are marked.
-pub(super) async fn failed_mark(
+/// The error of a probe row of a [`BuildSideJoin`].
+pub(super) async fn failed_build_side(
     error: kernels::Error,
     operator: &str,
-    marks: &BuildSideJoin,
+    join: &BuildSideJoin,
     table: &Arc<JoinTable>,
     queue: &Queue,
     batch: &DeviceBatch,
 ) -> DataFusionError {
     let kernels::Error::Row { row } = error else { return op_error(operator, error) };
     let row = batch.slice(row as usize, 1);
-    let way = Way {
+    let path = JoinPath {
         operator,
-        input: &marks.input,
-        joins: std::slice::from_ref(&marks.join),
+        input: &join.input,
+        joins: std::slice::from_ref(&join.join),
         tables: std::slice::from_ref(table),
-        predicates: &marks.predicates,
-        options: &marks.options,
+        predicates: &join.predicates,
+        options: &join.options,
         queue,
     };
-    let looked_at = async {
-        way.evaluate(&row, 0, &marks.build.probe_checks).await?;
-        match &marks.build.condition {
-            Some(condition) => way.evaluate_pairs(&row, 0, condition).await,
+    let evaluated = async {
+        path.evaluate(&row, 0, &join.build.probe_checks).await?;
+        match &join.build.condition {
+            Some(condition) => path.evaluate_pairs(&row, 0, condition).await,
             None => Ok(()),
         }
     };
-    message(looked_at.await, operator)
+    message(evaluated.await, operator)
 }
 
-/// What the host found, or else what the device knows.
-fn message(looked_at: Result<()>, operator: &str) -> DataFusionError {
-    looked_at.err().unwrap_or_else(|| op_error(operator, kernels::Error::JoinedRow))
+/// The host's error, else the device's.
+fn message(evaluated: Result<()>, operator: &str) -> DataFusionError {
+    evaluated.err().unwrap_or_else(|| op_error(operator, kernels::Error::JoinedRow))
 }
 
-/// The first row of a batch that fails on its way.
+/// The first failing row of a batch.
 async fn failing_row(chain: &JoinChain, operator: &str, queue: &Queue, batch: &DeviceBatch) -> Result<DeviceBatch> {
     let mut batch = batch.clone();
     while batch.num_rows() > 1 {
@@ -126,8 +128,8 @@ async fn failing_row(chain: &JoinChain, operator: &str, queue: &Queue, batch: &D
     Ok(batch)
 }
 
-/// The joins that a row goes through.
-struct Way<'a> {
+/// The joins on the path of a row.
+struct JoinPath<'a> {
     operator: &'a str,
     input: &'a Input,
     joins: &'a [Join],
@@ -138,9 +140,9 @@ struct Way<'a> {
     queue: &'a Queue,
 }
 
-impl<'a> Way<'a> {
-    fn through(stage: &'a Stage, joins: &'a Joins, tables: &'a Tables, queue: &'a Queue) -> Way<'a> {
-        Way {
+impl<'a> JoinPath<'a> {
+    fn new(stage: &'a Stage, joins: &'a Joins, tables: &'a Tables, queue: &'a Queue) -> JoinPath<'a> {
+        JoinPath {
             operator: &stage.operator,
             input: &joins.input,
             joins: &tables.joins,
@@ -151,35 +153,40 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Evaluates expressions of what `count` joins have made of a row, and the filters before.
+    /// Evaluates `checks` for the rows that `count` joins make of a row.
     ///
     /// # Errors
-    /// The host's, which is the message.
+    /// The host's.
     async fn evaluate(&self, row: &DeviceBatch, count: usize, checks: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
         let joins = self.joins.get(..count).unwrap_or_default();
-        let look = |rows: RecordBatch| {
+        let evaluate = |rows: RecordBatch| {
             let columns = rows.num_columns();
             let rows = self.passing(rows, columns)?;
             checks.iter().try_for_each(|check| check.evaluate(&rows).map(|_| ()))
         };
-        self.each(row, joins, look).await
+        self.for_each_batch(row, joins, evaluate).await
     }
 
-    /// Evaluates the condition of join `at` of the pairs with equal keys.
+    /// Evaluates the condition of join `at` for pairs with equal keys.
     async fn evaluate_pairs(&self, row: &DeviceBatch, at: usize, condition: &Arc<dyn PhysicalExpr>) -> Result<()> {
         let mut joins: Vec<Join> = self.joins.iter().take(at + 1).cloned().collect();
         if let Some(join) = joins.last_mut() {
             (join.kind, join.residual, join.null_aware) = (JoinKind::Inner, None, false);
         }
         let before = self.joins.iter().take(at).map(|join| join.fields().len()).sum::<usize>();
-        // Filters over the columns of this join come after it.
+        // Filters over columns of this join run after it.
         let columns = self.input.schema.fields().len() + before;
-        self.each(row, &joins, |rows| condition.evaluate(&self.passing(rows, columns)?).map(|_| ())).await
+        self.for_each_batch(row, &joins, |rows| condition.evaluate(&self.passing(rows, columns)?).map(|_| ())).await
     }
 
-    /// Looks at what the joins make of a row, with the columns of all sides, some rows after
-    /// others, until it fails itself.
-    async fn each(&self, row: &DeviceBatch, joins: &[Join], look: impl Fn(RecordBatch) -> Result<()>) -> Result<()> {
+    /// Evaluates batches of the rows that joins make of a row, with the columns of all sides. Stops
+    /// at a row that fails on the device.
+    async fn for_each_batch(
+        &self,
+        row: &DeviceBatch,
+        joins: &[Join],
+        evaluate: impl Fn(RecordBatch) -> Result<()>,
+    ) -> Result<()> {
         let chain = self.plain(joins)?;
         let mut state = chain.start();
         chain.push(&mut state, row);
@@ -187,7 +194,7 @@ impl<'a> Way<'a> {
             match chain.next(self.queue, &mut state).await {
                 Ok(Some(batch)) => {
                     for rows in batch.pieces(ROWS_AT_ONCE) {
-                        look(self.download(joins, &rows).await?)?;
+                        evaluate(self.download(joins, &rows).await?)?;
                     }
                 }
                 Ok(None) | Err(kernels::Error::JoinedRow) => return Ok(()),
@@ -196,33 +203,32 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Joins that give the columns of all sides but those that nobody can see.
+    /// A chain that gives the visible columns of all sides.
     fn plain(&self, joins: &[Join]) -> Result<JoinChain> {
-        let outputs = self.fields(joins).into_iter().enumerate().filter(|(_, (_, seen))| *seen);
+        let outputs = self.fields(joins).into_iter().enumerate().filter(|(_, (_, visible))| *visible);
         let outputs = outputs.map(|(index, (field, _))| (Expr::Column(index), field.as_ref().clone().with_nullable(true)));
         let (input, tables) = (Input { filter: None, ..self.input.clone() }, self.tables.get(..joins.len()));
         JoinChain::try_new(input, joins, tables, outputs.collect(), self.options.clone())
             .map_err(|error| op_error(self.operator, error))
     }
 
-    /// The columns of all sides, and whether what comes after the joins can see them.
+    /// The columns of all sides, and whether operators above the joins can read them.
     fn fields(&self, joins: &[Join]) -> Vec<(FieldRef, bool)> {
-        let own = self.input.schema.fields().iter().map(|field| (Arc::clone(field), true));
+        let of_input = self.input.schema.fields().iter().map(|field| (Arc::clone(field), true));
         let of_joins = joins.iter().flat_map(|join| {
-            let seen = !matches!(join.kind, JoinKind::RightSemi | JoinKind::RightAnti);
-            join.fields().iter().map(|field| (Arc::clone(field), seen)).collect::<Vec<_>>()
+            let visible = gives_columns(join.kind);
+            join.fields().iter().map(|field| (Arc::clone(field), visible)).collect::<Vec<_>>()
         });
-        own.chain(of_joins).collect()
+        of_input.chain(of_joins).collect()
     }
 
-    /// Rows of [`plain`](Self::plain) joins, with NULL for what nobody can see, so that each column
-    /// has its place.
+    /// Rows of a [`plain`](Self::plain) chain. Invisible columns are NULL, so that positions stay.
     async fn download(&self, joins: &[Join], rows: &DeviceBatch) -> Result<RecordBatch> {
         let rows = columnar::download(self.queue, rows).await.map_err(|error| columnar_error(self.operator, error))?;
-        let (mut seen, count) = (rows.columns().iter(), rows.num_rows());
+        let (mut visible, count) = (rows.columns().iter(), rows.num_rows());
         let fields = self.fields(joins);
-        let columns = fields.iter().map(|(field, is_seen)| {
-            let column = if *is_seen { seen.next().cloned() } else { None };
+        let columns = fields.iter().map(|(field, is_visible)| {
+            let column = if *is_visible { visible.next().cloned() } else { None };
             column.unwrap_or_else(|| new_null_array(field.data_type(), count))
         });
         let columns = columns.collect();
@@ -231,7 +237,7 @@ impl<'a> Way<'a> {
         Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
     }
 
-    /// The rows that pass the filters over their first `columns`.
+    /// The rows that pass the filters over the first `columns` columns.
     fn passing(&self, mut rows: RecordBatch, columns: usize) -> Result<RecordBatch> {
         for predicate in self.predicates {
             if collect_columns(predicate).iter().all(|column| column.index() < columns) {
@@ -240,5 +246,20 @@ impl<'a> Way<'a> {
             }
         }
         Ok(rows)
+    }
+}
+
+/// Whether a join gives columns of its build side.
+fn gives_columns(kind: JoinKind) -> bool {
+    match kind {
+        JoinKind::RightSemi | JoinKind::RightAnti => false,
+        JoinKind::Inner
+        | JoinKind::Left
+        | JoinKind::Right
+        | JoinKind::Full
+        | JoinKind::LeftSemi
+        | JoinKind::LeftAnti
+        | JoinKind::LeftMark
+        | JoinKind::RightMark => true,
     }
 }

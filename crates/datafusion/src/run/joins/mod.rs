@@ -24,7 +24,7 @@ use crate::graph::{Joins, Stage, StageKind};
 pub(super) use aggregate::aggregate;
 pub(super) use build_side::build_side;
 
-/// Rows that probe the tables of one join after another.
+/// Builds the tables of a stage's joins, then probes them.
 pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
         let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
@@ -35,7 +35,7 @@ pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
     .boxed()
 }
 
-/// The rows of joins, with their columns.
+/// The joined rows, written to columns.
 fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tables: &Arc<Tables>) -> Result<DeviceBatchStream> {
     let (chain, operator) = (tables.chain(stage, joins)?, stage.operator.clone());
     let probing = Probing::new(chain.is_empty(), chain, stage, tables, run, &queue)?;

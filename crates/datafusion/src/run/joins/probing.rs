@@ -18,32 +18,31 @@ use crate::graph::{Stage, StageKind};
 use crate::run::select::{BATCHES_STARTED, started};
 use crate::run::state::Run;
 
-/// Adds to each dynamic filter's counter.
+/// Adds the removed rows to each dynamic filter's counter.
 pub(super) fn count(counters: &[Count], removed: impl IntoIterator<Item = u64>) {
     counters.iter().zip(removed).for_each(|(counter, rows)| counter.add(rows as usize));
 }
 
-/// Rows on their way through joins.
+/// The probe side of a chain of joins.
 pub(super) struct Probing {
     queue: Queue,
     chain: Arc<JoinChain>,
     state: ChainState,
-    /// Pieces of the probe side that have been through the first step, each with the batch that it
-    /// comes from.
+    /// Chunks of the probe side after the first step of the chain, each with its batch.
     begun: BoxStream<'static, Result<(DeviceBatch, Begun)>>,
-    pub pushed: Pushed,
+    pub current: CurrentBatch,
 }
 
-/// The rows that are on their way, for messages.
+/// The batch that is on its way, for messages.
 #[derive(Clone)]
-pub(super) struct Pushed {
+pub(super) struct CurrentBatch {
     stage: Arc<Stage>,
     tables: Arc<Tables>,
     batch: Option<DeviceBatch>,
 }
 
-impl Pushed {
-    /// The message for an error on the way.
+impl CurrentBatch {
+    /// The message of an error on the way.
     pub async fn failed(&self, error: kernels::Error, queue: &Queue) -> DataFusionError {
         match (&error, &self.batch, &self.stage.kind) {
             (kernels::Error::JoinedRow, Some(batch), StageKind::Join(joins)) => {
@@ -55,7 +54,7 @@ impl Pushed {
 }
 
 impl Probing {
-    /// Where no row can stay (`nothing`), the probe side is not read.
+    /// `nothing`: no row has a result, so the probe side is not read.
     pub fn new(
         nothing: bool,
         chain: JoinChain,
@@ -67,57 +66,57 @@ impl Probing {
         let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
         let input = if nothing { stream::empty().boxed() } else { run.merge(&joins.probe)? };
         let (state, chain, queue) = (chain.start(), Arc::new(chain), queue.clone());
-        let pushed = Pushed { stage: Arc::clone(stage), tables: Arc::clone(tables), batch: None };
-        let filter = (Arc::clone(&chain), queue.clone(), pushed.clone());
+        let current = CurrentBatch { stage: Arc::clone(stage), tables: Arc::clone(tables), batch: None };
+        let filter = (Arc::clone(&chain), queue.clone(), current.clone());
         let pieces = input.and_then(move |batch| {
-            let (chain, queue, pushed) = filter.clone();
+            let (chain, queue, current) = filter.clone();
             async move {
                 match chain.filtered(&queue, &batch).await {
                     Ok(rows) => Ok(stream::iter(chain.pieces(&queue, &rows).map(move |piece| Ok((batch.clone(), piece))))),
-                    Err(error) => Err(Pushed { batch: Some(batch), ..pushed }.failed(error, &queue).await),
+                    Err(error) => Err(CurrentBatch { batch: Some(batch), ..current }.failed(error, &queue).await),
                 }
             }
         });
-        let begin = (chain.beginning(&queue, &state), pushed.clone(), queue.clone());
+        let begin = (chain.beginning(&queue, &state), current.clone(), queue.clone());
         let begun = pieces.try_flatten().map(move |piece: Result<(DeviceBatch, DeviceBatch)>| {
-            let (begin, pushed, queue) = &begin;
+            let (begin, current, queue) = &begin;
             let begun = piece.map(|(batch, piece)| (batch, begin(piece)));
-            let (pushed, queue) = (pushed.clone(), queue.clone());
+            let (current, queue) = (current.clone(), queue.clone());
             started(async move {
                 let (batch, begun) = begun?;
                 match begun.await {
                     Ok(begun) => Ok((batch, begun)),
-                    Err(error) => Err(Pushed { batch: Some(batch), ..pushed }.failed(error, &queue).await),
+                    Err(error) => Err(CurrentBatch { batch: Some(batch), ..current }.failed(error, &queue).await),
                 }
             })
         });
-        Ok(Probing { queue, chain, state, begun: begun.buffered(BATCHES_STARTED).boxed(), pushed })
+        Ok(Probing { queue, chain, state, begun: begun.buffered(BATCHES_STARTED).boxed(), current })
     }
 
-    /// The next rows.
+    /// The next batch of joined rows.
     pub async fn next(&mut self) -> Result<Option<DeviceBatch>> {
         loop {
             match self.chain.next(&self.queue, &mut self.state).await {
                 Ok(None) => {}
                 Ok(batch) => return Ok(batch),
-                Err(error) => return Err(self.pushed.failed(error, &self.queue).await),
+                Err(error) => return Err(self.current.failed(error, &self.queue).await),
             }
             let Some(begun) = self.begun.next().await else { return Ok(None) };
             let (batch, begun) = begun?;
             self.chain.resume(&mut self.state, begun);
-            self.pushed.batch = Some(batch);
+            self.current.batch = Some(batch);
         }
     }
 
-    /// Rows that each dynamic filter has removed.
+    /// Number of rows that each dynamic filter has removed.
     pub fn removed(&self) -> impl Future<Output = kernels::Result<Vec<u64>>> + Send + use<> {
         self.chain.removed(&self.queue, &self.state)
     }
 
-    /// What remains of the build side once every row was probed.
+    /// The unmatched rows of the build side, after the last probe.
     pub async fn finish(self, run: &Run) -> Result<Option<DeviceBatch>> {
-        let stage = &self.pushed.stage;
-        let (removed, counters, operator) = (self.removed(), self.pushed.tables.removed.clone(), stage.operator.clone());
+        let stage = &self.current.stage;
+        let (removed, counters, operator) = (self.removed(), self.current.tables.removed.clone(), stage.operator.clone());
         run.at_end(async move {
             count(&counters, removed.await.map_err(|error| op_error(&operator, error))?);
             Ok(())
@@ -125,7 +124,7 @@ impl Probing {
         match (self.chain.finish(&self.queue, &self.state).await, &stage.kind) {
             (Ok(rest), _) => Ok(rest),
             (Err(kernels::Error::Row { row }), StageKind::Join(joins)) => {
-                Err(failed_left_over(stage, joins, &self.pushed.tables, &self.queue, &self.state, row).await)
+                Err(failed_left_over(stage, joins, &self.current.tables, &self.queue, &self.state, row).await)
             }
             (Err(error), _) => Err(op_error(&stage.operator, error)),
         }

@@ -12,9 +12,9 @@ use kernels::ops::JoinTable;
 
 use crate::graph::ScanFilter;
 
-/// Tells host scans the ranges of a table's keys, so that they skip what cannot have a match.
+/// Pushes the key ranges of a table into host scans, which then prune what has no match.
 pub(super) fn push_key_ranges(filter: &ScanFilter, table: &JoinTable) -> Result<()> {
-    let Some(told) = filter.filter.downcast_ref::<DynamicFilterPhysicalExpr>() else { return Ok(()) };
+    let Some(dynamic) = filter.filter.downcast_ref::<DynamicFilterPhysicalExpr>() else { return Ok(()) };
     let ranges = table.key_ranges(filter.keys.len()).unwrap_or_default();
     let mut conditions: Option<Arc<dyn PhysicalExpr>> = None;
     for ((key, data_type), (least, most)) in filter.keys.iter().zip(&filter.types).zip(ranges) {
@@ -28,24 +28,24 @@ pub(super) fn push_key_ranges(filter: &ScanFilter, table: &JoinTable) -> Result<
         }
     }
     if let Some(conditions) = conditions {
-        told.update(conditions)?;
+        dynamic.update(conditions)?;
     }
-    told.mark_complete();
+    dynamic.mark_complete();
     Ok(())
 }
 
-/// The value that a digit of a join's numbers stands for, of the types whose order it keeps.
-fn value_of(data_type: &DataType, digit: u64) -> Option<ScalarValue> {
-    let signed = (digit ^ 1 << 63) as i64;
+/// The value of a packed key field, for types whose order the field keeps.
+fn value_of(data_type: &DataType, field: u64) -> Option<ScalarValue> {
+    let signed = (field ^ 1 << 63) as i64;
     Some(match data_type {
         DataType::Int8 => ScalarValue::Int8(Some(signed.try_into().ok()?)),
         DataType::Int16 => ScalarValue::Int16(Some(signed.try_into().ok()?)),
         DataType::Int32 => ScalarValue::Int32(Some(signed.try_into().ok()?)),
         DataType::Int64 => ScalarValue::Int64(Some(signed)),
-        DataType::UInt8 => ScalarValue::UInt8(Some(digit.try_into().ok()?)),
-        DataType::UInt16 => ScalarValue::UInt16(Some(digit.try_into().ok()?)),
-        DataType::UInt32 => ScalarValue::UInt32(Some(digit.try_into().ok()?)),
-        DataType::UInt64 => ScalarValue::UInt64(Some(digit)),
+        DataType::UInt8 => ScalarValue::UInt8(Some(field.try_into().ok()?)),
+        DataType::UInt16 => ScalarValue::UInt16(Some(field.try_into().ok()?)),
+        DataType::UInt32 => ScalarValue::UInt32(Some(field.try_into().ok()?)),
+        DataType::UInt64 => ScalarValue::UInt64(Some(field)),
         DataType::Date32 => ScalarValue::Date32(Some(signed.try_into().ok()?)),
         _ => return None,
     })

@@ -21,19 +21,19 @@ use crate::run::memory::MemoryAttribution;
 use crate::run::state::Run;
 use crate::run::subqueries::rows_of;
 
-/// The joins that are to be gone through, without filters that are of no use, and their tables.
+/// The joins of a run with their tables. Dynamic filters of no use are left out.
 pub(in crate::run) struct Tables {
     pub joins: Vec<Join>,
     pub tables: Vec<Arc<JoinTable>>,
-    /// The number of each join among those of the stage.
+    /// Position of each join among those of the stage.
     pub numbers: Vec<usize>,
-    /// Where to count the rows that each of the other filters removes.
+    /// Counter of removed rows of each dynamic filter.
     pub removed: Vec<Count>,
 }
 
 impl Tables {
     pub async fn build(joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<Tables> {
-        // Those that ask for no table of the others are built at the same time.
+        // Sides without a dynamic filter by another side's table are built at the same time.
         let of_these = |number| joins.builds().any(|side| side.number == Some(number));
         let first = joins.sides.iter().map(|side| async move {
             match side {
@@ -43,7 +43,7 @@ impl Tables {
         });
         let mut first = try_join_all(first).await?;
         let (mut used, mut tables, mut numbers, mut removed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // The last join first: its table filters what the tables of those before it are built of.
+        // The last join first: its table filters the build sides of the joins before it.
         for (number, (join, side)) in joins.joins.iter().zip(&joins.sides).enumerate().rev() {
             match side {
                 Side::Build(side) => tables.push(match first[number].take() {
@@ -78,8 +78,8 @@ impl Tables {
         };
         let mut chain = with_input(joins.input.clone())?;
         if self.joins.is_empty() && !gives(chain.output_types(), stage) {
-            // Rows that go through no join are passed on as they lie, which the stages above do not
-            // expect of all layouts.
+            // Without a join, rows would pass unchanged. Some layouts differ from those that the
+            // stages above expect, so a filter that is always true writes the rows.
             let all = Literal { data_type: DataType::Boolean, value: LiteralValue::Bool(true) };
             chain = with_input(Input { filter: Some(Expr::Literal(all)), ..joins.input.clone() })?;
         }
@@ -90,13 +90,13 @@ impl Tables {
     }
 }
 
-/// Whether columns of these types are those that were planned.
+/// Whether columns have the types that were planned.
 pub(super) fn gives(types: &[ColumnType], stage: &Stage) -> bool {
-    let form = |ty: &ColumnType| (ty.layout.clone(), ty.nullable, ty.data_type.clone());
-    types.iter().map(form).eq(stage.types.iter().map(form))
+    let planned = |ty: &ColumnType| (ty.layout.clone(), ty.nullable, ty.data_type.clone());
+    types.iter().map(planned).eq(stage.types.iter().map(planned))
 }
 
-/// The table of a build side.
+/// Builds the table of a build side.
 pub(super) async fn build(side: &BuildSide, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
     let operator = &side.operator;
     let failed = |error| op_error(operator, error);
