@@ -3,7 +3,7 @@
 //!
 //! [`DevicePlanner`] calls, in this order:
 //! 1. `projection_keeper`, `unnest_arrays` and `join_conditions` prepare the host plan.
-//! 2. `place` replaces operators bottom up. It asks `support`, `joins` and `windows` for each
+//! 2. `offload` replaces operators bottom up. It asks `support`, `joins` and `windows` for each
 //!    operator.
 //! 3. For each offloaded subplan: `sharing` (with `merging`), then `dynamic_filters`.
 //! 4. `subqueries` and `sharing` connect the subplans of scalar subqueries with the main query.
@@ -18,8 +18,8 @@ mod insert_types;
 mod join_conditions;
 mod joins;
 mod merging;
+mod offload;
 mod ordered_aggregates;
-mod place;
 mod placement;
 mod projection_keeper;
 mod reasons;

@@ -12,7 +12,7 @@ use datafusion::physical_plan::streaming::StreamingTableExec;
 
 use crate::exec::{DeviceScanExec, DeviceStreamExec, computes, is_trivial};
 use crate::planner::join_conditions::above_joins;
-use crate::planner::place::Placer;
+use crate::planner::offload::Offloader;
 use crate::planner::placement::host_operators;
 use crate::planner::projection_keeper;
 use crate::planner::support::support_of;
@@ -53,8 +53,8 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
         let placed = match context.transpose() {
             Ok(None) => plan,
-            Ok(Some(context)) => Placer::new(&options, config, kernel_options(&options, &context)?)
-                .place(above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?)?,
+            Ok(Some(context)) => Offloader::new(&options, config, kernel_options(&options, &context)?)
+                .offload(above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?)?,
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);
