@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Errors of the crates below as DataFusion's, with the operator that met them.
+//! Conversion of errors of lower crates to DataFusion's, with the name of the failing operator.
 
 use std::fmt;
 

@@ -20,8 +20,8 @@ use crate::exec::{coalesced_equivalences, inner_methods, refuse_stream, refused_
 /// - its keys as a bitmap or Bloom filter (`kernels::ops::JoinBuild::add_bits`). EXPLAIN ANALYZE
 ///   shows its `filter_bytes`. Rows that a Bloom filter passes by mistake are dropped by the join.
 ///
-/// A table with most of the values between its least and its greatest is of no use as a filter. The
-/// filter then passes all rows, and EXPLAIN ANALYZE shows no `rows_removed`.
+/// If the build side has most values of its key range, the filter would drop few rows. It then
+/// passes all rows, and EXPLAIN ANALYZE shows no `rows_removed`.
 #[derive(Debug)]
 pub struct DeviceDynamicFilterExec {
     input: Arc<dyn ExecutionPlan>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The physical operators, one per file.
 //!
-//! [`DeviceToHostExec`] is the only one that executes: it owns the subtree below it, down to the
-//! [`HostToDeviceExec`]s, [`DeviceScanExec`]s and [`DeviceStreamExec`]s, and runs it as fused
-//! pipelines. The operators in between exist for EXPLAIN, metrics and rewriting. Executing one of
-//! them is an internal error, never a quiet download.
+//! [`DeviceToHostExec`] is the only operator that executes. It runs the subtree below it as fused
+//! pipelines. Leaves of the subtree are [`HostToDeviceExec`], [`DeviceScanExec`] and
+//! [`DeviceStreamExec`]. The other operators exist for EXPLAIN, metrics and rewriting. Executing
+//! one of them is an internal error, never a quiet download.
 //!
 //! # Words of EXPLAIN
 //!
@@ -22,8 +22,8 @@
 //! | `dynamic_filter=#1` | `DeviceJoinExec` | number of the dynamic filter that the build side feeds |
 //! | `dynamic_filter=#1` | `DeviceDynamicFilterExec` | number of the join whose keys it probes |
 //! | `scalar_subquery=v@2` | `DeviceJoinExec` | the column into which the join brings a subquery's value |
-//! | `shared=#1` | `DeviceSharedExec`, `DeviceReuseExec` | number of rows that one offloaded subplan shares |
-//! | `cached=#1` | `DeviceSharedExec`, `DeviceReuseExec` | number of rows that several offloaded subplans share |
+//! | `shared=#1` | `DeviceSharedExec`, `DeviceReuseExec` | identifies rows that one offloaded subplan shares |
+//! | `cached=#1` | `DeviceSharedExec`, `DeviceReuseExec` | identifies rows that several offloaded subplans share |
 //! | `readers=N` | `DeviceSharedExec` | number of readers of shared or cached rows |
 //! | `sets=[…]` | `DeviceExpandExec` | the grouping sets |
 //! | `source=…` | `DeviceStreamExec` | the kind of stream |

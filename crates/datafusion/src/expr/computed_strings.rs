@@ -50,7 +50,7 @@ impl ComputedStrings {
             return Ok(within);
         }
         if evaluation == Evaluation::Conditional && may_fail(&within, &self.schema) {
-            // The alternatives of a choice may be columns all the same.
+            // Strings within the branches may still be columns.
             return if chooses(expr) { self.lift_children(expr, |_| false, |_| evaluation) } else { Ok(within) };
         }
         let known = self.strings.iter().position(|string| string == &within);

@@ -54,7 +54,7 @@ impl ScalarUDFImpl for DeviceFunction {
         match self.function {
             // It fails for no other reason.
             Function::TextOfRows => {
-                exec_err!("string_agg: the text of a group is longer than 4 GiB, which a device's strings cannot be")
+                exec_err!("string_agg: the string of a group is longer than 4 GiB, the limit of strings on the device")
             }
             // The key itself never fails.
             Function::ListKey { .. } => Ok(ColumnarValue::Scalar(ScalarValue::try_from(arguments.return_field.data_type())?)),

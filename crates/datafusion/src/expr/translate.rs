@@ -38,8 +38,8 @@ pub(crate) fn lower_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Res
     Ok(lowered)
 }
 
-/// Whether an output of a projection is new text or new lists, which must be a column before
-/// anything takes them.
+/// Whether an output of a projection is a new string or list, which must become a column before
+/// another expression reads it.
 pub(crate) fn must_be_column(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     translate(expr, schema).is_ok_and(|expr| kernels::support::must_be_column(&expr, schema))
 }

@@ -192,8 +192,8 @@ fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
     expr.downcast_ref::<Literal>().map(|literal| literal.value().clone()).filter(|value| !value.is_null())
 }
 
-/// A frame over rows in the order of one key, with its type and whether it descending, or of none
-/// or several.
+/// The kernels' frame. `key`: type and direction of the order's key, `None` unless there is exactly
+/// one. The direction is true if descending.
 fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, Reason> {
     let descending = key.is_some_and(|(_, descending)| *descending);
     let units = match frame.units {

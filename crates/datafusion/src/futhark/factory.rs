@@ -34,7 +34,7 @@ pub(crate) struct FutharkFactory {
 }
 
 impl FutharkFactory {
-    /// A factory that asks `next` for other languages.
+    /// A factory that leaves other languages to `next`.
     pub fn new(next: Option<Arc<dyn FunctionFactory>>) -> FutharkFactory {
         FutharkFactory { next }
     }

@@ -59,8 +59,8 @@ pub struct FutharkFunctions {
 /// Registers the entry points of a Futhark library under their own names.
 ///
 /// From SQL, `CREATE FUNCTION … LANGUAGE futhark` registers them one by one. Here the caller has
-/// opened the library and tuned its context. No setting is checked: opening a library is what takes
-/// trust.
+/// opened the library and tuned its context. No setting is checked: the caller
+/// vouches for the library by opening it.
 ///
 /// # Errors
 /// If the session refuses a function.

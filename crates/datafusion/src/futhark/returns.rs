@@ -62,8 +62,9 @@ impl Returns {
 /// Checks struct parameters: a struct that is no column needs a function that is called for each
 /// row, or a table function.
 pub(super) fn check_structs(parameters: &[Parameter], returns: &Returns) -> std::result::Result<(), Reason> {
-    if matches!(returns, Returns::Value(_) | Returns::Table(_)) {
-        return Ok(());
+    match returns {
+        Returns::Value(_) | Returns::Table(_) => return Ok(()),
+        Returns::Column(..) | Returns::Struct(..) | Returns::Aggregate(_) => {}
     }
     parameters.iter().filter(|parameter| !parameter.is_array).try_for_each(|Parameter { name, kind, .. }| match kind {
         ValueKind::Values(_) | ValueKind::Lists(_) => Ok(()),

@@ -142,27 +142,68 @@ impl Stage {
 
     /// Whether its batches come from outside of the device's own memory.
     pub fn is_external(&self) -> bool {
-        matches!(self.kind, StageKind::Upload { .. } | StageKind::Stream { .. })
+        match &self.kind {
+            StageKind::Upload { .. } | StageKind::Stream { .. } => true,
+            StageKind::Scan { .. }
+            | StageKind::Columns { .. }
+            | StageKind::Expand { .. }
+            | StageKind::LibraryCalls { .. }
+            | StageKind::LibraryAggregates { .. }
+            | StageKind::Limit { .. }
+            | StageKind::Shared { .. }
+            | StageKind::Select { .. }
+            | StageKind::Aggregate { .. }
+            | StageKind::Coalesce { .. }
+            | StageKind::Sort { .. }
+            | StageKind::Window { .. }
+            | StageKind::Unnest { .. }
+            | StageKind::Union { .. }
+            | StageKind::BuildSideJoin(_)
+            | StageKind::Join(_) => false,
+        }
+    }
+
+    /// The tables that rows probe on their way through this stage, in order.
+    fn chain_sides(&self) -> &[Side] {
+        match &self.kind {
+            StageKind::Join(joins) => &joins.sides,
+            StageKind::Upload { .. }
+            | StageKind::Stream { .. }
+            | StageKind::Scan { .. }
+            | StageKind::Columns { .. }
+            | StageKind::Expand { .. }
+            | StageKind::LibraryCalls { .. }
+            | StageKind::LibraryAggregates { .. }
+            | StageKind::Limit { .. }
+            | StageKind::Shared { .. }
+            | StageKind::Select { .. }
+            | StageKind::Aggregate { .. }
+            | StageKind::Coalesce { .. }
+            | StageKind::Sort { .. }
+            | StageKind::Window { .. }
+            | StageKind::Unnest { .. }
+            | StageKind::Union { .. }
+            | StageKind::BuildSideJoin(_) => &[],
+        }
     }
 
     /// Whether a dynamic filter here or below probes the table of a join whose number `of_join`
     /// accepts.
     pub fn filters_by(&self, of_join: &dyn Fn(usize) -> bool) -> bool {
-        let filters = match &self.kind {
-            StageKind::Join(joins) => {
-                joins.sides.iter().any(|side| matches!(side, Side::Filter { number, .. } if of_join(*number)))
-            }
-            _ => false,
+        let filters = |side: &Side| match side {
+            Side::Build(_) => false,
+            Side::Filter { number, .. } => of_join(*number),
         };
-        filters || self.inputs().into_iter().any(|input| input.filters_by(of_join))
+        self.chain_sides().iter().any(filters) || self.inputs().into_iter().any(|input| input.filters_by(of_join))
     }
 
     /// The scalar subqueries that run before this stage, without those nested in them.
     pub fn scalar_subqueries(&self) -> Vec<(&ScalarSide, &Arc<Stage>)> {
-        let of_stage: Vec<_> = match &self.kind {
-            StageKind::Join(joins) => joins.builds().filter_map(|build| Some((build.scalar()?, &build.stage))).collect(),
-            _ => vec![],
-        };
+        let of_stage = self.chain_sides().iter().filter_map(|side| match side {
+            Side::Build(build) => Some((build.scalar()?, &build.stage)),
+            Side::Filter { .. } => None,
+        });
+        let of_stage: Vec<_> = of_stage.collect();
         let others = self.inputs().into_iter().filter(|input| !of_stage.iter().any(|(_, stage)| Arc::ptr_eq(stage, input)));
         let below: Vec<_> = others.flat_map(|input| input.scalar_subqueries()).collect();
         of_stage.into_iter().chain(below).collect()

@@ -72,8 +72,8 @@ struct OffloadedSubplan {
 ///
 /// - `count` numbers the cached rows.
 /// - `offload` puts a `DeviceToHostExec` over changed operators.
-/// - Cached rows are held whole. So only rows that an aggregation or a top-k holds anyway are
-///   cached; rows of a join would take memory that two runs of it do not.
+/// - Only rows that an aggregation or a top-k holds anyway are cached, since the cache holds all of
+///   them at once. Two runs of a join need less memory than its cached rows.
 pub(crate) fn shared_with_subqueries(
     inputs: Vec<Plan>,
     count: &Cell<usize>,

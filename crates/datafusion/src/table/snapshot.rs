@@ -207,7 +207,7 @@ mod tests {
         builder.finish().await.unwrap()
     }
 
-    /// Loses the device, and has the context notice.
+    /// Loses the device, and makes the context notice it.
     fn lose(plan: &FaultPlan, context: &Context) {
         plan.lose_device();
         context.queue().and_then(|queue| queue.alloc(1 << 20)).unwrap_err();

@@ -9,7 +9,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, lit, not};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
-use kernels::ops::{Concat, Join, JoinBuild, JoinKind, Mark};
+use kernels::ops::{Concat, Join, JoinBuild, Mark};
 
 use super::Lowering;
 use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec, JoinColumns, JoinSpec, JoinStrings, JoinTypeFacts, drops_rows};
@@ -70,7 +70,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn join(&self, join: &DeviceJoinExec) -> Result<Pipeline<'a>> {
         let (spec, strings) = JoinStrings::lift(&join.spec, &join.left().schema(), &join.right().schema())?;
         let facts = JoinTypeFacts::of(spec.join_type);
-        let below = self.probe_side(join, &spec, facts.kind, &strings.right)?;
+        let below = self.probe_side(join, &spec, facts, &strings.right)?;
         let (stage, concat) = self.build_stage(join, &strings.left)?;
         let (left_schema, right_schema) = (strings.left.schema, strings.right.schema);
         let first = below.schema().fields().len();
@@ -87,7 +87,7 @@ impl<'a> Lowering<'a> {
         &self,
         join: &DeviceJoinExec,
         spec: &JoinSpec,
-        kind: JoinKind,
+        facts: JoinTypeFacts,
         strings: &ComputedStrings,
     ) -> Result<Pipeline<'a>> {
         let schema = join.right().schema();
@@ -95,12 +95,11 @@ impl<'a> Lowering<'a> {
         let mut below = below.with_string_columns(strings, &schema, join.name())?;
         let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();
         let is_full = below.joins.len() >= limits::JOINS || keys > limits::KEYS && !below.joins.is_empty();
-        if kind.marks_build() || is_full {
+        if facts.kind.marks_build() || is_full {
             below = below.ended_if_joined(Arc::clone(&strings.schema))?;
         }
-        // A left row without a match has NULL right columns, but a computed column of NULLs need
-        // not be NULL.
-        let computes = matches!(kind, JoinKind::Left | JoinKind::Full) && below.computes();
+        // An expression of NULLs need not be NULL, but padded columns are.
+        let computes = facts.pads_probe_columns && below.computes();
         let conditions = spec.filter.as_ref().map_or(0, |filter| filter.column_indices().len());
         let tested = below.tested_columns();
         if computes || tested > 0 && tested + conditions > limits::TESTED_COLUMNS {

@@ -12,7 +12,7 @@ use kernels::ops::JoinTable;
 
 use crate::graph::ScanFilter;
 
-/// Pushes the key ranges of a table into host scans, which then prune what has no match.
+/// Pushes the key ranges of a table into host scans, which prune files and pages by them.
 pub(super) fn push_key_ranges(filter: &ScanFilter, table: &JoinTable) -> Result<()> {
     let Some(dynamic) = filter.filter.downcast_ref::<DynamicFilterPhysicalExpr>() else { return Ok(()) };
     let ranges = table.key_ranges(filter.keys.len()).unwrap_or_default();

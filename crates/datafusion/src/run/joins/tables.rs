@@ -21,7 +21,8 @@ use crate::run::memory::MemoryAttribution;
 use crate::run::state::Run;
 use crate::run::subqueries::rows_of;
 
-/// The joins of a run with their tables. Dynamic filters of no use are left out.
+/// The joins of a run with their tables. Dynamic filters that would drop few rows are left
+/// out.
 pub(in crate::run) struct Tables {
     pub joins: Vec<Join>,
     pub tables: Vec<Arc<JoinTable>>,
@@ -38,7 +39,7 @@ impl Tables {
         let first = joins.sides.iter().map(|side| async move {
             match side {
                 Side::Build(side) if !side.stage.filters_by(&of_these) => build(side, run, queue).await.map(Some),
-                _ => Ok(None),
+                Side::Build(_) | Side::Filter { .. } => Ok(None),
             }
         });
         let mut first = try_join_all(first).await?;

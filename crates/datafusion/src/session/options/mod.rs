@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings `device.*` (`table.rs`), and what DataFusion asks of them.
+//! The settings `device.*` (`table.rs`), as a configuration extension of DataFusion.
 
 mod table;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use datafusion::common::Result;
 use device::{Selector, UnifiedMemory};
 use kernels::ops::Sizes;
 
-use super::value::{Choice, DeviceSelector, Flag, Number, Size, Text, Value};
+use super::value::{AnyString, Choice, DeviceSelector, Flag, Number, Size, Value};
 use super::{Cost, Fallback, ProfileSetting};
 
 /// One row of the table.
@@ -24,7 +24,7 @@ pub(super) struct Setting {
     pub description: &'static str,
     /// The value as `SHOW` prints it.
     pub get: fn(&DeviceOptions) -> String,
-    /// Sets the value of a `SET`, or says what would do.
+    /// Parses and stores the value of a `SET`. The error names the accepted values.
     pub set: fn(&mut DeviceOptions, key: &str, value: &str) -> Result<()>,
 }
 
@@ -68,7 +68,7 @@ settings! {
     }
     cache_dir: String {
         default: String::new(),
-        value: Text,
+        value: AnyString,
         frozen: true,
         description: "Folder in which compiled programs are kept between processes; empty keeps none",
     }
@@ -83,7 +83,7 @@ settings! {
     }
     compile_options: String {
         default: String::new(),
-        value: Text,
+        value: AnyString,
         frozen: true,
         description: "Options, separated by spaces, that are handed to the kernel compiler besides our own",
     }
@@ -95,7 +95,7 @@ settings! {
     }
     dump_programs: String {
         default: String::new(),
-        value: Text,
+        value: AnyString,
         frozen: true,
         description: "Folder in which the source of each program is left as HASH.cl, and its image, for device.load_programs or tools; empty leaves none",
     }
@@ -131,7 +131,7 @@ settings! {
     }
     load_programs: String {
         default: String::new(),
-        value: Text,
+        value: AnyString,
         frozen: true,
         description: "Folder that device.dump_programs has filled, read before anything is compiled: an image is taken where all that it depends on is the same, a HASH.cl with another source is compiled in place of its own; empty reads none",
     }
@@ -158,13 +158,13 @@ settings! {
     }
     nvrtc_path: String {
         default: String::new(),
-        value: Text,
+        value: AnyString,
         frozen: true,
         description: "Path of the NVRTC library (libnvrtc.so.*) or its folder; empty searches the usual places",
     }
     platform: String {
         default: String::new(),
-        value: Text,
+        value: AnyString,
         frozen: true,
         description: "Part of the name of the OpenCL platform to use; empty takes any",
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kinds of values of settings: their text form, and the errors of bad values.
+//! Kinds of setting values: parsing, printing, and errors for bad values.
 
 use std::str::FromStr;
 
@@ -8,22 +8,22 @@ use device::Selector;
 
 /// A kind of values of type `T`.
 pub(super) trait Value<T> {
-    /// The value of a text.
+    /// Parses a value.
     ///
     /// # Errors
-    /// If the text is none; the message says what would do.
-    fn parse(&self, key: &str, text: &str) -> Result<T>;
+    /// If the string is no such value; the message names the accepted ones.
+    fn parse(&self, key: &str, string: &str) -> Result<T>;
 
-    /// The text of a value, as `SHOW` prints it.
+    /// The value as `SHOW` prints it.
     fn show(&self, value: &T) -> String;
 }
 
-/// Any text.
-pub(super) struct Text;
+/// Any string.
+pub(super) struct AnyString;
 
-impl Value<String> for Text {
-    fn parse(&self, _key: &str, text: &str) -> Result<String> {
-        Ok(text.to_string())
+impl Value<String> for AnyString {
+    fn parse(&self, _key: &str, string: &str) -> Result<String> {
+        Ok(string.to_string())
     }
 
     fn show(&self, value: &String) -> String {
@@ -37,8 +37,8 @@ pub(super) struct Flag;
 const FLAGS: Choice<bool> = Choice(&[("true", true), ("false", false)]);
 
 impl Value<bool> for Flag {
-    fn parse(&self, key: &str, text: &str) -> Result<bool> {
-        FLAGS.parse(key, text)
+    fn parse(&self, key: &str, string: &str) -> Result<bool> {
+        FLAGS.parse(key, string)
     }
 
     fn show(&self, value: &bool) -> String {
@@ -50,12 +50,12 @@ impl Value<bool> for Flag {
 pub(super) struct Choice<T: 'static>(pub &'static [(&'static str, T)]);
 
 impl<T: Copy + PartialEq> Value<T> for Choice<T> {
-    fn parse(&self, key: &str, text: &str) -> Result<T> {
-        match self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+    fn parse(&self, key: &str, string: &str) -> Result<T> {
+        match self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(string)) {
             Some((_, choice)) => Ok(*choice),
             None => {
                 let names: Vec<&str> = self.0.iter().map(|(name, _)| *name).collect();
-                config_err!("{key} = '{text}': must be one of {}", names.join(", "))
+                config_err!("{key} = '{string}': must be one of {}", names.join(", "))
             }
         }
     }
@@ -71,8 +71,8 @@ pub(super) struct Number {
 }
 
 impl Value<usize> for Number {
-    fn parse(&self, key: &str, text: &str) -> Result<usize> {
-        let number: usize = number(key, text)?;
+    fn parse(&self, key: &str, string: &str) -> Result<usize> {
+        let number: usize = number(key, string)?;
         match number <= self.most {
             true => Ok(number),
             false => config_err!("{key} = {number}: must lie between 0 and {}", self.most),
@@ -91,8 +91,8 @@ pub(super) struct Size {
 }
 
 impl Value<u32> for Size {
-    fn parse(&self, key: &str, text: &str) -> Result<u32> {
-        let number: u64 = number(key, text)?;
+    fn parse(&self, key: &str, string: &str) -> Result<u32> {
+        let number: u64 = number(key, string)?;
         match u32::try_from(number) {
             Ok(size) if (self.takes)(size) => Ok(size),
             _ => config_err!("{key} = {number}: {}", (self.wanted)()),
@@ -104,13 +104,13 @@ impl Value<u32> for Size {
     }
 }
 
-fn number<T: FromStr>(key: &str, text: &str) -> Result<T> {
-    match text.parse() {
+fn number<T: FromStr>(key: &str, string: &str) -> Result<T> {
+    match string.parse() {
         Ok(number) => Ok(number),
-        Err(_) if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() => {
-            config_err!("{key} = '{text}': must be less than 2 to the power of 64")
+        Err(_) if string.bytes().all(|byte| byte.is_ascii_digit()) && !string.is_empty() => {
+            config_err!("{key} = '{string}': must be less than 2 to the power of 64")
         }
-        Err(_) => config_err!("{key} = '{text}': must be a whole number, 0 or more"),
+        Err(_) => config_err!("{key} = '{string}': must be a whole number, 0 or more"),
     }
 }
 
@@ -118,11 +118,11 @@ fn number<T: FromStr>(key: &str, text: &str) -> Result<T> {
 pub(super) struct DeviceSelector;
 
 impl Value<Option<Selector>> for DeviceSelector {
-    fn parse(&self, key: &str, text: &str) -> Result<Option<Selector>> {
-        match text {
+    fn parse(&self, key: &str, string: &str) -> Result<Option<Selector>> {
+        match string {
             "" => config_err!("{key} is empty: must be auto, none, opencl, cuda, #k or a part of a name"),
             none if none.eq_ignore_ascii_case("none") => Ok(None),
-            text => match text.parse::<Selector>() {
+            string => match string.parse::<Selector>() {
                 Ok(selector) => Ok(Some(selector)),
                 Err(error) => config_err!("{error}"),
             },
