@@ -13,7 +13,7 @@ use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{Operator, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowFunctionDefinition};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, CastExpr, Column, IsNotNullExpr, Literal, lit};
-use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
+use datafusion::physical_expr::{PhysicalExprRef, PhysicalSortExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -22,8 +22,6 @@ use kernels::function::Function;
 
 use crate::exec::AggregateSpec;
 use crate::expr::{AggregateCall, DeviceFunction, is_ordered, may_fail};
-
-type Expr = Arc<dyn PhysicalExpr>;
 
 /// Whether an aggregation has an aggregate that selects rows by rank.
 pub(crate) fn has_ordered(raw: &AggregateExec) -> bool {
@@ -66,7 +64,7 @@ pub(crate) fn ordered_calls(
     let mut ranked = RankedRows { plan: input, offload, keys: Vec::new(), known: Vec::new(), input_rank: None };
     let functions = || spec.calls.iter().map(|call| (&call.function, &call.filter));
     // A fallible expression is evaluated only for rows that the filter keeps.
-    let guarded = |expr: &Expr, filter: &Option<Expr>| -> Result<Expr> {
+    let guarded = |expr: &PhysicalExprRef, filter: &Option<PhysicalExprRef>| -> Result<PhysicalExprRef> {
         match filter {
             Some(filter) if may_fail(expr, &from) => {
                 Ok(Arc::new(CaseExpr::try_new(None, vec![(Arc::clone(filter), Arc::clone(expr))], None)?))
@@ -74,7 +72,7 @@ pub(crate) fn ordered_calls(
             _ => Ok(Arc::clone(expr)),
         }
     };
-    let mut exprs: Vec<Expr> = spec.keys.iter().map(|(key, _)| Arc::clone(key)).collect();
+    let mut exprs: Vec<PhysicalExprRef> = spec.keys.iter().map(|(key, _)| Arc::clone(key)).collect();
     for (function, filter) in functions().filter(|(function, _)| is_ordered(function)) {
         for expr in function.expressions().iter().chain(function.order_bys().iter().map(|key| &key.expr)) {
             exprs.push(guarded(expr, filter)?);
@@ -82,7 +80,7 @@ pub(crate) fn ordered_calls(
         exprs.extend(filter.clone());
     }
     let columns = ranked.columns(&exprs)?;
-    let over = |expr: &Expr| -> Result<Expr> {
+    let over = |expr: &PhysicalExprRef| -> Result<PhysicalExprRef> {
         match exprs.iter().position(|known| known == expr) {
             Some(known) => Ok(Arc::clone(&columns[known])),
             None => internal_err!("{expr} is none of an aggregation's expressions"),
@@ -100,7 +98,7 @@ pub(crate) fn ordered_calls(
         calls.push(match is_ordered(function) {
             false => AggregateCall::new(function, filter.as_ref()),
             true => {
-                let of_filtered = |expr: &Expr| over(&guarded(expr, filter)?);
+                let of_filtered = |expr: &PhysicalExprRef| over(&guarded(expr, filter)?);
                 let arguments = function.expressions().iter().map(of_filtered).collect::<Result<Vec<_>>>()?;
                 let order = function.order_bys().iter();
                 let order = order.map(|key| Ok(PhysicalSortExpr { expr: of_filtered(&key.expr)?, ..key.clone() }));
@@ -113,8 +111,8 @@ pub(crate) fn ordered_calls(
 }
 
 /// Whether an aggregate sorts the rows, or selects some, so that others lose the input's order.
-fn reorders(ordered: &[(&Arc<AggregateFunctionExpr>, &Option<Expr>)]) -> bool {
-    let selects = |(function, filter): &(&Arc<AggregateFunctionExpr>, &Option<Expr>)| {
+fn reorders(ordered: &[(&Arc<AggregateFunctionExpr>, &Option<PhysicalExprRef>)]) -> bool {
+    let selects = |(function, filter): &(&Arc<AggregateFunctionExpr>, &Option<PhysicalExprRef>)| {
         let name = function.fun().name();
         let skips_nulls = is_quantile(name) || matches!(name, "string_agg" | "any_value") || function.ignore_nulls();
         skips_nulls || filter.is_some() || !function.order_bys().is_empty() || function.is_distinct()
@@ -127,26 +125,26 @@ struct RankedRows<'a> {
     plan: Arc<dyn ExecutionPlan>,
     offload: &'a dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
     /// Keys of the groups.
-    keys: Vec<Expr>,
+    keys: Vec<PhysicalExprRef>,
     known: Vec<Ranks>,
     /// Rank of each row in the input's order, if an aggregate needs it.
-    input_rank: Option<Expr>,
+    input_rank: Option<PhysicalExprRef>,
 }
 
 /// Ranks in an order, of rows that satisfy a condition.
 #[derive(Clone)]
 struct Ranks {
-    condition: Option<Expr>,
+    condition: Option<PhysicalExprRef>,
     order: Vec<PhysicalSortExpr>,
     /// From 1 on, within a group.
-    rank: Expr,
+    rank: PhysicalExprRef,
     /// Number of rows of the group.
-    rows: Expr,
+    rows: PhysicalExprRef,
 }
 
 impl RankedRows<'_> {
     /// Adds a key of the groups. Both zeros of floats are one group.
-    fn add_key(&mut self, key: Expr) -> Result<()> {
+    fn add_key(&mut self, key: PhysicalExprRef) -> Result<()> {
         let data_type = key.data_type(&self.plan.schema())?;
         let is_float = matches!(data_type, DataType::Float32 | DataType::Float64);
         let zero = ScalarValue::new_zero(&data_type).ok().filter(|_| is_float);
@@ -158,7 +156,7 @@ impl RankedRows<'_> {
     }
 
     /// Expressions as columns, computed behind those of the plan.
-    fn columns(&mut self, exprs: &[Expr]) -> Result<Vec<Expr>> {
+    fn columns(&mut self, exprs: &[PhysicalExprRef]) -> Result<Vec<PhysicalExprRef>> {
         let mut outputs = passed_columns(&self.plan, usize::MAX);
         let width = outputs.len();
         let mut columns = Vec::with_capacity(exprs.len());
@@ -184,8 +182,8 @@ impl RankedRows<'_> {
     fn call(
         &mut self,
         function: &Arc<AggregateFunctionExpr>,
-        arguments: Vec<Expr>,
-        filter: Option<Expr>,
+        arguments: Vec<PhysicalExprRef>,
+        filter: Option<PhysicalExprRef>,
         order: Vec<PhysicalSortExpr>,
     ) -> Result<AggregateCall> {
         let Some(value) = arguments.first().cloned() else {
@@ -222,7 +220,12 @@ impl RankedRows<'_> {
     /// order.
     /// - `nth_value` counts from the other end.
     /// - `string_agg` and `array_agg` reverse their order again, unless they are distinct.
-    fn rank_order(&self, function: &AggregateFunctionExpr, value: &Expr, order: Vec<PhysicalSortExpr>) -> Vec<PhysicalSortExpr> {
+    fn rank_order(
+        &self,
+        function: &AggregateFunctionExpr,
+        value: &PhysicalExprRef,
+        order: Vec<PhysicalSortExpr>,
+    ) -> Vec<PhysicalSortExpr> {
         let name = function.fun().name();
         match &self.input_rank {
             Some(rank) if takes_input_order(function) => vec![PhysicalSortExpr::new_default(Arc::clone(rank)).asc()],
@@ -239,12 +242,12 @@ impl RankedRows<'_> {
     fn selection(
         &mut self,
         function: &AggregateFunctionExpr,
-        arguments: Vec<Expr>,
-        value: Expr,
+        arguments: Vec<PhysicalExprRef>,
+        value: PhysicalExprRef,
         ranks: Ranks,
-    ) -> Result<(Vec<Expr>, Expr)> {
+    ) -> Result<(Vec<PhysicalExprRef>, PhysicalExprRef)> {
         let Ranks { rank, rows, .. } = ranks;
-        let first = |rank: Expr| binary(rank, Operator::Eq, lit(1i64));
+        let first = |rank: PhysicalExprRef| binary(rank, Operator::Eq, lit(1i64));
         Ok(match function.fun().name() {
             "string_agg" => {
                 let delimiter = arguments.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
@@ -279,27 +282,39 @@ impl RankedRows<'_> {
     }
 
     /// A column with the strings of a group's rows by rank, in the row of rank 1.
-    fn concatenated(&mut self, value: Expr, delimiter: String, rank: &Expr, rows: &Expr) -> Result<Expr> {
+    fn concatenated(
+        &mut self,
+        value: PhysicalExprRef,
+        delimiter: String,
+        rank: &PhysicalExprRef,
+        rows: &PhysicalExprRef,
+    ) -> Result<PhysicalExprRef> {
         let string = |string: String| lit(ScalarValue::LargeUtf8(Some(string)));
         let first = binary(Arc::clone(rank), Operator::Eq, lit(1i64));
         let before = vec![(Arc::clone(&first), string(String::new()))];
-        let before: Expr = Arc::new(CaseExpr::try_new(None, before, Some(string(delimiter)))?);
+        let before: PhysicalExprRef = Arc::new(CaseExpr::try_new(None, before, Some(string(delimiter)))?);
         let field = Arc::new(Field::new("concat", DataType::LargeUtf8, false));
         let (concat, options) = (datafusion::functions::string::concat(), Arc::new(ConfigOptions::default()));
-        let part: Expr = Arc::new(ScalarFunctionExpr::new("concat", concat, vec![before, value], field, options));
+        let part: PhysicalExprRef = Arc::new(ScalarFunctionExpr::new("concat", concat, vec![before, value], field, options));
         // The first projection writes the parts one after another, the second takes those of a
         // group as one string.
         let at = self.plan.schema().fields().len();
         let parts = self.with_column(part, at)?;
-        let rows: Expr = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
+        let rows: PhysicalExprRef = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
         let field = Arc::new(Field::new("string", DataType::LargeUtf8, false));
         self.with_column(DeviceFunction::call(Function::TextOfRows, vec![parts, rows], &field), at)
     }
 
     /// A column with the list of a group's values by rank, in the row of rank 1.
-    fn collected(&mut self, value: Expr, list: &FieldRef, rank: &Expr, rows: &Expr) -> Result<Expr> {
+    fn collected(
+        &mut self,
+        value: PhysicalExprRef,
+        list: &FieldRef,
+        rank: &PhysicalExprRef,
+        rows: &PhysicalExprRef,
+    ) -> Result<PhysicalExprRef> {
         let first = binary(Arc::clone(rank), Operator::Eq, lit(1i64));
-        let rows: Expr = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
+        let rows: PhysicalExprRef = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
         let value = if value.is::<Column>() { value } else { self.with_column(value, self.plan.schema().fields().len())? };
         let list = Arc::new(list.as_ref().clone().with_nullable(false));
         let list = DeviceFunction::call(Function::ListOfRows, vec![value, rows], &list);
@@ -307,7 +322,7 @@ impl RankedRows<'_> {
     }
 
     /// A column with the ranks of the rows in the input's order.
-    fn input_rank(&mut self) -> Result<Expr> {
+    fn input_rank(&mut self) -> Result<PhysicalExprRef> {
         let input = Arc::clone(&self.plan);
         let width = input.schema().fields().len();
         let name = format!("row_{width}");
@@ -319,7 +334,7 @@ impl RankedRows<'_> {
     }
 
     /// Computes an expression as column `at`. The columns from there on are dropped.
-    fn with_column(&mut self, expr: Expr, at: usize) -> Result<Expr> {
+    fn with_column(&mut self, expr: PhysicalExprRef, at: usize) -> Result<PhysicalExprRef> {
         let name = format!("string_{at}");
         let mut outputs = passed_columns(&self.plan, at);
         outputs.push((expr, name.clone()));
@@ -329,15 +344,20 @@ impl RankedRows<'_> {
 
     /// Ranks of the rows that satisfy `condition`. `of`: ranks among the rows of each of its
     /// values.
-    fn ranks(&mut self, condition: Option<Expr>, order: Vec<PhysicalSortExpr>, of: Option<&Expr>) -> Result<Ranks> {
+    fn ranks(
+        &mut self,
+        condition: Option<PhysicalExprRef>,
+        order: Vec<PhysicalSortExpr>,
+        of: Option<&PhysicalExprRef>,
+    ) -> Result<Ranks> {
         let same = |known: &&Ranks| known.condition == condition && known.order == order;
         if let (None, Some(known)) = (of, self.known.iter().find(same)) {
             return Ok(known.clone());
         }
         let input = Arc::clone(&self.plan);
-        let partition: Vec<Expr> = self.keys.iter().chain(&condition).chain(of).cloned().collect();
+        let partition: Vec<PhysicalExprRef> = self.keys.iter().chain(&condition).chain(of).cloned().collect();
         let width = input.schema().fields().len();
-        let window = |function: WindowFunctionDefinition, name: String, arguments: &[Expr]| {
+        let window = |function: WindowFunctionDefinition, name: String, arguments: &[PhysicalExprRef]| {
             let (frame, schema): (_, SchemaRef) = (Arc::new(all_rows()), input.schema());
             create_window_expr(&function, name, arguments, &partition, &order, frame, schema, false, false, None)
         };
@@ -346,7 +366,7 @@ impl RankedRows<'_> {
         let names = [format!("rank_{width}"), format!("rows_{width}")];
         let functions = vec![window(row_number, names[0].clone(), &[])?, window(count, names[1].clone(), &[lit(1i64)])?];
         self.plan = (self.offload)(Arc::new(WindowAggExec::try_new(functions, input, false)?))?;
-        let rank: Expr = Arc::new(CastExpr::new(column(&names[0], width), DataType::Int64, None));
+        let rank: PhysicalExprRef = Arc::new(CastExpr::new(column(&names[0], width), DataType::Int64, None));
         let ranks = Ranks { condition, order, rank, rows: column(&names[1], width + 1) };
         if of.is_none() {
             self.known.push(ranks.clone());
@@ -356,7 +376,7 @@ impl RankedRows<'_> {
 }
 
 /// The fraction of a `percentile_cont`. An error for fractions that DataFusion refuses itself.
-fn fraction(function: &AggregateFunctionExpr, argument: Option<&Expr>) -> Result<f64> {
+fn fraction(function: &AggregateFunctionExpr, argument: Option<&PhysicalExprRef>) -> Result<f64> {
     let fraction = match argument.and_then(|argument| argument.downcast_ref::<Literal>()).map(Literal::value) {
         Some(ScalarValue::Float64(Some(fraction))) => *fraction,
         _ => return plan_err!("percentile_cont of a share that is not constant"),
@@ -371,8 +391,8 @@ fn fraction(function: &AggregateFunctionExpr, argument: Option<&Expr>) -> Result
 
 /// Selects the rows whose rank, counted from 0, is less than one away from the fraction of the last
 /// rank.
-fn near_fraction(rank: Expr, rows: &Expr, fraction: f64) -> Expr {
-    let float = |expr: Expr| -> Expr { Arc::new(CastExpr::new(expr, DataType::Float64, None)) };
+fn near_fraction(rank: PhysicalExprRef, rows: &PhysicalExprRef, fraction: f64) -> PhysicalExprRef {
+    let float = |expr: PhysicalExprRef| -> PhysicalExprRef { Arc::new(CastExpr::new(expr, DataType::Float64, None)) };
     let at = binary(float(binary(Arc::clone(rows), Operator::Minus, lit(1i64))), Operator::Multiply, lit(fraction));
     let distance = binary(float(binary(rank, Operator::Minus, lit(1i64))), Operator::Minus, at);
     let above = binary(Arc::clone(&distance), Operator::Gt, lit(-1.0));
@@ -389,29 +409,29 @@ fn all_rows() -> WindowFrame {
 }
 
 /// The first columns of a plan, as outputs of a projection.
-fn passed_columns(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Vec<(Expr, String)> {
+fn passed_columns(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Vec<(PhysicalExprRef, String)> {
     let schema = plan.schema();
     let fields = schema.fields().iter().take(count).enumerate();
     fields.map(|(index, field)| (column(field.name(), index), field.name().clone())).collect()
 }
 
-fn column(name: &str, index: usize) -> Expr {
+fn column(name: &str, index: usize) -> PhysicalExprRef {
     Arc::new(Column::new(name, index))
 }
 
-fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
+fn binary(left: PhysicalExprRef, op: Operator, right: PhysicalExprRef) -> PhysicalExprRef {
     Arc::new(BinaryExpr::new(left, op, right))
 }
 
 /// The conjunction of two conditions.
-fn both(first: Option<Expr>, second: Expr) -> Option<Expr> {
+fn both(first: Option<PhysicalExprRef>, second: PhysicalExprRef) -> Option<PhysicalExprRef> {
     Some(match first {
         Some(first) => binary(first, Operator::And, second),
         None => second,
     })
 }
 
-fn integer(expr: Option<&Expr>) -> Option<i64> {
+fn integer(expr: Option<&PhysicalExprRef>) -> Option<i64> {
     match expr?.downcast_ref::<Literal>()?.value() {
         // i64::MIN has no negative.
         ScalarValue::Int64(value) => value.filter(|value| *value != i64::MIN),

@@ -8,11 +8,11 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 
 use crate::exec::device_inputs;
 
+/// A physical plan or subplan.
+pub(super) type Plan = Arc<dyn ExecutionPlan>;
+
 /// A device operator over `f` of its inputs. Plans below an upload stay.
-pub(crate) fn map_device_inputs(
-    plan: &Arc<dyn ExecutionPlan>,
-    mut f: impl FnMut(&Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn map_device_inputs(plan: &Plan, mut f: impl FnMut(&Plan) -> Result<Plan>) -> Result<Plan> {
     let inputs = device_inputs(plan);
     match inputs.is_empty() {
         true => Ok(Arc::clone(plan)),
@@ -21,10 +21,7 @@ pub(crate) fn map_device_inputs(
 }
 
 /// An operator over other inputs.
-pub(crate) fn with_children(
-    plan: &Arc<dyn ExecutionPlan>,
-    children: Vec<Arc<dyn ExecutionPlan>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn with_children(plan: &Plan, children: Vec<Plan>) -> Result<Plan> {
     if plan.children().into_iter().zip(&children).all(|(old, new)| Arc::ptr_eq(old, new)) {
         return Ok(Arc::clone(plan));
     }

@@ -25,10 +25,8 @@ use crate::exec::{
 use crate::expr::awaits_subquery;
 use crate::planner::dynamic_filters::without_dynamic_filters;
 use crate::planner::merging::{passed_columns, with_merged_subplans};
-use crate::planner::rewrite::{map_device_inputs, with_children};
+use crate::planner::rewrite::{Plan, map_device_inputs, with_children};
 use crate::planner::same::{is_cached, lies_in, same_rows, stands_in};
-
-type Plan = Arc<dyn ExecutionPlan>;
 
 /// An offloaded subplan whose repeated operators share their rows.
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::{DataFusionError, JoinSide, JoinType, Result, ScalarValue, internal_err};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{Column, lit, not};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -28,8 +28,6 @@ mod limits {
     pub const TESTED_COLUMNS: usize = 8;
 }
 
-type Expr = Arc<dyn PhysicalExpr>;
-
 /// A join whose sides are lowered.
 struct LoweredJoin<'a, 'j> {
     join: &'j DeviceJoinExec,
@@ -40,9 +38,9 @@ struct LoweredJoin<'a, 'j> {
     /// The probe side.
     below: Pipeline<'a>,
     /// Columns of the left side behind those of the probe side's pipeline.
-    left_columns: Vec<Expr>,
+    left_columns: Vec<PhysicalExprRef>,
     /// Columns of the right side over the probe side's pipeline.
-    right_columns: Vec<Expr>,
+    right_columns: Vec<PhysicalExprRef>,
 }
 
 impl<'a> Lowering<'a> {
@@ -75,7 +73,8 @@ impl<'a> Lowering<'a> {
         let (left_schema, right_schema) = (strings.left.schema, strings.right.schema);
         let first = below.schema().fields().len();
         let left_columns = left_schema.fields().iter().enumerate();
-        let left_columns = left_columns.map(|(index, field)| Arc::new(Column::new(field.name(), first + index)) as Expr);
+        let left_columns =
+            left_columns.map(|(index, field)| Arc::new(Column::new(field.name(), first + index)) as PhysicalExprRef);
         let left_columns = left_columns.collect();
         let right_columns = (0..right_schema.fields().len()).map(|index| below.over_source(&column(&right_schema, index)));
         let right_columns = right_columns.collect::<Result<_>>()?;
@@ -141,7 +140,7 @@ impl<'a> LoweredJoin<'a, '_> {
             tallied: false,
         };
         let build = self.build_side(&kernel_join, stage, concat, probe_checks, condition)?;
-        let mark: Expr = Arc::new(Column::new("mark", self.mark_index(below_schema.fields().len())));
+        let mark: PhysicalExprRef = Arc::new(Column::new("mark", self.mark_index(below_schema.fields().len())));
         let outputs = self.outputs(&mark)?;
         if self.facts.kind.gives_build() {
             return self.build_side_join(kernel_join, build, outputs, mark);
@@ -156,7 +155,7 @@ impl<'a> LoweredJoin<'a, '_> {
     }
 
     /// The condition over the columns of both sides.
-    fn over_sides(&self, filter: &JoinFilter) -> Result<Expr> {
+    fn over_sides(&self, filter: &JoinFilter) -> Result<PhysicalExprRef> {
         let sides = filter.column_indices().iter().map(|column| match column.side {
             JoinSide::Left => self.left_columns.get(column.index).cloned(),
             JoinSide::Right | JoinSide::None => self.right_columns.get(column.index).cloned(),
@@ -172,8 +171,8 @@ impl<'a> LoweredJoin<'a, '_> {
         kernel_join: &Join,
         stage: Arc<Stage>,
         concat: Concat,
-        probe_checks: Vec<Expr>,
-        condition: Option<Expr>,
+        probe_checks: Vec<PhysicalExprRef>,
+        condition: Option<PhysicalExprRef>,
     ) -> Result<BuildSide> {
         let before: Vec<Join> = self.below.joins.iter().map(|(join, _)| join.clone()).collect();
         let build = JoinBuild::try_new(&self.below.source.types, &before, kernel_join, self.below.options.clone());
@@ -212,12 +211,12 @@ impl<'a> LoweredJoin<'a, '_> {
     }
 
     /// The columns of the join, without those of computed strings.
-    fn outputs(&self, mark: &Expr) -> Result<Vec<Expr>> {
+    fn outputs(&self, mark: &PhysicalExprRef) -> Result<Vec<PhysicalExprRef>> {
         let (left, right) = (self.join.left().schema(), self.join.right().schema());
         let of_right = self.right_columns.iter().take(right.fields().len()).cloned();
         let of_build = (0..left.fields().len()).map(|index| column(&left, index));
         let of_left = self.left_columns.iter().take(left.fields().len()).cloned();
-        let all: Vec<Expr> = match self.facts.columns {
+        let all: Vec<PhysicalExprRef> = match self.facts.columns {
             JoinColumns::Build => of_build.collect(),
             JoinColumns::BuildAndMark => of_build.chain([Arc::clone(mark)]).collect(),
             JoinColumns::Probe => of_right.collect(),
@@ -235,7 +234,13 @@ impl<'a> LoweredJoin<'a, '_> {
     }
 
     /// A stage of the build side's rows with a mark column, and the filter by the mark.
-    fn build_side_join(self, kernel_join: Join, build: BuildSide, outputs: Vec<Expr>, mark: Expr) -> Result<Pipeline<'a>> {
+    fn build_side_join(
+        self,
+        kernel_join: Join,
+        build: BuildSide,
+        outputs: Vec<PhysicalExprRef>,
+        mark: PhysicalExprRef,
+    ) -> Result<Pipeline<'a>> {
         let (input, options) = (self.below.input()?, self.below.options);
         let visited = Mark::try_new(input.clone(), &kernel_join, None, options.clone()).map_err(kernel_error)?;
         let (operator, metrics) = (self.join.name().to_string(), self.join.metrics.clone());

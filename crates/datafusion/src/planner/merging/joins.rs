@@ -10,9 +10,10 @@ use datafusion::physical_expr::equivalence::{EquivalenceProperties, ProjectionMa
 use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
 
-use super::merged::{Merged, Plan, both, union};
+use super::merged::{Merged, both, union};
 use super::operators::merge;
 use crate::exec::{DeviceJoinExec, JoinSpec};
+use crate::planner::rewrite::Plan;
 use crate::planner::same::is_fixed;
 
 type Keys<'a> = Vec<(&'a Arc<dyn PhysicalExpr>, &'a Arc<dyn PhysicalExpr>)>;

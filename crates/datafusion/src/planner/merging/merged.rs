@@ -6,16 +6,14 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::expr::{AggregateCall, awaits_subquery, may_fail};
+use crate::planner::rewrite::Plan;
 use crate::planner::same::is_fixed;
-
-pub(super) type Plan = Arc<dyn ExecutionPlan>;
-type Expr = Arc<dyn PhysicalExpr>;
 
 /// One plan for two, `a` and `b`, with the positions of their columns in it.
 pub(super) struct Merged {
@@ -45,14 +43,14 @@ impl Merged {
     }
 
     /// An expression of `a` and one of `b` over the merged plan, if they are equal.
-    pub fn agreed(&self, a: &Expr, b: &Expr) -> Option<Expr> {
+    pub fn agreed(&self, a: &PhysicalExprRef, b: &PhysicalExprRef) -> Option<PhysicalExprRef> {
         let (a, b) = (moved(a, &self.a, &self.plan)?, moved(b, &self.b, &self.plan)?);
         (a == b).then_some(a)
     }
 }
 
 /// An expression with its columns at `positions` of `plan`. `None` if each use has other values.
-pub(super) fn moved(expr: &Expr, positions: &[usize], plan: &Plan) -> Option<Expr> {
+pub(super) fn moved(expr: &PhysicalExprRef, positions: &[usize], plan: &Plan) -> Option<PhysicalExprRef> {
     if !is_fixed(expr) {
         return None;
     }
@@ -66,15 +64,15 @@ pub(super) fn moved(expr: &Expr, positions: &[usize], plan: &Plan) -> Option<Exp
 }
 
 /// An expression with all columns replaced by one.
-pub(super) fn shape(expr: &Expr) -> Option<Expr> {
+pub(super) fn shape(expr: &PhysicalExprRef) -> Option<PhysicalExprRef> {
     let shape = Arc::clone(expr).transform_up(|node| match node.is::<Column>() {
-        true => Ok(Transformed::yes(Arc::new(Column::new("", 0)) as Expr)),
+        true => Ok(Transformed::yes(Arc::new(Column::new("", 0)) as PhysicalExprRef)),
         false => Ok(Transformed::no(node)),
     });
     shape.ok().map(|shape| shape.data)
 }
 
-pub(super) fn column_of(plan: &Plan, index: usize) -> Expr {
+pub(super) fn column_of(plan: &Plan, index: usize) -> PhysicalExprRef {
     Arc::new(Column::new(plan.schema().field(index).name(), index))
 }
 
@@ -97,7 +95,7 @@ pub(super) fn not_of_both<'a>(a: &'a [usize], b: &'a [usize]) -> impl Iterator<I
 }
 
 /// Whether an expression may fail. A subquery's value that is not known yet may make it fail.
-pub(super) fn is_fallible(expr: &Expr, schema: &Schema) -> bool {
+pub(super) fn is_fallible(expr: &PhysicalExprRef, schema: &Schema) -> bool {
     may_fail(expr, schema) || awaits_subquery(expr) && !expr.is::<ScalarSubqueryExpr>()
 }
 

@@ -19,10 +19,10 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use self::merged::{Merged, Plan, column_of, input, moved};
+use self::merged::{Merged, column_of, input, moved};
 use self::operators::merge;
 use crate::exec::{DeviceOperator, DeviceProjectionExec, device_inputs};
-use crate::planner::rewrite::map_device_inputs;
+use crate::planner::rewrite::{Plan, map_device_inputs};
 use crate::planner::same::{is_cached, lies_in, same_rows};
 
 /// Merges subplans that `wanted` accepts.

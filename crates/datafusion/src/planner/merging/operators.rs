@@ -14,13 +14,14 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 
 use super::joins::joins;
-use super::merged::{Merged, Plan, both, column_of, input, is_fallible, is_fallible_call, moved, not_of_both, shape, union};
+use super::merged::{Merged, both, column_of, input, is_fallible, is_fallible_call, moved, not_of_both, shape, union};
 use super::scans::{scans, uploads};
 use crate::exec::{
     AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceLimitExec, DeviceOperator, DeviceProjectionExec, DeviceSortExec,
     DeviceUnionExec,
 };
 use crate::expr::AggregateCall;
+use crate::planner::rewrite::Plan;
 use crate::planner::same::{same_call, same_rows};
 
 /// One plan for two that do the same to the same rows, with the columns of both.

@@ -10,8 +10,9 @@ use datafusion::datasource::physical_plan::{CsvSource, FileScanConfig, FileScanC
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::expressions::Column;
 
-use super::merged::{Merged, Plan, both, union};
+use super::merged::{Merged, both, union};
 use crate::exec::{DeviceScanExec, HostToDeviceExec};
+use crate::planner::rewrite::Plan;
 use crate::planner::same::same_source;
 
 pub(super) fn scans(a: &Plan, b: &Plan) -> Option<Merged> {

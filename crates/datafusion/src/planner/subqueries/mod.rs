@@ -19,11 +19,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::exec::{DeviceLimitExec, DeviceToHostExec, DeviceUnionExec, device_inputs, is_device};
 use crate::planner::dynamic_filters::without_dynamic_filters;
-use crate::planner::rewrite::with_children;
+use crate::planner::rewrite::{Plan, with_children};
 use crate::planner::sharing::without_sharing;
 use value::SubqueryValue;
-
-type Plan = Arc<dyn ExecutionPlan>;
 
 /// The main query with values of subqueries on the device, and the subqueries that are left:
 /// - subqueries of the host,

@@ -19,10 +19,8 @@ use crate::exec::{
     device_inputs, is_device,
 };
 use crate::expr::{support_of_aggregate, support_of_expr};
-use crate::planner::rewrite::map_device_inputs;
+use crate::planner::rewrite::{Plan, map_device_inputs};
 use crate::planner::support::support_of;
-
-type Plan = Arc<dyn ExecutionPlan>;
 
 /// The value of a subquery on the device.
 pub(super) struct SubqueryValue {
