@@ -21,7 +21,7 @@ use datafusion::prelude::DataFrame;
 use device::{Context, Queue};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
-use kernels::ops::ArrowForm;
+use kernels::ops::ArrowLayout;
 use tokio::runtime::Handle;
 
 use super::{exchange_error, query_error};
@@ -71,7 +71,7 @@ pub struct DeviceResult {
     schema: SchemaRef,
     context: Context,
     /// Each with its conversion to Arrow layouts: the inputs of a union have different layouts.
-    batches: BoxStream<'static, Result<(Arc<ArrowForm>, DeviceBatch)>>,
+    batches: BoxStream<'static, Result<(Arc<ArrowLayout>, DeviceBatch)>>,
     runtime: Handle,
 }
 
@@ -106,7 +106,7 @@ impl DeviceResult {
                     &uploaded
                 }
             };
-            let conversion = ArrowForm::try_new(Arc::clone(&schema), top.types().to_vec(), top.options().clone());
+            let conversion = ArrowLayout::try_new(Arc::clone(&schema), top.types().to_vec(), top.options().clone());
             let conversion = Arc::new(conversion.map_err(|error| op_error(RESULT, error))?);
             for partition in 0..top.properties().partitioning.partition_count() {
                 let (schema, conversion) = (Arc::clone(&schema), Arc::clone(&conversion));
@@ -170,7 +170,7 @@ impl DeviceResult {
     /// # Errors
     /// If C cannot express the schema, or the device refuses a queue.
     pub fn into_device_stream(self) -> Result<FFI_ArrowDeviceArrayStream> {
-        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
+        let (field, device_type) = (self.field(), exchange::exported_device(self.context.info()).0);
         export_stream(&field, device_type, self.into_arrays()?).map_err(query_error)
     }
 
@@ -178,7 +178,7 @@ impl DeviceResult {
     ///
     /// The handler gets errors of the query.
     pub async fn push_into(self, handler: AsyncHandler) {
-        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
+        let (field, device_type) = (self.field(), exchange::exported_device(self.context.info()).0);
         let arrays = match self.into_arrays() {
             Ok(arrays) => arrays.boxed(),
             Err(error) => stream::iter([Err(exchange_error(&error))]).boxed(),
@@ -207,8 +207,8 @@ impl DeviceResult {
                         return;
                     }
                 };
-                for piece in batch.pieces(conversion.most_rows()) {
-                    let array = export(&conversion, &queue, &piece).await.map_err(|error| exchange_error(&error));
+                for chunk in batch.chunks(conversion.max_rows()) {
+                    let array = export(&conversion, &queue, &chunk).await.map_err(|error| exchange_error(&error));
                     let failed = array.is_err();
                     if sender.send(array).await.is_err() || failed {
                         return;
@@ -242,7 +242,7 @@ impl Stream for DeviceResult {
     }
 }
 
-async fn export(conversion: &ArrowForm, queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
+async fn export(conversion: &ArrowLayout, queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
     let batch = conversion.run(queue, batch).await.map_err(|error| op_error(RESULT, error))?;
     exchange::export(queue, &batch).map_err(|error| columnar_error(RESULT, error))
 }

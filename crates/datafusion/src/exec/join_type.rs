@@ -25,40 +25,37 @@ pub(crate) struct JoinTypeFacts {
     /// Whether the result has the probe side's order: no rows of the build side come at the end.
     pub keeps_probe_order: bool,
     /// Whether a probe row without a match has no effect on the result.
-    pub drops_unmatched_probe_rows: bool,
+    pub ignores_unmatched_probe_rows: bool,
     /// Whether a filter on columns of the build side may run below the join. A row that it removes
     /// must not turn a probe row into one without a match that stays.
     pub filters_build: bool,
     /// As `filters_build` for the probe side.
     pub filters_probe: bool,
-    /// Whether a build row without a match stays, with NULLs for the probe side's columns.
-    pub pads_probe_columns: bool,
 }
 
 impl JoinTypeFacts {
     pub fn of(join_type: JoinType) -> JoinTypeFacts {
         use JoinColumns::*;
-        let facts = |kind, columns, flags: [bool; 5]| JoinTypeFacts {
+        let facts = |kind, columns, flags: [bool; 4]| JoinTypeFacts {
             kind,
             columns,
             keeps_probe_order: flags[0],
-            drops_unmatched_probe_rows: flags[1],
+            ignores_unmatched_probe_rows: flags[1],
             filters_build: flags[2],
             filters_probe: flags[3],
-            pads_probe_columns: flags[4],
         };
         // In the order of the fields.
         match join_type {
-            JoinType::Inner => facts(JoinKind::Inner, Both, [true, true, true, true, false]),
-            JoinType::Left => facts(JoinKind::Left, Both, [false, true, true, false, true]),
-            JoinType::Right => facts(JoinKind::Right, Both, [true, false, false, true, false]),
-            JoinType::Full => facts(JoinKind::Full, Both, [false, false, false, false, true]),
-            JoinType::LeftSemi => facts(JoinKind::LeftSemi, Build, [false, true, true, false, false]),
-            JoinType::LeftAnti => facts(JoinKind::LeftAnti, Build, [false, true, true, false, false]),
-            JoinType::LeftMark => facts(JoinKind::LeftMark, BuildAndMark, [false, true, true, false, false]),
-            JoinType::RightSemi => facts(JoinKind::RightSemi, Probe, [true, true, false, true, false]),
-            JoinType::RightAnti => facts(JoinKind::RightAnti, Probe, [true, false, false, true, false]),
-            JoinType::RightMark => facts(JoinKind::RightMark, ProbeAndMark, [true, false, false, true, false]),
+            JoinType::Inner => facts(JoinKind::Inner, Both, [true, true, true, true]),
+            JoinType::Left => facts(JoinKind::Left, Both, [false, true, true, false]),
+            JoinType::Right => facts(JoinKind::Right, Both, [true, false, false, true]),
+            JoinType::Full => facts(JoinKind::Full, Both, [false, false, false, false]),
+            JoinType::LeftSemi => facts(JoinKind::LeftSemi, Build, [false, true, true, false]),
+            JoinType::LeftAnti => facts(JoinKind::LeftAnti, Build, [false, true, true, false]),
+            JoinType::LeftMark => facts(JoinKind::LeftMark, BuildAndMark, [false, true, true, false]),
+            JoinType::RightSemi => facts(JoinKind::RightSemi, Probe, [true, true, false, true]),
+            JoinType::RightAnti => facts(JoinKind::RightAnti, Probe, [true, false, false, true]),
+            JoinType::RightMark => facts(JoinKind::RightMark, ProbeAndMark, [true, false, false, true]),
         }
     }
 

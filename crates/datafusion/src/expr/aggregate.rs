@@ -9,7 +9,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use kernels::expr::{Aggregate, AggregateFunction, Expr};
+use kernels::expr::{Aggregate, AggregateFunction, DistinctRule, Expr};
 use kernels::function::Function;
 
 use super::builtin::is_builtin_aggregate;
@@ -88,7 +88,7 @@ impl AggregateCall {
     /// The input column of lists from which a lowered call picks one list.
     pub fn list(lowered: &Aggregate) -> Option<usize> {
         match (lowered.function, lowered.arguments.as_slice()) {
-            (AggregateFunction::AnyValue, [Expr::Call { function: Function::ListWord, arguments, .. }]) => {
+            (AggregateFunction::AnyValue, [Expr::Call { function: Function::ListView, arguments, .. }]) => {
                 match arguments.as_slice() {
                     [Expr::Column(column)] => Some(*column),
                     _ => None,
@@ -111,7 +111,7 @@ impl AggregateCall {
                 _ => format!("the aggregate {name} is not supported on the device"),
             }));
         };
-        if selects_by_rank(function) != self.selected_by_rank {
+        if function.row().selects_by_rank != self.selected_by_rank {
             return Err(format!("the aggregate {name} is not supported on the device here"));
         }
         let mut data_type = self.function.field().data_type().clone();
@@ -132,9 +132,13 @@ impl AggregateCall {
                     _ => (function, false),
                 }
             }
-            // DataFusion ignores DISTINCT for two arguments.
-            (_, [_, _]) if function != AggregateFunction::Count => (function, false),
-            _ => (function, self.function.is_distinct() && !self.selected_by_rank),
+            _ => {
+                let distinct = match function.row().distinct {
+                    DistinctRule::Applies | DistinctRule::NoEffect => self.function.is_distinct(),
+                    DistinctRule::Ignored => false,
+                };
+                (function, distinct && !self.selected_by_rank)
+            }
         };
         let arguments = match self.arguments.as_slice() {
             // COUNT(*) arrives as COUNT(1).
@@ -142,15 +146,15 @@ impl AggregateCall {
             // The kernel picks the (offset, length) pair; the stage attaches the elements again.
             [list] if function == AggregateFunction::AnyValue && data_type.is_list() => {
                 data_type = DataType::UInt64;
-                vec![list_word(list, schema)?]
+                vec![list_view(list, schema)?]
             }
             // The pair's validity says whether there is a list.
             [list] if function == AggregateFunction::Count && list.data_type(schema).is_ok_and(|of| of.is_list()) => {
-                vec![list_word(list, schema)?]
+                vec![list_view(list, schema)?]
             }
             arguments => arguments.iter().map(|argument| lower(argument, schema)).collect::<Result<_, _>>()?,
         };
-        if arguments.len() > 1 && matches!(function, AggregateFunction::Count) {
+        if arguments.len() > 1 && function == AggregateFunction::Count {
             return Err(format!("the aggregate {name} of several columns is not supported on the device"));
         }
         let filter = self.filter.as_ref().map(|filter| lower(filter, schema)).transpose()?;
@@ -161,60 +165,20 @@ impl AggregateCall {
 }
 
 /// The (offset, length) pair of a list as one `u64`.
-fn list_word(list: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+fn list_view(list: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let arguments = vec![lower_output(list, schema)?];
-    Ok(Expr::Call { function: Function::ListWord, arguments, data_type: DataType::UInt64 })
+    Ok(Expr::Call { function: Function::ListView, arguments, data_type: DataType::UInt64 })
 }
 
 /// The kernels' function of a built-in aggregate.
 fn builtin_function(aggregate: &AggregateFunctionExpr) -> Option<AggregateFunction> {
-    is_builtin_aggregate(aggregate.fun()).then(|| function(aggregate.fun().name()))?
-}
-
-fn function(name: &str) -> Option<AggregateFunction> {
-    Some(match name {
-        "count" => AggregateFunction::Count,
-        "sum" => AggregateFunction::Sum,
-        "min" => AggregateFunction::Min,
-        "max" => AggregateFunction::Max,
-        "avg" => AggregateFunction::Avg,
-        "bool_and" => AggregateFunction::BoolAnd,
-        "bool_or" => AggregateFunction::BoolOr,
-        "bit_and" => AggregateFunction::BitAnd,
-        "bit_or" => AggregateFunction::BitOr,
-        "bit_xor" => AggregateFunction::BitXor,
-        "var" => AggregateFunction::VarSamp,
-        "var_pop" => AggregateFunction::VarPop,
-        "stddev" => AggregateFunction::StddevSamp,
-        "stddev_pop" => AggregateFunction::StddevPop,
-        "covar_samp" => AggregateFunction::CovarSamp,
-        "covar_pop" => AggregateFunction::CovarPop,
-        "corr" => AggregateFunction::Corr,
-        "regr_slope" => AggregateFunction::RegrSlope,
-        "regr_intercept" => AggregateFunction::RegrIntercept,
-        "regr_count" => AggregateFunction::RegrCount,
-        "regr_r2" => AggregateFunction::RegrR2,
-        "regr_avgx" => AggregateFunction::RegrAvgX,
-        "regr_avgy" => AggregateFunction::RegrAvgY,
-        "regr_sxx" => AggregateFunction::RegrSxx,
-        "regr_syy" => AggregateFunction::RegrSyy,
-        "regr_sxy" => AggregateFunction::RegrSxy,
-        "any_value" | "first_value" | "last_value" | "nth_value" | "string_agg" | "array_agg" => AggregateFunction::AnyValue,
-        "median" => AggregateFunction::Median,
-        "percentile_cont" => AggregateFunction::PercentileCont,
-        "approx_distinct" => AggregateFunction::ApproxDistinct,
-        _ => return None,
-    })
-}
-
-/// Whether a function selects rows by their rank in an order.
-fn selects_by_rank(function: AggregateFunction) -> bool {
-    matches!(function, AggregateFunction::AnyValue | AggregateFunction::Median | AggregateFunction::PercentileCont)
+    let found = AggregateFunction::from_sql(aggregate.fun().name()).filter(|_| is_builtin_aggregate(aggregate.fun()));
+    found.map(|(function, _)| function)
 }
 
 /// Whether an aggregate of the host selects rows by their rank in an order.
 pub(crate) fn is_ordered(aggregate: &AggregateFunctionExpr) -> bool {
-    builtin_function(aggregate).is_some_and(selects_by_rank)
+    builtin_function(aggregate).is_some_and(|function| function.row().selects_by_rank)
 }
 
 fn is_constant(argument: &Arc<dyn PhysicalExpr>) -> bool {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
+use kernels::expr::AggregateFunction;
 
 /// Types of the built-in functions by name.
 type BuiltinTypes = LazyLock<HashMap<String, TypeId>>;
@@ -46,42 +47,7 @@ fn has(types: &BuiltinTypes, name: &str, function: &dyn Any) -> bool {
     types.get(name) == Some(&function.type_id())
 }
 
-/// See [`skips_nulls`].
-const SKIP_NULLS: [&str; 31] = [
-    "any_value",
-    "approx_distinct",
-    "avg",
-    "bit_and",
-    "bit_or",
-    "bit_xor",
-    "bool_and",
-    "bool_or",
-    "corr",
-    "count",
-    "covar_pop",
-    "covar_samp",
-    "max",
-    "median",
-    "min",
-    "percentile_cont",
-    "regr_avgx",
-    "regr_avgy",
-    "regr_count",
-    "regr_intercept",
-    "regr_r2",
-    "regr_slope",
-    "regr_sxx",
-    "regr_sxy",
-    "regr_syy",
-    "stddev",
-    "stddev_pop",
-    "string_agg",
-    "sum",
-    "var",
-    "var_pop",
-];
-
-/// Whether a built-in aggregate skips rows with a NULL argument.
+/// Whether a built-in aggregate skips rows with a NULL argument, by the kernels' table.
 pub(crate) fn skips_nulls(name: &str) -> bool {
-    SKIP_NULLS.contains(&name)
+    AggregateFunction::from_sql(name).is_some_and(|(_, named)| named.skips_nulls)
 }

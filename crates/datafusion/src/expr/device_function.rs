@@ -53,7 +53,7 @@ impl ScalarUDFImpl for DeviceFunction {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match self.function {
             // It fails for no other reason.
-            Function::TextOfRows => {
+            Function::StringOfRows => {
                 exec_err!("string_agg: the string of a group is longer than 4 GiB, the limit of strings on the device")
             }
             // The key itself never fails.

@@ -8,7 +8,7 @@ use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::function::{DatePart, Function, Granularity, InexactFunction, IntervalField};
+use kernels::function::{DatePart, Function, Granularity, IntervalField};
 
 use crate::reason::Reason;
 
@@ -21,7 +21,8 @@ pub(super) struct KernelFunction<'a> {
     pub numbers: Vec<i64>,
 }
 
-/// The function of a name. `types`: those of the arguments.
+/// The kernels' function of a name. Functions with irregular arguments are translated here, others
+/// by the kernels' table ([`Function::from_sql`]). `types`: those of the arguments.
 pub(super) fn find<'a>(
     name: &str,
     arguments: &'a [Arc<dyn PhysicalExpr>],
@@ -35,56 +36,6 @@ pub(super) fn find<'a>(
             }
             Function::ListLength
         }
-        "substr" => Function::Substring,
-        "left" => Function::Left,
-        "right" => Function::Right,
-        "btrim" => Function::Trim { start: true, end: true },
-        "ltrim" => Function::Trim { start: true, end: false },
-        "rtrim" => Function::Trim { start: false, end: true },
-        "split_part" => Function::SplitPart,
-        "character_length" => Function::CharacterLength,
-        "octet_length" => Function::OctetLength,
-        "bit_length" => Function::BitLength,
-        "strpos" => Function::Position,
-        "starts_with" => Function::StartsWith,
-        "ends_with" => Function::EndsWith,
-        "contains" => Function::Contains,
-        "ascii" => Function::Ascii,
-        "upper" => Function::Upper,
-        "lower" => Function::Lower,
-        "initcap" => Function::InitCap,
-        "concat" => Function::Concat { skips_nulls: true },
-        "concat_ws" => Function::ConcatWs,
-        "replace" => Function::Replace,
-        "repeat" => Function::Repeat,
-        "lpad" => Function::Pad { left: true },
-        "rpad" => Function::Pad { left: false },
-        "reverse" => Function::Reverse,
-        "chr" => Function::Chr,
-        "overlay" => Function::Overlay,
-        "translate" => Function::Translate,
-        "abs" => Function::Abs,
-        "floor" => Function::Floor,
-        "ceil" => Function::Ceil,
-        "round" => Function::Round,
-        "trunc" => Function::Trunc,
-        "sqrt" => Function::Sqrt,
-        "exp" => Function::Exp,
-        "ln" => Function::Ln,
-        "log2" => Function::Log2,
-        "log10" => Function::Log10,
-        "power" => Function::Power,
-        "signum" => Function::Signum,
-        "degrees" => Function::Degrees,
-        "radians" => Function::Radians,
-        "gcd" => Function::Gcd,
-        "lcm" => Function::Lcm,
-        "factorial" => Function::Factorial,
-        "isnan" => Function::IsNan,
-        "iszero" => Function::IsZero,
-        "nanvl" => Function::Nanvl,
-        "greatest" => Function::Greatest,
-        "least" => Function::Least,
         "date_part" => {
             let (part, time) = constant_string(name, arguments)?;
             let part = DatePart::parse(part).ok_or_else(|| format!("date_part of {part} does not exist"))?;
@@ -97,8 +48,7 @@ pub(super) fn find<'a>(
             return found(Function::DateTrunc(granularity), time);
         }
         "date_bin" => return date_bin(arguments, types),
-        _ if let Some(function) = InexactFunction::parse(name) => Function::Inexact(function),
-        _ => return Err(format!("the function {name} is not supported on the device")),
+        _ => Function::from_sql(name).ok_or_else(|| format!("the function {name} is not supported on the device"))?,
     };
     found(function, arguments)
 }
@@ -185,7 +135,7 @@ pub(super) fn add_interval(time: Expr, interval: &ScalarValue, subtract: bool, d
         [months, days, nanos]
     };
     let arguments = [time].into_iter().chain(parts.map(number)).collect();
-    Ok(Expr::Call { function: Function::Shift { checked: true }, arguments, data_type })
+    Ok(Expr::Call { function: Function::AddInterval { checked: true }, arguments, data_type })
 }
 
 /// As [`add_interval`] with a column of intervals.
@@ -194,7 +144,11 @@ pub(super) fn add_interval_column(time: Expr, interval: &Expr, negated: bool, da
         [IntervalField::Months { negated }, IntervalField::Days { negated }, IntervalField::Nanos { negated }].map(|field| {
             Expr::Call { function: Function::IntervalField(field), arguments: vec![interval.clone()], data_type: DataType::Int64 }
         });
-    Expr::Call { function: Function::Shift { checked: true }, arguments: [time].into_iter().chain(fields).collect(), data_type }
+    Expr::Call {
+        function: Function::AddInterval { checked: true },
+        arguments: [time].into_iter().chain(fields).collect(),
+        data_type,
+    }
 }
 
 /// A constant interval.

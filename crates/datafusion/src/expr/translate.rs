@@ -174,12 +174,12 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
         Operator::BitwiseShiftLeft => arithmetic(ArithmeticOp::ShiftLeft),
         Operator::BitwiseShiftRight => arithmetic(ArithmeticOp::ShiftRight),
         Operator::StringConcat => {
-            let strict = Function::Concat { skips_nulls: false };
+            let concat = Function::ConcatOperator;
             let arguments = flatten(left, right, |operand| match operand {
-                Expr::Call { function, arguments, .. } if function == strict => Ok(arguments),
+                Expr::Call { function, arguments, .. } if function == concat => Ok(arguments),
                 other => Err(other),
             });
-            Ok(Expr::Call { function: strict, arguments, data_type: value_type(&type_of(expr, schema)?).clone() })
+            Ok(Expr::Call { function: concat, arguments, data_type: value_type(&type_of(expr, schema)?).clone() })
         }
         Operator::LikeMatch => Ok(like(false)),
         Operator::ILikeMatch => Ok(like(true)),

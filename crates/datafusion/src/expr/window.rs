@@ -11,7 +11,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal, lit};
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr};
 use datafusion::physical_plan::windows::WindowUDFExpr;
-use kernels::ops::{self, Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
+use kernels::ops::{self, Frame, FrameBound, FrameUnits, NullTreatment, Quantile, WindowCall, WindowFunction};
 
 use super::aggregate::AggregateCall;
 use super::builtin::{is_builtin_aggregate, is_builtin_window, skips_nulls};
@@ -48,11 +48,11 @@ pub(crate) fn lower_window(
                 WindowFunction::Quantile { quantile, value: strings.lower(value)?, distinct }
             }
             [value] if name == "array_agg" && is_builtin_aggregate(aggregate.fun()) => {
-                WindowFunction::Values { value: strings.lower(value)?, known: aggregate.ignore_nulls(), distinct }
+                WindowFunction::ArrayAgg { value: strings.lower(value)?, ignore_nulls: aggregate.ignore_nulls(), distinct }
             }
             // The first value that is not NULL.
             [value] if name == "any_value" && is_builtin_aggregate(aggregate.fun()) => {
-                WindowFunction::NthKnown(strings.lower_value(value)?, 1)
+                WindowFunction::NthNonNull(strings.lower_value(value)?, 1)
             }
             [value, delimiter] if name == "string_agg" && is_builtin_aggregate(aggregate.fun()) => {
                 string_agg(value, delimiter, distinct, strings)?
@@ -115,16 +115,16 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, strings: &mut ComputedStrings) ->
             _ => number(1, 1)?,
         };
         let offset = sign.checked_mul(rows).ok_or_else(|| format!("{name} of so many rows is not supported on the device"))?;
-        let counted = match (ignores_nulls, bounded) {
-            (false, _) => Counted::All,
-            (true, true) => Counted::InSight,
+        let nulls = match (ignores_nulls, bounded) {
+            (false, _) => NullTreatment::Respect,
+            (true, true) => NullTreatment::IgnoreBounded,
             // The current row, NULL or not.
-            (true, false) if offset == 0 => Counted::All,
-            (true, false) => Counted::Known,
+            (true, false) if offset == 0 => NullTreatment::Respect,
+            (true, false) => NullTreatment::Ignore,
         };
-        Ok(WindowFunction::Lag { value: value(0, strings)?, offset, default, counted })
+        Ok(WindowFunction::Lag { value: value(0, strings)?, offset, default, nulls })
     };
-    let nth = if ignores_nulls { WindowFunction::NthKnown } else { WindowFunction::NthValue };
+    let nth = if ignores_nulls { WindowFunction::NthNonNull } else { WindowFunction::NthValue };
     Ok(match name.as_str() {
         "row_number" => WindowFunction::RowNumber,
         "rank" => WindowFunction::Rank,
@@ -158,7 +158,7 @@ fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reaso
     match aggregate.fun().name() {
         "median" => Ok(Some(Quantile::Median)),
         "percentile_cont" => match aggregate.expressions().get(1).and_then(constant) {
-            Some(ScalarValue::Float64(Some(share))) => Ok(Some(Quantile::Share(share))),
+            Some(ScalarValue::Float64(Some(share))) => Ok(Some(Quantile::Percentile(share))),
             _ => Err("percentile_cont of a share that is not constant is not supported on the device".to_string()),
         },
         _ => Ok(None),
@@ -181,7 +181,7 @@ fn string_agg(
     let cast: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(Arc::clone(value), DataType::LargeUtf8, None));
     let part = BinaryExpr::new(lit(ScalarValue::LargeUtf8(Some(delimiter))), Operator::StringConcat, cast);
     let part: Arc<dyn PhysicalExpr> = Arc::new(part);
-    Ok(WindowFunction::Texts { texts: strings.lower(&part)?, skipped, distinct })
+    Ok(WindowFunction::StringAgg { strings: strings.lower(&part)?, skipped, distinct })
 }
 
 fn is_null(expr: &Arc<dyn PhysicalExpr>) -> bool {
@@ -199,21 +199,21 @@ fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, R
     let units = match frame.units {
         WindowFrameUnits::Rows => FrameUnits::Rows,
         WindowFrameUnits::Range => match key.map(|(data_type, _)| data_type) {
-            Some(data_type) if data_type.is_floating() => FrameUnits::FloatRange { falls: descending },
-            Some(data_type) if is_time(data_type) && !is_uniform(frame, data_type) => FrameUnits::Moments { falls: descending },
-            Some(data_type) if !data_type.is_numeric() && !is_time(data_type) => FrameUnits::Boundless,
+            Some(data_type) if data_type.is_floating() => FrameUnits::FloatRange { descending },
+            Some(data_type) if is_time(data_type) && !is_uniform(frame, data_type) => FrameUnits::IntervalRange { descending },
+            Some(data_type) if !data_type.is_numeric() && !is_time(data_type) => FrameUnits::NonArithmeticRange,
             // Decimals of more than 18 digits may not fit 64 bits.
-            Some(DataType::Decimal128(19.., _)) => FrameUnits::Range128 { falls: descending },
-            Some(DataType::Decimal256(_, _)) => FrameUnits::Range256 { falls: descending },
-            _ => FrameUnits::Range { falls: descending },
+            Some(DataType::Decimal128(19.., _)) => FrameUnits::Range128 { descending },
+            Some(DataType::Decimal256(_, _)) => FrameUnits::Range256 { descending },
+            _ => FrameUnits::Range { descending },
         },
         WindowFrameUnits::Groups => FrameUnits::Groups,
     };
     let offset = |value: &ScalarValue| match value {
         value if frame.units == WindowFrameUnits::Range => key
             .and_then(|(key, _)| match units {
-                FrameUnits::Moments { .. } => interval_offset(value),
-                FrameUnits::Boundless => Some(1),
+                FrameUnits::IntervalRange { .. } => interval_offset(value),
+                FrameUnits::NonArithmeticRange => Some(1),
                 _ => range_offset(value, key),
             })
             .ok_or_else(|| format!("RANGE with an offset of {value} {} is not supported on the device", value.data_type())),
@@ -253,7 +253,7 @@ fn is_uniform(frame: &WindowFrame, key: &DataType) -> bool {
     })
 }
 
-/// An offset of [`FrameUnits::Moments`].
+/// An offset of [`FrameUnits::IntervalRange`].
 fn interval_offset(value: &ScalarValue) -> Option<u128> {
     match value {
         ScalarValue::IntervalMonthDayNano(Some(interval)) => {

@@ -240,7 +240,7 @@ impl Function {
 
     /// Calls the entry point.
     pub fn call(&self, arguments: Vec<Value>) -> futhark::Result<Vec<Value>> {
-        self.inner.context.call(&self.inner.entry_point, arguments.into_iter().map(Argument::Given).collect())
+        self.inner.context.call(&self.inner.entry_point, arguments.into_iter().map(Argument::Owned).collect())
     }
 
     /// Calls the entry point with columns and constants. The context stays locked during the call.
@@ -254,7 +254,7 @@ impl Function {
         let mut buffers = buffers.into_iter();
         self.call_with(constants, |parameter| match parameter.kind {
             ValueKind::Values(primitive) => {
-                let array = |buffer| self.context().array_over(primitive, &[rows], buffer).map(Value::from);
+                let array = |buffer| self.context().array_from_buffer(primitive, &[rows], buffer).map(Value::from);
                 buffers.next().map(array)
             }
             // Functions of other kinds are not called on the device.

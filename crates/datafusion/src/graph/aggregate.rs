@@ -8,7 +8,7 @@ use device::Queue;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use kernels::expr::{Aggregate, Expr};
-use kernels::ops::{GroupBy, GroupByState, Input, JoinChain, Joined, JoinedRows, Options, Reduce, ReduceState};
+use kernels::ops::{FusedJoinCounts, FusedJoins, GroupBy, GroupByState, Input, JoinChain, Options, Reduce, ReduceState};
 
 use super::pipeline::kernel_error;
 use super::stage::{Stage, StageKind};
@@ -60,7 +60,7 @@ impl AggregateOp {
     }
 
     /// The rows that the joins of an aggregation over joins have kept and removed so far.
-    pub fn joined_rows(&self, queue: &Queue, state: &AggregateState) -> BoxFuture<'static, kernels::Result<JoinedRows>> {
+    pub fn joined_rows(&self, queue: &Queue, state: &AggregateState) -> BoxFuture<'static, kernels::Result<FusedJoinCounts>> {
         match (self, state) {
             (AggregateOp::Reduce(op), AggregateState::Reduce(state)) => op.joined_rows(queue, state).boxed(),
             (AggregateOp::GroupBy(op), AggregateState::GroupBy(state)) => op.joined_rows(queue, state).boxed(),
@@ -83,8 +83,8 @@ impl AggregateOp {
 
     pub(super) fn kernel_sources(&self) -> Vec<(String, String)> {
         match self {
-            AggregateOp::Reduce(op) => op.kernel_text(),
-            AggregateOp::GroupBy(op) => op.kernel_text(),
+            AggregateOp::Reduce(op) => op.kernel_source(),
+            AggregateOp::GroupBy(op) => op.kernel_source(),
         }
     }
 }
@@ -117,7 +117,7 @@ impl OverJoins {
     pub(super) fn of(stage: &Stage, keys: &[(Expr, Field)], aggregates: &[(Aggregate, Field)]) -> Result<Option<OverJoins>> {
         let StageKind::Join(joins) = &stage.kind else { return Ok(None) };
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
-        let chain = JoinChain::before_sink(input, &joins.joins, None, outputs, &joins.options);
+        let chain = JoinChain::before_aggregation(input, &joins.joins, None, outputs, &joins.options);
         let (chain, joined) = chain.map_err(kernel_error)?;
         let over = OverJoins { keys: keys.to_vec(), aggregates: aggregates.to_vec(), chain, kernel_sources: vec![] };
         let op = joined.map(|joined| over.aggregate(&joined, &joins.options)).transpose().map_err(kernel_error)?.flatten();
@@ -126,7 +126,7 @@ impl OverJoins {
 
     /// The aggregation over these joins; `None` if their rows must be written first, as with too
     /// many arguments for one kernel.
-    pub fn aggregate(&self, joined: &Joined, options: &Options) -> kernels::Result<Option<AggregateOp>> {
+    pub fn aggregate(&self, joined: &FusedJoins, options: &Options) -> kernels::Result<Option<AggregateOp>> {
         let op = match self.keys.is_empty() {
             true => {
                 Reduce::over_joins(joined, &self.aggregates, options.clone()).map(|op| op.map(Box::new).map(AggregateOp::Reduce))

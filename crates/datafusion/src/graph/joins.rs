@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::expr::Expr as KernelExpr;
-use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, Mark, Options};
+use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, Options, VisitedBitmap};
 
 use super::stage::Stage;
 use crate::exec::ScalarSubquery;
@@ -47,7 +47,7 @@ pub(crate) struct BuildSideJoin {
     pub input: Input,
     pub options: Options,
     /// The most likely kernels of the visited bitmap.
-    pub visited: Mark,
+    pub visited: VisitedBitmap,
     /// Filters of the probe side, for messages.
     pub predicates: Vec<Arc<dyn PhysicalExpr>>,
 }
@@ -142,6 +142,6 @@ impl BuildSide {
     }
 
     pub(super) fn kernel_sources(&self) -> Vec<(String, String)> {
-        self.stage.kernel_sources().into_iter().chain(self.build.kernel_text()).collect()
+        self.stage.kernel_sources().into_iter().chain(self.build.kernel_source()).collect()
     }
 }

@@ -8,7 +8,7 @@ use columnar::ColumnType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::ops::{Concat, Conform, Decode, JoinChain, Select, Sort, Strict, Unnest, Window};
+use kernels::ops::{Concat, Decode, JoinChain, NullStripping, Select, Sort, UnifyLayouts, Unnest, Window};
 
 use super::aggregate::{AggregateOp, OverJoins};
 use super::joins::{BuildSide, BuildSideJoin, Joins, ScalarSide, Side};
@@ -67,7 +67,7 @@ pub(crate) enum StageKind {
     /// Repeats each batch for each grouping set.
     Expand { input: Arc<Stage>, sets: Vec<GroupingSet> },
     /// Reads the partitions of several stages, in the union's layouts.
-    Union { inputs: Vec<(Arc<Stage>, Conform)> },
+    Union { inputs: Vec<(Arc<Stage>, UnifyLayouts)> },
     /// Computes window functions over sorted rows.
     Window { input: Arc<Stage>, op: Box<Window>, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Probes the tables of one or more joins.
@@ -86,7 +86,7 @@ pub(crate) struct LibraryCall {
     pub call: Arc<DeviceCall>,
     /// The null-stripping adapter: from columns to dense arguments, and from dense values to the
     /// column.
-    pub adapter: Strict,
+    pub adapter: NullStripping,
     /// The columns before the result.
     pub schema: SchemaRef,
     /// The result's type.
@@ -98,7 +98,7 @@ pub(crate) struct LibraryCall {
 pub(crate) struct LibraryAggregate {
     pub fold: Arc<DeviceAggregate>,
     /// The null-stripping adapter from columns to dense arguments.
-    pub adapter: Strict,
+    pub adapter: NullStripping,
 }
 
 /// An aggregation's output of lists. Its kernels give (offset, length) pairs over the elements of
@@ -230,8 +230,8 @@ impl Stage {
             | StageKind::Window { input, .. }
             | StageKind::Unnest { input, .. } => input.pipelines() + 1,
             StageKind::Union { inputs } => {
-                let rewrites = |conform: &Conform| usize::from(!conform.kernel_text().is_empty());
-                inputs.iter().map(|(input, conform)| input.pipelines() + rewrites(conform)).sum()
+                let rewrites = |unify: &UnifyLayouts| usize::from(!unify.kernel_source().is_empty());
+                inputs.iter().map(|(input, unify)| input.pipelines() + rewrites(unify)).sum()
             }
             StageKind::Join(joins) => self.pipelines_of_chain(&joins.chain),
             StageKind::BuildSideJoin(join) => join.probe.pipelines() + join.build.stage.pipelines() + 2,
@@ -250,27 +250,27 @@ impl Stage {
             | StageKind::Coalesce { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => (input, Vec::new()),
-            StageKind::Select { input, op, .. } => (input, op.kernel_text()),
+            StageKind::Select { input, op, .. } => (input, op.kernel_source()),
             StageKind::Aggregate { input, over_joins: Some(over), .. } => {
                 return [input.kernel_sources_of_chain(&over.chain), over.kernel_sources.clone()].concat();
             }
             StageKind::LibraryCalls { input, calls, .. } => {
-                (input, calls.iter().flat_map(|call| call.adapter.kernel_text()).collect())
+                (input, calls.iter().flat_map(|call| call.adapter.kernel_source()).collect())
             }
             StageKind::LibraryAggregates { input, aggregates, .. } => {
-                (input, aggregates.iter().flat_map(|aggregate| aggregate.adapter.kernel_text()).collect())
+                (input, aggregates.iter().flat_map(|aggregate| aggregate.adapter.kernel_source()).collect())
             }
             StageKind::Aggregate { input, op, .. } => (input, op.kernel_sources()),
-            StageKind::Sort { input, op, .. } => (input, op.kernel_text()),
-            StageKind::Window { input, op, .. } => (input, op.kernel_text()),
-            StageKind::Unnest { input, op } => (input, op.kernel_text()),
+            StageKind::Sort { input, op, .. } => (input, op.kernel_source()),
+            StageKind::Window { input, op, .. } => (input, op.kernel_source()),
+            StageKind::Unnest { input, op } => (input, op.kernel_source()),
             StageKind::Union { inputs } => {
-                let of = |(input, conform): &(Arc<Stage>, Conform)| [input.kernel_sources(), conform.kernel_text()].concat();
+                let of = |(input, unify): &(Arc<Stage>, UnifyLayouts)| [input.kernel_sources(), unify.kernel_source()].concat();
                 return inputs.iter().flat_map(of).collect();
             }
             StageKind::Join(joins) => return self.kernel_sources_of_chain(&joins.chain),
             StageKind::BuildSideJoin(join) => {
-                return [join.build.kernel_sources(), join.probe.kernel_sources(), join.visited.kernel_text()].concat();
+                return [join.build.kernel_sources(), join.probe.kernel_sources(), join.visited.kernel_source()].concat();
             }
         };
         [input.kernel_sources(), of_stage].concat()
@@ -287,6 +287,6 @@ impl Stage {
     fn kernel_sources_of_chain(&self, chain: &JoinChain) -> Vec<(String, String)> {
         let StageKind::Join(joins) = &self.kind else { return self.kernel_sources() };
         let of_builds = joins.builds().flat_map(BuildSide::kernel_sources);
-        of_builds.chain(joins.probe.kernel_sources()).chain(chain.kernel_text()).collect()
+        of_builds.chain(joins.probe.kernel_sources()).chain(chain.kernel_source()).collect()
     }
 }

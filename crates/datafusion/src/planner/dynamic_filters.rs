@@ -57,7 +57,7 @@ fn add(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let mut plan = Arc::clone(plan);
     if let Some(join) = plan.downcast_ref::<DeviceJoinExec>()
-        && drops_unmatched_probe_rows(join)
+        && ignores_unmatched_probe_rows(join)
     {
         let null_equals_null = join.spec.null_equals_null;
         let keys: Option<Vec<usize>> = join.spec.on.iter().map(|(_, right)| position(right)).collect();
@@ -84,8 +84,8 @@ fn add(
     map_device_inputs(&plan, |child| add(child, config, filters_scans, filters))
 }
 
-fn drops_unmatched_probe_rows(join: &DeviceJoinExec) -> bool {
-    JoinTypeFacts::of(join.spec.join_type).drops_unmatched_probe_rows && !join.spec.null_aware
+fn ignores_unmatched_probe_rows(join: &DeviceJoinExec) -> bool {
+    JoinTypeFacts::of(join.spec.join_type).ignores_unmatched_probe_rows && !join.spec.null_aware
 }
 
 fn all_keys(plan: &Arc<dyn ExecutionPlan>, keys: &[usize], of_type: impl Fn(&DataType) -> bool) -> bool {

@@ -302,7 +302,7 @@ impl RankedRows<'_> {
         let parts = self.with_column(part, at)?;
         let rows: PhysicalExprRef = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
         let field = Arc::new(Field::new("string", DataType::LargeUtf8, false));
-        self.with_column(DeviceFunction::call(Function::TextOfRows, vec![parts, rows], &field), at)
+        self.with_column(DeviceFunction::call(Function::StringOfRows, vec![parts, rows], &field), at)
     }
 
     /// A column with the list of a group's values by rank, in the row of rank 1.

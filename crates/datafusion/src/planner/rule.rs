@@ -51,7 +51,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let strict = computing && options.fallback == Fallback::Error;
         let movable = resident || any(&plan, &|node| !is_trivial(node) && support_of(node).is_ok())?;
         let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
-        let placed = match context.transpose() {
+        let offloaded = match context.transpose() {
             Ok(None) => plan,
             Ok(Some(context)) => Offloader::new(&options, config, kernel_options(&options, &context)?)
                 .offload(above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?)?,
@@ -62,14 +62,14 @@ impl PhysicalOptimizerRule for DevicePlanner {
             Err(problem) if computing && problem.is_mistake => return plan_err!("{}", problem.reason),
             Err(_) => plan,
         };
-        if strict && let Some(first) = host_operators(&placed, &options, None).first() {
+        if strict && let Some(first) = host_operators(&offloaded, &options, None).first() {
             return plan_err!(
                 "{} would run on the host: {}; device.fallback = error forbids it, SET device.fallback = 'host' allows it",
                 first.operator,
                 first.reason
             );
         }
-        Ok(placed)
+        Ok(offloaded)
     }
 
     fn name(&self) -> &str {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::{AcrossPartitions, ConstExpr};
-use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::ExecutionPlanProperties;
+use datafusion::physical_plan::limit::GlobalLimitExec;
 
 use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceOperator, DeviceReuseExec, DeviceSharedExec,

@@ -18,7 +18,7 @@ use crate::reason::Reason;
 /// Refuses `string_agg` over growing frames if statistics show too many rows in the one partition.
 fn check_growing_strings(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let grows = (call.frame.start == FrameBound::UnboundedPreceding) != (call.frame.end == FrameBound::UnboundedFollowing);
-    if !grows || !matches!(call.function, WindowFunction::Texts { distinct: false, .. }) {
+    if !grows || !matches!(call.function, WindowFunction::StringAgg { distinct: false, .. }) {
         return Ok(());
     }
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok();

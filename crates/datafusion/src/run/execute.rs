@@ -48,7 +48,7 @@ pub(crate) fn execute_host(
             // than its keys can number.
             let rows = if batch.columns().iter().any(is_packed_by_download) { host_batch_rows } else { DOWNLOADED_ROWS };
             let queue = queue.clone();
-            let parts = stream::iter(batch.pieces(rows)).flat_map(move |piece| columnar::download_parts(&queue, piece));
+            let parts = stream::iter(batch.chunks(rows)).flat_map(move |chunk| columnar::download_parts(&queue, chunk));
             parts.map_err(|error| columnar_error(OFFLOADED_SUBPLAN, error))
         })
         .try_flatten()

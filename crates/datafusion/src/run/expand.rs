@@ -26,8 +26,8 @@ pub(super) fn expand(
     queue: Queue,
 ) -> DeviceBatchStream {
     let (sets, stage, from) = (sets.to_vec(), Arc::clone(stage), Arc::clone(from));
-    let pieces = input.map_ok(move |batch| stream::iter(batch.pieces(batch_rows).map(Ok::<_, DataFusionError>))).try_flatten();
-    let batches = pieces.map_ok(Some).chain(stream::once(async { Ok(None) }));
+    let chunks = input.map_ok(move |batch| stream::iter(batch.chunks(batch_rows).map(Ok::<_, DataFusionError>))).try_flatten();
+    let batches = chunks.map_ok(Some).chain(stream::once(async { Ok(None) }));
     let mut any_rows = false;
     let expanded = batches.map(move |batch| {
         let (batch, is_real) = match batch? {

@@ -168,7 +168,7 @@ fn shares(function: &Function, queue: &Queue) -> Result<()> {
 
 /// A buffer that the library can use.
 fn prepared(function: &Function, queue: &Queue, buffer: &Buffer, consumed: bool) -> Result<Buffer> {
-    function.context().place(queue, buffer, consumed).map_err(|error| function.failed(error))
+    function.context().prepare_buffer(queue, buffer, consumed).map_err(|error| function.failed(error))
 }
 
 /// Waits until the arguments have been computed.

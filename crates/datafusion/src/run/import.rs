@@ -35,9 +35,9 @@ pub(super) fn import(
             let Some(array) = arrays.next().await else { return Ok(None) };
             let batch = exchange::import(&queue, array.map_err(query_error)?, source.schema(), &columns).await;
             let batch = batch.map_err(|error| columnar_error(&operator, error))?;
-            let decoded = stream::iter(batch.pieces(batch_rows)).then(move |piece| {
+            let decoded = stream::iter(batch.chunks(batch_rows)).then(move |chunk| {
                 let (decode, queue, operator) = (Arc::clone(&decode), queue.clone(), operator.clone());
-                async move { decode.run(&queue, piece).await.map_err(|error| op_error(&operator, error)) }
+                async move { decode.run(&queue, chunk).await.map_err(|error| op_error(&operator, error)) }
             });
             Ok::<_, DataFusionError>(Some((decoded, (arrays, consumed))))
         }

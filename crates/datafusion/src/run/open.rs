@@ -8,7 +8,7 @@ use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::physical_plan::metrics::MetricBuilder;
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
-use kernels::ops::{Concat, Conform};
+use kernels::ops::{Concat, UnifyLayouts};
 
 use super::expand::expand;
 use super::import::import;
@@ -91,26 +91,26 @@ impl Run {
     /// A partition of a union is one partition of one input, in the union's layouts.
     fn open_union(
         self: &Arc<Run>,
-        inputs: &[(Arc<Stage>, Conform)],
+        inputs: &[(Arc<Stage>, UnifyLayouts)],
         stage: &Stage,
         partition: usize,
         queue: Queue,
     ) -> Result<DeviceBatchStream> {
         let mut first = 0;
-        let found = inputs.iter().find_map(|(input, conform)| {
+        let found = inputs.iter().find_map(|(input, unify)| {
             let of_input = partition.checked_sub(first).filter(|of_input| *of_input < input.partitions);
             first += input.partitions;
-            of_input.map(|of_input| (input, conform.clone(), of_input))
+            of_input.map(|of_input| (input, unify.clone(), of_input))
         });
-        let Some((input, conform, of_input)) = found else {
+        let Some((input, unify, of_input)) = found else {
             return internal_err!("partition {partition} of a union of {first}");
         };
         let operator = stage.operator.clone();
-        let conformed = self.open(input, of_input)?.and_then(move |batch| {
-            let (conform, queue, operator) = (conform.clone(), queue.clone(), operator.clone());
-            async move { conform.run(&queue, &batch).await.map_err(|error| op_error(&operator, error)) }
+        let unified = self.open(input, of_input)?.and_then(move |batch| {
+            let (unify, queue, operator) = (unify.clone(), queue.clone(), operator.clone());
+            async move { unify.run(&queue, &batch).await.map_err(|error| op_error(&operator, error)) }
         });
-        Ok(conformed.boxed())
+        Ok(unified.boxed())
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::SchemaRef;
-use columnar::Gathering;
+use columnar::BatchCoalescer;
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::execution::SendableRecordBatchStream;
 use device::Queue;
@@ -31,9 +31,9 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
             let failed = |error| columnar_error(&stage.operator, error);
             // After a full batch the next one is most often full too.
             let expected = if consumed.len() > 1 { run.batch_rows } else { 0 };
-            let coalescer = Gathering::new(&queue, &stage.schema, &stage.types, run.batch_rows);
+            let coalescer = BatchCoalescer::new(&queue, &stage.schema, &stage.types, run.batch_rows);
             let mut coalescer = coalescer.with_expected_rows(expected);
-            while coalescer.room() > 0 {
+            while coalescer.remaining_rows() > 0 {
                 let batch: RecordBatch = match rest.take() {
                     Some(rest) => rest,
                     None => match input.next().await {
@@ -45,12 +45,12 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
                     continue;
                 }
                 let batch = as_schema_says(batch, &stage.schema)?;
-                let room = coalescer.room();
-                if batch.num_rows() <= room || coalescer.is_empty() {
+                let remaining = coalescer.remaining_rows();
+                if batch.num_rows() <= remaining || coalescer.is_empty() {
                     coalescer.push(batch).map_err(failed)?;
                 } else {
-                    rest = Some(batch.slice(room, batch.num_rows() - room));
-                    coalescer.push(batch.slice(0, room)).map_err(failed)?;
+                    rest = Some(batch.slice(remaining, batch.num_rows() - remaining));
+                    coalescer.push(batch.slice(0, remaining)).map_err(failed)?;
                 }
             }
             let uploaded = coalescer.finish().map_err(failed)?;

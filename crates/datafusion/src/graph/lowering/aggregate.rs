@@ -141,7 +141,7 @@ fn lowered_aggregation(
     // A group of equal lists shows any of them.
     for (output, input) in key_lists {
         let (arguments, data_type) = (vec![KernelExpr::Column(input)], DataType::UInt64);
-        let pair = KernelExpr::Call { function: Function::ListWord, arguments, data_type: data_type.clone() };
+        let pair = KernelExpr::Call { function: Function::ListView, arguments, data_type: data_type.clone() };
         let any = AggregateFunction::AnyValue;
         let any = Aggregate { function: any, arguments: vec![pair], filter: None, distinct: false, data_type };
         lists.push(ListOutput { output, pairs: keys.len() + aggregates.len(), input });

@@ -9,7 +9,7 @@ use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{Column, lit, not};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
-use kernels::ops::{Concat, Join, JoinBuild, Mark};
+use kernels::ops::{Concat, Join, JoinBuild, JoinRole, VisitedBitmap};
 
 use super::Lowering;
 use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec, JoinColumns, JoinSpec, JoinStrings, JoinTypeFacts, drops_rows};
@@ -94,11 +94,11 @@ impl<'a> Lowering<'a> {
         let mut below = below.with_string_columns(strings, &schema, join.name())?;
         let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();
         let is_full = below.joins.len() >= limits::JOINS || keys > limits::KEYS && !below.joins.is_empty();
-        if facts.kind.marks_build() || is_full {
+        if facts.kind.visits_build_rows() || is_full {
             below = below.ended_if_joined(Arc::clone(&strings.schema))?;
         }
         // An expression of NULLs need not be NULL, but padded columns are.
-        let computes = facts.pads_probe_columns && below.computes();
+        let computes = facts.kind.keeps_unmatched_build_rows() && below.computes();
         let conditions = spec.filter.as_ref().map_or(0, |filter| filter.column_indices().len());
         let tested = below.tested_columns();
         if computes || tested > 0 && tested + conditions > limits::TESTED_COLUMNS {
@@ -136,19 +136,18 @@ impl<'a> LoweredJoin<'a, '_> {
             residual: condition.as_ref().map(|condition| lowered(condition, &both)).transpose()?,
             schema: Arc::clone(&self.left_schema),
             types: concat.output_types().to_vec(),
-            is_scalar: self.spec.scalar.is_some(),
-            tallied: false,
+            role: if self.spec.scalar.is_some() { JoinRole::ScalarSubquery } else { JoinRole::Query },
         };
         let build = self.build_side(&kernel_join, stage, concat, probe_checks, condition)?;
         let mark: PhysicalExprRef = Arc::new(Column::new("mark", self.mark_index(below_schema.fields().len())));
         let outputs = self.outputs(&mark)?;
-        if self.facts.kind.gives_build() {
+        if self.facts.kind.gives_build_rows() {
             return self.build_side_join(kernel_join, build, outputs, mark);
         }
         self.below.joins.push((kernel_join, Side::Build(Box::new(build))));
         self.below.outputs = Some(outputs);
         self.below.top = Some((self.join.name().to_string(), self.join.metrics.clone()));
-        match self.facts.kind.marks_build() {
+        match self.facts.kind.visits_build_rows() {
             true => self.below.ended_if_joined(Arc::clone(&self.spec.schema)),
             false => Ok(self.below),
         }
@@ -200,14 +199,14 @@ impl<'a> LoweredJoin<'a, '_> {
             rows,
             number: dynamic_filters.number,
             scan_filter: scan_filter.transpose()?,
-            probe_bloom_first: self.facts.kind.drops_unmatched() && drops_rows(self.join.left()),
+            probe_bloom_first: self.facts.kind.drops_unmatched_probe_rows() && drops_rows(self.join.left()),
         })
     }
 
     /// The column of the mark, behind the columns of the side or sides that the join gives.
     fn mark_index(&self, below_columns: usize) -> usize {
         let left = self.left_columns.len();
-        if self.facts.kind.gives_build() { left } else { below_columns + left }
+        if self.facts.kind.gives_build_rows() { left } else { below_columns + left }
     }
 
     /// The columns of the join, without those of computed strings.
@@ -242,7 +241,7 @@ impl<'a> LoweredJoin<'a, '_> {
         mark: PhysicalExprRef,
     ) -> Result<Pipeline<'a>> {
         let (input, options) = (self.below.input()?, self.below.options);
-        let visited = Mark::try_new(input.clone(), &kernel_join, None, options.clone()).map_err(kernel_error)?;
+        let visited = VisitedBitmap::try_new(input.clone(), &kernel_join, None, options.clone()).map_err(kernel_error)?;
         let (operator, metrics) = (self.join.name().to_string(), self.join.metrics.clone());
         let source = Stage {
             schema: Arc::clone(visited.schema()),

@@ -7,7 +7,7 @@ use arrow::datatypes::Schema;
 use columnar::ColumnType;
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::physical_plan::ExecutionPlan;
-use kernels::ops::Strict;
+use kernels::ops::NullStripping;
 
 use super::{Lowering, partitions};
 use crate::exec::{DeviceAggregateExec, DeviceFutharkExec};
@@ -29,7 +29,7 @@ impl Lowering<'_> {
             let fields = schema.fields().iter().take(types.len()).cloned().collect::<Vec<_>>();
             let before = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
             let arguments = call.arguments(&before).map_err(|reason| internal_datafusion_err!("{reason}"))?;
-            let adapter = Strict::try_new(Arc::clone(&before), types.clone(), arguments, self.options.clone());
+            let adapter = NullStripping::try_new(Arc::clone(&before), types.clone(), arguments, self.options.clone());
             let adapter = adapter.map_err(kernel_error)?;
             let Some(ty) = ColumnType::of(result.data_type(), adapter.is_nullable() || call.gives_nulls()) else {
                 let (name, data_type) = (call.function().name(), result.data_type());
@@ -56,7 +56,7 @@ impl Lowering<'_> {
             let internal = |reason| internal_datafusion_err!("{}: {reason}", call.function.name());
             let fold = DeviceAggregate::try_new(call, &input.schema).map_err(internal)?;
             let arguments = fold.arguments(&input.schema).map_err(internal)?;
-            let adapter = Strict::try_new(Arc::clone(&input.schema), input.types.clone(), arguments, self.options.clone());
+            let adapter = NullStripping::try_new(Arc::clone(&input.schema), input.types.clone(), arguments, self.options.clone());
             checks.extend(fold.columns().iter().cloned());
             aggregates.push(LibraryAggregate { fold: Arc::new(fold), adapter: adapter.map_err(kernel_error)? });
         }

@@ -8,7 +8,7 @@ use columnar::{Carrier, ColumnType, Layout};
 use datafusion::common::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::ops::{Conform, Unnest, UnnestOutput};
+use kernels::ops::{UnifyLayouts, Unnest, UnnestOutput};
 
 use super::{Lowering, partitions};
 use crate::exec::{
@@ -82,15 +82,15 @@ impl Lowering<'_> {
         let schema = union.schema();
         let inputs = union.children().into_iter().map(|child| self.stage(child)).collect::<Result<Vec<_>>>()?;
         let sources: Vec<&[ColumnType]> = inputs.iter().map(|input| input.types.as_slice()).collect();
-        let types = Conform::common(&sources).map_err(kernel_error)?;
+        let types = UnifyLayouts::common(&sources).map_err(kernel_error)?;
         let partitions = inputs.iter().map(|input| input.partitions).sum();
-        let conformed = inputs.into_iter().map(|input| {
+        let unified = inputs.into_iter().map(|input| {
             let (below, from) = (Arc::clone(&input.schema), input.types.clone());
-            let conform = Conform::try_new(below, from, types.clone(), Arc::clone(&schema), self.options.clone());
-            Ok((Arc::new(input), conform.map_err(kernel_error)?))
+            let unify = UnifyLayouts::try_new(below, from, types.clone(), Arc::clone(&schema), self.options.clone());
+            Ok((Arc::new(input), unify.map_err(kernel_error)?))
         });
         Ok(Stage {
-            kind: StageKind::Union { inputs: conformed.collect::<Result<_>>()? },
+            kind: StageKind::Union { inputs: unified.collect::<Result<_>>()? },
             schema,
             types,
             partitions,

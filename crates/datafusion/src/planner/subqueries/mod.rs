@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNode;
+use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqueryLink};
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::ExecutionPlanProperties;
 
 use crate::exec::{DeviceLimitExec, DeviceToHostExec, DeviceUnionExec, device_inputs, is_device};
 use crate::planner::dynamic_filters::without_dynamic_filters;

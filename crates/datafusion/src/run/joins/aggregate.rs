@@ -9,7 +9,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
-use kernels::ops::{JoinChain, Joined, Pace};
+use kernels::ops::{FusedJoins, JoinChain, Throttle};
 
 use super::probing::{CurrentBatch, Probing, count};
 use super::tables::{Tables, gives};
@@ -31,7 +31,7 @@ pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<R
         let joined_rows = MetricBuilder::new(&below.metrics).output_rows(0);
         let tables = Arc::new(Tables::build(joins, &run, &of_joins).await?);
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
-        let chain = JoinChain::before_sink(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
+        let chain = JoinChain::before_aggregation(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
         let (chain, joined) = chain.map_err(|error| op_error(&below.operator, error))?;
         let op = joined.as_ref().map(|joined| over.aggregate(joined, &joins.options)).transpose();
         let op = op.map_err(|error| op_error(&stage.operator, error))?.flatten();
@@ -44,12 +44,12 @@ pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<R
         let mut probing = Probing::new(nothing, chain, &below, &tables, &run, &of_joins)?;
         let failed = |error| op_error(&stage.operator, error);
         let mut state = op.start();
-        let mut throttle = Pace::default();
+        let mut throttle = Throttle::default();
         while let Some(batch) = probing.next().await? {
-            for piece in joined.pieces(&queue, &batch) {
-                joined.keep_pace(&queue, &mut throttle, &piece).await.map_err(failed)?;
-                if let Err(error) = op.push(&queue, &mut state, &piece).await {
-                    return Err(failed_joined(error, &stage.operator, &joined, &probing.current, &queue, &piece, checks).await);
+            for slice in joined.slices(&queue, &batch) {
+                joined.throttle(&queue, &mut throttle, &slice).await.map_err(failed)?;
+                if let Err(error) = op.push(&queue, &mut state, &slice).await {
+                    return Err(failed_joined(error, &stage.operator, &joined, &probing.current, &queue, &slice, checks).await);
                 }
             }
         }
@@ -73,14 +73,14 @@ pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<R
 async fn failed_joined(
     error: kernels::Error,
     operator: &str,
-    joined: &Joined,
+    joined: &FusedJoins,
     current: &CurrentBatch,
     queue: &Queue,
     batch: &DeviceBatch,
     checks: &[Arc<dyn PhysicalExpr>],
 ) -> DataFusionError {
     let kernels::Error::Row { row } = error else { return op_error(operator, error) };
-    match joined.written(queue, &batch.slice(row as usize, 1)).await {
+    match joined.write_row(queue, &batch.slice(row as usize, 1)).await {
         Ok(Some(written)) => explain(kernels::Error::Row { row: 0 }, operator, queue, &written, checks).await,
         Ok(None) => current.failed(kernels::Error::JoinedRow, queue).await,
         Err(error) => current.failed(error, queue).await,

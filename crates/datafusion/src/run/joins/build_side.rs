@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::common::internal_err;
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
-use kernels::ops::Mark;
+use kernels::ops::VisitedBitmap;
 
 use super::failed::failed_build_side;
 use super::tables::build;
@@ -23,7 +23,7 @@ pub(in crate::run) fn build_side(stage: Arc<Stage>, run: Arc<Run>, queue: Queue)
         let table = build(&join.build, &run, &queue).await?;
         // DataFusion reads the probe side of joins without keys in any case.
         let empty = table.gives_nothing(join.join.kind) && !join.join.keys.is_empty();
-        let op = Mark::try_new(join.input.clone(), &join.join, Some(Arc::clone(&table)), join.options.clone())
+        let op = VisitedBitmap::try_new(join.input.clone(), &join.join, Some(Arc::clone(&table)), join.options.clone())
             .map_err(|error| op_error(&stage.operator, error))?;
         let mut state = op.start();
         let mut input = if empty { stream::empty().boxed() } else { run.merge(&join.probe)? };

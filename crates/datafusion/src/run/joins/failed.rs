@@ -63,7 +63,7 @@ pub(super) async fn failed_left_over(
 ) -> DataFusionError {
     let path = JoinPath::new(stage, joins, tables, queue);
     let evaluated = async {
-        let left_over = path.plain(path.joins)?.left_over_row(queue, state, row).await;
+        let left_over = path.plain(path.joins)?.unmatched_build_row(queue, state, row).await;
         if let Some(row) = left_over.map_err(|error| op_error(&stage.operator, error))? {
             let row = path.download(path.joins, &row).await?;
             joins.computed.iter().try_for_each(|check| check.evaluate(&row).map(|_| ()))?;
@@ -193,7 +193,7 @@ impl<'a> JoinPath<'a> {
         loop {
             match chain.next(self.queue, &mut state).await {
                 Ok(Some(batch)) => {
-                    for rows in batch.pieces(ROWS_AT_ONCE) {
+                    for rows in batch.chunks(ROWS_AT_ONCE) {
                         evaluate(self.download(joins, &rows).await?)?;
                     }
                 }
@@ -216,7 +216,7 @@ impl<'a> JoinPath<'a> {
     fn fields(&self, joins: &[Join]) -> Vec<(FieldRef, bool)> {
         let of_input = self.input.schema.fields().iter().map(|field| (Arc::clone(field), true));
         let of_joins = joins.iter().flat_map(|join| {
-            let visible = gives_columns(join.kind);
+            let visible = join.kind.reads_match();
             join.fields().iter().map(|field| (Arc::clone(field), visible)).collect::<Vec<_>>()
         });
         of_input.chain(of_joins).collect()
@@ -246,20 +246,5 @@ impl<'a> JoinPath<'a> {
             }
         }
         Ok(rows)
-    }
-}
-
-/// Whether a join gives columns of its build side.
-fn gives_columns(kind: JoinKind) -> bool {
-    match kind {
-        JoinKind::RightSemi | JoinKind::RightAnti => false,
-        JoinKind::Inner
-        | JoinKind::Left
-        | JoinKind::Right
-        | JoinKind::Full
-        | JoinKind::LeftSemi
-        | JoinKind::LeftAnti
-        | JoinKind::LeftMark
-        | JoinKind::RightMark => true,
     }
 }

@@ -9,7 +9,7 @@ use datafusion::physical_plan::metrics::Count;
 use device::Queue;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
-use kernels::ops::{Begun, ChainState, JoinChain};
+use kernels::ops::{ChainState, FirstStep, JoinChain};
 
 use super::failed::{failed_chain, failed_left_over};
 use super::tables::Tables;
@@ -28,8 +28,8 @@ pub(super) struct Probing {
     queue: Queue,
     chain: Arc<JoinChain>,
     state: ChainState,
-    /// Chunks of the probe side after the first step of the chain, each with its batch.
-    begun: BoxStream<'static, Result<(DeviceBatch, Begun)>>,
+    /// Slices of the probe side after the first step of the chain, each with its batch.
+    first_steps: BoxStream<'static, Result<(DeviceBatch, FirstStep)>>,
     pub current: CurrentBatch,
 }
 
@@ -68,29 +68,29 @@ impl Probing {
         let (state, chain, queue) = (chain.start(), Arc::new(chain), queue.clone());
         let current = CurrentBatch { stage: Arc::clone(stage), tables: Arc::clone(tables), batch: None };
         let filter = (Arc::clone(&chain), queue.clone(), current.clone());
-        let pieces = input.and_then(move |batch| {
+        let slices = input.and_then(move |batch| {
             let (chain, queue, current) = filter.clone();
             async move {
                 match chain.filtered(&queue, &batch).await {
-                    Ok(rows) => Ok(stream::iter(chain.pieces(&queue, &rows).map(move |piece| Ok((batch.clone(), piece))))),
+                    Ok(rows) => Ok(stream::iter(chain.slices(&queue, &rows).map(move |slice| Ok((batch.clone(), slice))))),
                     Err(error) => Err(CurrentBatch { batch: Some(batch), ..current }.failed(error, &queue).await),
                 }
             }
         });
-        let begin = (chain.beginning(&queue, &state), current.clone(), queue.clone());
-        let begun = pieces.try_flatten().map(move |piece: Result<(DeviceBatch, DeviceBatch)>| {
-            let (begin, current, queue) = &begin;
-            let begun = piece.map(|(batch, piece)| (batch, begin(piece)));
+        let start = (chain.first_step(&queue, &state), current.clone(), queue.clone());
+        let first_steps = slices.try_flatten().map(move |slice: Result<(DeviceBatch, DeviceBatch)>| {
+            let (start, current, queue) = &start;
+            let first_step = slice.map(|(batch, slice)| (batch, start(slice)));
             let (current, queue) = (current.clone(), queue.clone());
             started(async move {
-                let (batch, begun) = begun?;
-                match begun.await {
-                    Ok(begun) => Ok((batch, begun)),
+                let (batch, first_step) = first_step?;
+                match first_step.await {
+                    Ok(first_step) => Ok((batch, first_step)),
                     Err(error) => Err(CurrentBatch { batch: Some(batch), ..current }.failed(error, &queue).await),
                 }
             })
         });
-        Ok(Probing { queue, chain, state, begun: begun.buffered(BATCHES_STARTED).boxed(), current })
+        Ok(Probing { queue, chain, state, first_steps: first_steps.buffered(BATCHES_STARTED).boxed(), current })
     }
 
     /// The next batch of joined rows.
@@ -101,9 +101,9 @@ impl Probing {
                 Ok(batch) => return Ok(batch),
                 Err(error) => return Err(self.current.failed(error, &self.queue).await),
             }
-            let Some(begun) = self.begun.next().await else { return Ok(None) };
-            let (batch, begun) = begun?;
-            self.chain.resume(&mut self.state, begun);
+            let Some(first_step) = self.first_steps.next().await else { return Ok(None) };
+            let (batch, first_step) = first_step?;
+            self.chain.resume(&mut self.state, first_step);
             self.current.batch = Some(batch);
         }
     }

@@ -11,7 +11,7 @@ use device::Queue;
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{BitsFor, Input, Join, JoinChain, JoinTable};
+use kernels::ops::{BloomFilterUse, Input, Join, JoinChain, JoinTable};
 
 use super::scan_filter::push_key_ranges;
 use crate::error::op_error;
@@ -110,8 +110,8 @@ pub(super) async fn build(side: &BuildSide, run: &Arc<Run>, queue: &Queue) -> Re
         let batch = side.concat.run(queue, batches).await.map_err(failed)?;
         match (side.build.build(queue, batch.clone()).await, batch) {
             (Ok(mut table), _) => {
-                let wanted = BitsFor { filters: side.number.is_some(), search: side.probe_bloom_first };
-                side.build.add_bits(queue, &mut table, wanted).await.map_err(failed)?;
+                let wanted = BloomFilterUse { dynamic_filters: side.number.is_some(), search: side.probe_bloom_first };
+                side.build.add_bloom_filter(queue, &mut table, wanted).await.map_err(failed)?;
                 Ok(Arc::new(table))
             }
             (Err(error), Some(batch)) => Err(explain(error, operator, queue, &batch, &side.checks).await),

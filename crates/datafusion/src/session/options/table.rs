@@ -74,7 +74,7 @@ settings! {
     }
     compaction_tile_rows: u32 {
         default: 0,
-        value: Size { takes: Sizes::takes_tile, wanted: || {
+        value: Size { takes: Sizes::accepts_tile_rows, wanted: || {
             let (least, most) = Sizes::TILE_ROWS.into_inner();
             format!("must be 0 or a multiple of 32 from {least} to {most}")
         } },
@@ -138,8 +138,8 @@ settings! {
     max_work_groups: u32 {
         default: 0,
         value: Size {
-            takes: |work_groups| work_groups <= Sizes::MOST_GROUPS,
-            wanted: || format!("must lie between 0 and {}", Sizes::MOST_GROUPS),
+            takes: |work_groups| work_groups <= Sizes::MAX_WORK_GROUPS,
+            wanted: || format!("must lie between 0 and {}", Sizes::MAX_WORK_GROUPS),
         },
         frozen: false,
         description: "Most work-groups of a grid whose work-items share a batch's rows among themselves, up to 65536; 0 takes a few for each compute unit of the device: 16 in the profile 'gpu', 4 in 'cpu'",
@@ -194,8 +194,8 @@ settings! {
     }
     work_group_size: u32 {
         default: 0,
-        value: Size { takes: Sizes::takes_group, wanted: || {
-            let (least, most) = Sizes::GROUP_SIZES.into_inner();
+        value: Size { takes: Sizes::accepts_work_group_size, wanted: || {
+            let (least, most) = Sizes::WORK_GROUP_SIZES.into_inner();
             format!("must be 0 or a power of two from {least} to {most}")
         } },
         frozen: false,
