@@ -17,8 +17,8 @@ use crate::exec::{coalesced_equivalences, inner_methods, refuse_stream, refused_
 ///
 /// The filter probes, whichever fits the caches:
 /// - the join's own table,
-/// - its keys as a bitmap or Bloom filter (`kernels::ops::JoinBuild::add_bloom_filter`). EXPLAIN ANALYZE
-///   shows its `filter_bytes`. Rows that a Bloom filter passes by mistake are dropped by the join.
+/// - its keys as a bitmap or Bloom filter (`kernels::ops::JoinBuild::add_bloom_filter`). EXPLAIN
+///   ANALYZE shows its `filter_bytes`. The join drops rows that a Bloom filter passes by mistake.
 ///
 /// If the build side has most values of its key range, the filter would drop few rows. It then
 /// passes all rows, and EXPLAIN ANALYZE shows no `rows_removed`.
