@@ -124,11 +124,11 @@ const CANCELLED: &[(&str, &str)] = &[
     ("DeviceGlobalLimitExec: skip=5", "SELECT concat(s, '!', s) FROM t WHERE k > 2 LIMIT 45000 OFFSET 5"),
     ("DeviceScanExec", "SELECT i, s FROM device.r ORDER BY s DESC, i"),
     (
-        "DeviceReuseExec: rows=#1",
+        "DeviceReuseExec: shared=#1",
         "WITH c AS (SELECT i, s, sum(k) AS n FROM t GROUP BY i, s) SELECT a.i, a.s, b.n FROM c a JOIN c b ON a.i = b.i + 1",
     ),
     (
-        "DeviceSharedExec: kept=#1",
+        "DeviceSharedExec: cached=#1",
         "WITH c AS (SELECT i, sum(k) AS n FROM t GROUP BY i) \
          SELECT i FROM c ORDER BY abs(i - (SELECT i FROM c ORDER BY n DESC, i LIMIT 1)), i LIMIT 1",
     ),
