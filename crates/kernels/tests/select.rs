@@ -290,7 +290,7 @@ fn predicates_look_at_each_value_of_a_dictionary_once() {
             Select::try_new(input, vec![(col(0), Field::new("colour", coded.column(0).data_type().clone(), true))], options)
                 .unwrap();
         let names: Vec<String> = select.kernel_source().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names.iter().filter(|name| name.starts_with("verdict_")).count(), 1, "{names:?}");
+        assert_eq!(names.iter().filter(|name| name.starts_with("dictionary_predicate_")).count(), 1, "{names:?}");
         let queue = queue();
         let whole = up(&queue, &coded, &types);
         let launches = |queue: &device::Queue, from: usize| {
