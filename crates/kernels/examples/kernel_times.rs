@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times of the sinks on the device that `DEVICEFUSION_TEST_DEVICE` names (the first OpenCL device), best of
-//! several runs, in milliseconds; and the CPU time of all threads, which busy neighbours disturb less (Linux).
+//! Times of operators in milliseconds, the least of several runs, and the CPU time of all threads,
+//! which other processes disturb less (Linux). The device is `DEVICEFUSION_TEST_DEVICE`, by default
+//! the first OpenCL device.
 //!
 //! `cargo run --release -p kernels --example kernel_times [-- gpu]`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows by their numbers against Arrow's own kernel, in both profiles.
+//! Gathers of rows compared with Arrow's `take`, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -20,7 +20,7 @@ fn indices(queue: &Queue, numbers: &[u32]) -> Buffer {
     buffer
 }
 
-/// Takes rows of a batch that is `host` on the device.
+/// Gathers rows of the uploaded batch `host`.
 fn check(take: &Gather, batch: &DeviceBatch, host: &RecordBatch, numbers: Vec<u32>, options: &Options) {
     let queue = queue();
     let result = block_on(take.run(&queue, batch, &indices(&queue, &numbers), numbers.len())).unwrap();
@@ -54,7 +54,7 @@ fn all_types_in_any_order() {
 }
 
 #[test]
-fn views_share_their_heap_or_are_copied() {
+fn views_share_their_heap_or_copy_it() {
     let queue = queue();
     let whole = table(0, 50);
     let types = natural_types(&whole.schema()).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Elements of lists as rows against Arrow's own kernel for rows by their numbers, in both profiles.
+//! Unnested lists compared with Arrow's `take`, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -23,7 +23,7 @@ const KEEPS: [KeepEmpty; 3] = [
     KeepEmpty { nulls: true, empties: true },
 ];
 
-/// Where the elements of a row lie, if it has a list.
+/// The range of a row's elements, if it has a list.
 fn span(lists: &dyn Array, row: usize) -> Option<(usize, usize)> {
     let span = match lists.data_type() {
         DataType::List(_) => lists.as_list::<i32>().value_offsets()[row..][..2].iter().map(|at| *at as usize).collect::<Vec<_>>(),
@@ -127,7 +127,7 @@ fn several_lists_at_once() {
 }
 
 #[test]
-fn batches_of_all_sizes() {
+fn every_batch_size() {
     let whole = table_with_lists(0, SIZES[4]).project(&[0, 12, 20, 22, 27]).unwrap();
     for options in profiles() {
         for n in SIZES {
@@ -136,7 +136,7 @@ fn batches_of_all_sizes() {
     }
 }
 
-/// What is too much for one batch comes in several, but for the elements of one row.
+/// Large results come in several batches; the elements of a row stay together.
 #[test]
 fn many_elements_come_in_several_batches() {
     let queue = queue();

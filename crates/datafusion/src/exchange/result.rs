@@ -167,7 +167,7 @@ impl DeviceResult {
     /// # Errors
     /// If C cannot express the schema, or the device refuses a queue.
     pub fn into_device_stream(self) -> Result<FFI_ArrowDeviceArrayStream> {
-        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
+        let (field, device_type) = (self.field(), exchange::exported_device(self.context.info()).0);
         export_stream(&field, device_type, self.into_arrays()?).map_err(of_query)
     }
 
@@ -175,7 +175,7 @@ impl DeviceResult {
     ///
     /// Failures are told to the handler.
     pub async fn push_into(self, handler: AsyncHandler) {
-        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
+        let (field, device_type) = (self.field(), exchange::exported_device(self.context.info()).0);
         let arrays = match self.into_arrays() {
             Ok(arrays) => arrays.boxed(),
             Err(error) => stream::iter([Err(of_device(&error))]).boxed(),
@@ -203,7 +203,7 @@ impl DeviceResult {
                         return;
                     }
                 };
-                for piece in batch.pieces(form.max_rows()) {
+                for piece in batch.chunks(form.max_rows()) {
                     let array = export(&form, &queue, &piece).await.map_err(|error| of_device(&error));
                     let failed = array.is_err();
                     if sender.send(array).await.is_err() || failed {

@@ -233,7 +233,7 @@ pub(super) fn stays_on_host(function: &Function) -> std::result::Result<(), Reas
         _ => return why(EACH_ROW),
     };
     has_device_form(function, data_type)?;
-    match function.context().library().shares(*gives, 1) {
+    match function.context().library().has_raw_arrays(*gives, 1) {
         true => Ok(()),
         false => Err(no_new_raw(function, *gives)),
     }
@@ -267,7 +267,7 @@ pub(super) fn has_device_form(function: &Function, gives: &DataType) -> std::res
         let name = if *data_type == DataType::Float16 { "f16".to_owned() } else { data_type.to_string() };
         return why(&format!("{name} is not supported on the device"));
     }
-    match arrays.iter().find(|(primitive, _)| !function.context().library().shares(*primitive, 1)) {
+    match arrays.iter().find(|(primitive, _)| !function.context().library().has_raw_arrays(*primitive, 1)) {
         Some((primitive, _)) => Err(no_new_raw(function, *primitive)),
         None => Ok(()),
     }

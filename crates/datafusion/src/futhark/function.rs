@@ -338,7 +338,7 @@ impl Function {
 
     /// Calls the entry point.
     pub fn call(&self, arguments: Vec<Value>) -> futhark::Result<Vec<Value>> {
-        self.inner.context.call(&self.inner.entry_point, arguments.into_iter().map(Argument::Given).collect())
+        self.inner.context.call(&self.inner.entry_point, arguments.into_iter().map(Argument::Owned).collect())
     }
 
     /// Calls the entry point over columns, with constants for the parameters that are no arrays. No other thread comes between.
@@ -352,7 +352,7 @@ impl Function {
         let mut buffers = buffers.into_iter();
         self.call_with(constants, |parameter| match parameter.of {
             Of::Values(primitive) => {
-                let array = |buffer| self.context().array_over(primitive, &[rows], buffer).map(Value::from);
+                let array = |buffer| self.context().array_from_buffer(primitive, &[rows], buffer).map(Value::from);
                 buffers.next().map(array)
             }
             // No function of these is called on the device.

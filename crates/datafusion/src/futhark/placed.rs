@@ -47,7 +47,7 @@ pub(crate) fn place_of(function: &Function, session: &dyn Session) -> Option<(Ar
     let column = |column: &Parameter| {
         let Of::Values(primitive) = column.of else { return None };
         let ty = ColumnType::of(&column.data_type, false).filter(|ty| matches!(ty.layout, Layout::Fixed(_)))?;
-        (column.is_array && function.context().library().shares(primitive, 1)).then_some(ty)
+        (column.is_array && function.context().library().has_raw_arrays(primitive, 1)).then_some(ty)
     };
     let types = columns.iter().map(column).collect::<Option<_>>().filter(|_| is_used)?;
     Some((runtime, types))

@@ -321,7 +321,7 @@ impl Pipeline {
         for (output, input) in key_lists {
             let arguments = vec![KernelExpr::Column(input)];
             let data_type = DataType::UInt64;
-            let word = KernelExpr::Call { function: Function::ListWord, arguments, data_type: data_type.clone() };
+            let word = KernelExpr::Call { function: Function::ListView, arguments, data_type: data_type.clone() };
             let any = AggregateFunction::AnyValue;
             let any = Aggregate { function: any, arguments: vec![word], filter: None, distinct: false, data_type };
             lists.push(ListOutput { output, words: keys.len() + aggregates.len(), input });

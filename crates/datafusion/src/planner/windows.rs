@@ -21,7 +21,7 @@ use crate::expr::{Reason, scalar};
 use crate::list_key::{as_key, as_sort_key};
 use crate::own::{is_own_aggregate, is_own_window};
 use crate::planner::support::{columns_have_device_form, reason_of};
-use crate::planner::window_filters::passes_over_nulls;
+use crate::planner::window_filters::skips_nulls;
 use crate::texts::Texts;
 
 /// Refuses texts of frames that grow row by row where statistics say that there are too many rows in the one partition.
@@ -92,7 +92,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
     let function = if let Some(aggregate) = aggregate {
         let quantile = quantile(aggregate)?;
         let name = aggregate.fun().name();
-        let tells_nulls = !passes_over_nulls(name) && name != "array_agg";
+        let tells_nulls = !skips_nulls(name) && name != "array_agg";
         if aggregate.ignore_nulls() && tells_nulls || !aggregate.order_bys().is_empty() {
             return Err(format!("{} is not supported on the device", expr.name()));
         }

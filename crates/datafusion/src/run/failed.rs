@@ -184,7 +184,7 @@ impl<'a> Way<'a> {
         loop {
             match chain.next(self.queue, &mut state).await {
                 Ok(Some(batch)) => {
-                    for rows in batch.pieces(ROWS_AT_ONCE) {
+                    for rows in batch.chunks(ROWS_AT_ONCE) {
                         look(self.download(joins, &rows).await?)?;
                     }
                 }

@@ -151,7 +151,7 @@ fn shares(function: &Function, queue: &Queue) -> Result<()> {
 
 /// A buffer as the library can use it.
 fn place(function: &Function, queue: &Queue, buffer: &Buffer, consumed: bool) -> Result<Buffer> {
-    function.context().place(queue, buffer, consumed).map_err(|error| function.failed(error))
+    function.context().prepare_buffer(queue, buffer, consumed).map_err(|error| function.failed(error))
 }
 
 /// Waits for arguments.

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use columnar::exchange::lies_as_arrow;
+use columnar::exchange::has_arrow_layout;
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Buffer, Queue};
 use futures::future::{BoxFuture, FutureExt, OptionFuture, try_join};
@@ -196,7 +196,7 @@ impl ArrowLayout {
         })
     }
 
-    /// The batch in Arrow's layouts: [`lies_as_arrow`] holds for all columns. Waits if NULLs have
+    /// The batch in Arrow's layouts: [`has_arrow_layout`] holds for all columns. Waits if NULLs have
     /// to be counted or strings concatenated, once for all columns.
     ///
     /// # Errors
@@ -207,11 +207,11 @@ impl ArrowLayout {
         if batch.columns().len() != self.columns.len() {
             return Err(Error::Internal(format!("a batch of {} columns, not {}", batch.columns().len(), self.columns.len())));
         }
-        if batch.columns().iter().all(lies_as_arrow) {
+        if batch.columns().iter().all(has_arrow_layout) {
             return Ok(batch.clone());
         }
         if batch.num_rows() == 0 {
-            let columns = batch.columns().iter().zip(&self.columns).map(|(given, column)| match lies_as_arrow(given) {
+            let columns = batch.columns().iter().zip(&self.columns).map(|(given, column)| match has_arrow_layout(given) {
                 true => Ok(given.clone()),
                 false => empty(queue, &column.ty),
             });
@@ -230,7 +230,7 @@ impl ArrowLayout {
 
         let mut columns = Vec::with_capacity(self.columns.len());
         for (index, (given, column)) in batch.columns().iter().zip(&self.columns).enumerate() {
-            if lies_as_arrow(given) {
+            if has_arrow_layout(given) {
                 columns.push(given.clone());
                 continue;
             }
@@ -249,7 +249,7 @@ impl ArrowLayout {
     /// Whether the batch needs a fixed kernel.
     fn needs_layout_kernels(&self, batch: &DeviceBatch) -> bool {
         batch.columns().iter().zip(&self.columns).any(|(given, column)| {
-            let changes = !lies_as_arrow(given);
+            let changes = !has_arrow_layout(given);
             let merges = column.merges_heaps(given) || column.concatenates(given, self.heap_bytes);
             let converts = column.values == ValueSource::OtherOffsets || merges;
             let narrows = column.values == ValueSource::Concatenated && column.target == Layout::Offsets32;
@@ -496,7 +496,8 @@ impl Validities {
     ) -> Result<Validities> {
         let rows = batch.num_rows();
         let given = || batch.columns().iter().zip(&op.columns);
-        let work: Vec<_> = given().map(|(given, column)| column.validity_work(given).filter(|_| !lies_as_arrow(given))).collect();
+        let work: Vec<_> =
+            given().map(|(given, column)| column.validity_work(given).filter(|_| !has_arrow_layout(given))).collect();
         let counted = work.iter().flatten().count();
         let counts = if counted > 0 { Some(queue.zeroed(counted * size_of::<u64>())?) } else { None };
         let mut results = Vec::with_capacity(work.len());
@@ -628,7 +629,7 @@ impl ColumnBuilder<'_> {
             ArrowShape::Plain => make(validity, None),
             ArrowShape::Codes(layout) => {
                 let dictionary = given.dictionary().ok_or_else(|| self.missing())?;
-                if lies_as_arrow(dictionary) {
+                if has_arrow_layout(dictionary) {
                     return make(validity, Some(Arc::clone(dictionary)));
                 }
                 let batch = DeviceBatch::try_new(Arc::clone(&layout.schema), vec![(**dictionary).clone()], dictionary.len())?;

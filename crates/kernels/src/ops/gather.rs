@@ -165,7 +165,7 @@ impl GatheredColumn {
         let shares = alias.is_some() || matches!(ty.layout, Layout::List(_));
         let expr = alias.unwrap_or(Expr::Column(index));
         let mut params = Params::new();
-        let value = source.writer(options.profile, &mut params).result(&expr)?;
+        let value = source.writer(options.profile, &mut params).eval_output(&expr)?;
         let name = index.to_string();
         let output = match shares {
             true => Output::new(ty, value.ctype, &name),
@@ -183,7 +183,7 @@ impl Rows for Gather {
 
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         let column = self.columns.get(output).ok_or_else(|| Error::Internal(format!("no column {output}")))?;
-        writer.result(&column.expr)
+        writer.eval_output(&column.expr)
     }
 }
 

@@ -10,7 +10,7 @@ use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Grid, Queue};
 use std::sync::Arc;
 
-use super::accumulate::{Accumulators, Kind, Use};
+use super::accumulate::{Accumulators, StateKind, StateUse};
 use super::group::{GroupBy, GroupByState};
 use super::join::{FusedJoinCounts, FusedJoins, Lookup};
 use super::launch::compact::tallied_body;
@@ -92,7 +92,7 @@ impl Reduce {
         let source = Source::try_new(input.clone())?;
         let mut accumulators = Accumulators::default();
         for (aggregate, _) in &aggregates {
-            accumulators.plan(aggregate, &source, 0, Use { atomic: false, grouped: false })?;
+            accumulators.plan(aggregate, &source, 0, StateUse { atomic: false, grouped: false })?;
         }
         if needs_table(&accumulators) {
             return table(input, aggregates, options);
@@ -117,7 +117,7 @@ impl Reduce {
             if aggregate.groups_values() {
                 return Ok(None);
             }
-            accumulators.plan(&aggregate, &source, 0, Use { atomic: false, grouped: false })?;
+            accumulators.plan(&aggregate, &source, 0, StateUse { atomic: false, grouped: false })?;
             fields.push(field.clone());
         }
         if needs_table(&accumulators) {
@@ -223,7 +223,7 @@ fn foreign_state() -> Error {
 
 /// Whether a state refers to rows, as those of strings do, and so does not fit registers.
 fn needs_table(accumulators: &Accumulators) -> bool {
-    accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax))
+    accumulators.states.iter().any(|state| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax))
 }
 
 impl RegisterReduce {
@@ -231,7 +231,7 @@ impl RegisterReduce {
         // One kernel for all states if its arguments fit, else as many as needed.
         let mut kernels = Vec::new();
         let mut parts = Vec::new();
-        let mut pending = vec![(0..accumulators.list.len()).collect::<Vec<_>>()];
+        let mut pending = vec![(0..accumulators.states.len()).collect::<Vec<_>>()];
         while let Some(part) = pending.pop() {
             let kernel = reduce_kernel(&source, &accumulators, &part, parts.len(), &options)?;
             if !kernel.fits(&options) && part.len() > 1 {
@@ -267,7 +267,7 @@ impl RegisterReduce {
     }
 
     fn words(&self) -> usize {
-        self.accumulators.words.max(1)
+        self.accumulators.slots.max(1)
     }
 
     /// The states before the first row.
@@ -348,15 +348,15 @@ fn reduce_kernel(
 ) -> Result<Kernel> {
     let mut own = accumulators.clone();
     // Other kernels update the states of other parts.
-    own.list.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
+    own.states.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
     let mut params = Params::new();
     let n = params.named("n", "u64");
     let partials = params.named("partials", "G u64 *RESTRICT");
     let updates = RowUpdates::write(source, &own, options.profile, &mut params)?;
     let mut body = String::new();
     for index in part {
-        let state = &own.list[*index];
-        for (local, init) in state.places(|word| format!("s{word}")).iter().zip(state.kind.init()) {
+        let state = &own.states[*index];
+        for (local, init) in state.slot_names(|word| format!("s{word}")).iter().zip(state.kind.init()) {
             body.push_str(&format!("  u64 {local} = (u64){init:#x}UL;\n"));
         }
     }
@@ -373,8 +373,8 @@ fn reduce_kernel(
         }
     }
     for index in part {
-        for word in own.list[*index].first..own.list[*index].first + own.list[*index].kind.words() {
-            body.push_str(&format!("    {partials}[(u64)GRP() * {} + {word}] = s{word};\n", accumulators.words.max(1)));
+        for word in own.states[*index].first_slot..own.states[*index].first_slot + own.states[*index].kind.slots() {
+            body.push_str(&format!("    {partials}[(u64)GRP() * {} + {word}] = s{word};\n", accumulators.slots.max(1)));
         }
     }
     body.push_str("  }\n");
@@ -442,9 +442,9 @@ impl<'a> RowUpdates<'a> {
         }
         let (mut open, mut close) = (String::new(), String::new());
         for (index, narrow) in &self.narrow_sums {
-            let state = &own.list[*index];
-            let first = state.first;
-            let locals = state.places(|word| format!("s{word}"));
+            let state = &own.states[*index];
+            let first = state.first_slot;
+            let locals = state.slot_names(|word| format!("s{word}"));
             open.push_str(&format!("    i64 low{first} = 0;\n"));
             let low = [format!("(u64)low{first}"), format!("(u64)(low{first} >> 63)")];
             close.push_str(&format!("    {}\n", state.kind.merge(&locals, &low)));
@@ -486,20 +486,20 @@ fn write_updates(
     narrow_sums: &mut Vec<(usize, NarrowSum)>,
 ) -> Result<()> {
     own.write(writer, 0, &mut |writer, index, values| {
-        let state = &own.list[index];
+        let state = &own.states[index];
         match (state.kind, values) {
-            (Kind::Sum128, [value]) if narrow_sum(profile, value) == Some(NarrowSum::Whole) => {
-                writer.push(&format!("low{} += (i64){};", state.first, value.code));
+            (StateKind::Sum128, [value]) if narrow_sum(profile, value) == Some(NarrowSum::Whole) => {
+                writer.push(&format!("low{} += (i64){};", state.first_slot, value.code));
                 narrow_sums.push((index, NarrowSum::Whole));
             }
-            (Kind::Sum128, [value]) if narrow_sum(profile, value) == Some(NarrowSum::Halves) => {
+            (StateKind::Sum128, [value]) if narrow_sum(profile, value) == Some(NarrowSum::Halves) => {
                 writer.push(&format!(
                     "low{0} += (i64)((u64)(i64){1} & 0xffffffffu); high{0} += (i64){1} >> 32;",
-                    state.first, value.code
+                    state.first_slot, value.code
                 ));
                 narrow_sums.push((index, NarrowSum::Halves));
             }
-            _ => writer.push(&state.kind.take(&state.places(|word| format!("s{word}")), values)),
+            _ => writer.push(&state.kind.update(&state.slot_names(|word| format!("s{word}")), values)),
         }
         Ok(())
     })
@@ -510,11 +510,15 @@ fn becomes_vector_code(source: &Source, accumulators: &Accumulators) -> Result<b
     let mut params = Params::new();
     let mut all = true;
     accumulators.write(&mut source.writer(Profile::Cpu, &mut params), 0, &mut |_, index, values| {
-        all &= match accumulators.list[index].kind {
-            Kind::Count | Kind::Sum64 | Kind::And | Kind::Or | Kind::Xor | Kind::Min | Kind::Max => {
-                values.iter().all(|value| !value.ctype.is_wide())
-            }
-            Kind::Sum128 => values.iter().all(|value| narrow_sum(Profile::Cpu, value).is_some()),
+        all &= match accumulators.states[index].kind {
+            StateKind::Count
+            | StateKind::Sum64
+            | StateKind::And
+            | StateKind::Or
+            | StateKind::Xor
+            | StateKind::Min
+            | StateKind::Max => values.iter().all(|value| !value.ctype.is_wide()),
+            StateKind::Sum128 => values.iter().all(|value| narrow_sum(Profile::Cpu, value).is_some()),
             _ => false,
         };
         Ok(())
@@ -568,7 +572,7 @@ fn work_group_tree(accumulators: &Accumulators, part: &[usize], options: &Option
     let room = (options.shared_bytes / 8 / half as usize).max(4);
     let mut chunks: Vec<(Vec<usize>, usize)> = Vec::new();
     for index in part {
-        let words = accumulators.list[*index].kind.words();
+        let words = accumulators.states[*index].kind.slots();
         match chunks.last_mut() {
             Some((chunk, used)) if *used + words <= room => {
                 chunk.push(*index);
@@ -581,8 +585,8 @@ fn work_group_tree(accumulators: &Accumulators, part: &[usize], options: &Option
     let mut tree = format!("  u32 l = LID();\n  SHARED(u64, tree, {});\n", half as usize * widest);
     for (chunk, words) in &chunks {
         let (mut store, mut merge, mut first) = (String::new(), String::new(), 0);
-        for state in chunk.iter().map(|index| &accumulators.list[*index]) {
-            let places = state.places(|word| format!("s{word}"));
+        for state in chunk.iter().map(|index| &accumulators.states[*index]) {
+            let places = state.slot_names(|word| format!("s{word}"));
             for (word, place) in places.iter().enumerate() {
                 store.push_str(&format!("tree[(l - d) * {words} + {}] = {place}; ", first + word));
             }
@@ -611,28 +615,28 @@ fn fold_kernel(accumulators: &Accumulators, options: &Options) -> Kernel {
     let state = params.named("state", "G u64 *RESTRICT");
     let partials = params.named("partials", "const G u64 *RESTRICT");
     let n = params.named("n", "u64");
-    let words = accumulators.words.max(1);
+    let words = accumulators.slots.max(1);
     let mut body = String::new();
     let mut merges = String::new();
-    for accumulator in &accumulators.list {
-        let places = accumulator.places(|word| format!("s{word}"));
+    for accumulator in &accumulators.states {
+        let places = accumulator.slot_names(|word| format!("s{word}"));
         for (place, init) in places.iter().zip(accumulator.kind.init()) {
             body.push_str(&format!("  u64 {place} = (u64){init:#x}UL;\n"));
         }
-        let from = accumulator.places(|word| format!("{partials}[i * {words} + {word}]"));
+        let from = accumulator.slot_names(|word| format!("{partials}[i * {words} + {word}]"));
         merges.push_str(&format!("    {}\n", accumulator.kind.merge(&places, &from)));
     }
     body.push_str(&format!("  for (u64 i = LID(); i < {n}; i += LSZ()) {{\n{merges}  }}\n"));
     if options.profile == Profile::Gpu {
-        let all: Vec<usize> = (0..accumulators.list.len()).collect();
+        let all: Vec<usize> = (0..accumulators.states.len()).collect();
         body.push_str(&work_group_tree(accumulators, &all, options));
         body.push_str("  if (l == 0) {\n");
     } else {
         body.push_str("  {\n");
     }
-    for accumulator in &accumulators.list {
-        let to = accumulator.places(|word| format!("{state}[{word}]"));
-        body.push_str(&format!("    {}\n", accumulator.kind.merge(&to, &accumulator.places(|word| format!("s{word}")))));
+    for accumulator in &accumulators.states {
+        let to = accumulator.slot_names(|word| format!("{state}[{word}]"));
+        body.push_str(&format!("    {}\n", accumulator.kind.merge(&to, &accumulator.slot_names(|word| format!("s{word}")))));
     }
     body.push_str("  }\n");
     Kernel::new("reduce_fold", params, body)
@@ -645,8 +649,8 @@ fn finish_kernel(accumulators: &Accumulators, fields: &[Field]) -> Result<(Kerne
     let mut writer = RowWriter::new(&[], Profile::Cpu, &mut params);
     writer.push("u64 row = 0;");
     let mut outputs = Vec::with_capacity(fields.len());
-    for (index, (ending, field)) in accumulators.endings.iter().zip(fields).enumerate() {
-        let value = accumulators.end(&mut writer, ending, &|word| format!("{state}[{word}]"))?;
+    for (index, (evaluator, field)) in accumulators.evaluators.iter().zip(fields).enumerate() {
+        let value = accumulators.evaluate(&mut writer, evaluator, &|word| format!("{state}[{word}]"))?;
         let output = Output::of(&value, field.data_type(), &index.to_string())?;
         output.write(&mut writer, &value, "row");
         outputs.push(output);

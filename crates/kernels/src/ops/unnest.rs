@@ -19,7 +19,7 @@ use super::launch::projection::{ProjectedRows, Projection, Rows};
 use super::launch::source::Source;
 use super::launch::{Launch, NamedArgs};
 use super::{Input, Options, check_rows};
-use crate::codegen::{Params, Place, Profile, RowWriter, Value};
+use crate::codegen::{Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
 use crate::function::Function;
 use crate::prelude::Section;
@@ -121,7 +121,7 @@ impl Unnest {
                         lists.push(*column);
                         fields.push(Arc::new(Field::new(format!("elements of {column}"), elements.data_type.clone(), true)));
                         all.push(*elements);
-                        row_refs.push(Some(Place { row: at(number), found: Some(found(number)), is_mark: false }));
+                        row_refs.push(Some(RowRef { row: at(number), found: Some(found(number)), is_mark: false }));
                     }
                     width + number
                 }
@@ -232,7 +232,7 @@ impl Unnest {
     /// The offset/length pairs of a row's lists.
     fn list_pairs(&self, writer: &mut RowWriter<'_>) -> Result<Vec<Value>> {
         let pair = |list: &usize| Expr::Call {
-            function: Function::ListWord,
+            function: Function::ListView,
             arguments: vec![Expr::Column(*list)],
             data_type: arrow::datatypes::DataType::UInt64,
         };

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Window functions against plain Rust that looks at every frame anew, in both profiles.
+//! Window functions compared with plain Rust that evaluates every frame from scratch, in both
+//! profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod lists;
 mod oracle;
 mod quantiles;
 mod ranges;
 #[path = "../support/mod.rs"]
 mod support;
-mod texts;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ const TEXT: usize = 4;
 const DECIMAL: usize = 5;
 const FLAG: usize = 6;
 
-/// `n` sorted rows: about `width` rows a partition, some of one row, and peers.
+/// `n` sorted rows with peers: about `width` rows per partition, some partitions of one row.
 fn sorted(n: usize, width: u64) -> RecordBatch {
     let mut partition: Vec<Option<i64>> = vec![];
     let mut order: Vec<Option<i64>> = vec![];
@@ -90,7 +91,7 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
     Field::new("result", data_type, true)
 }
 
-/// What a window makes of batches.
+/// The result of a window over batches.
 fn run(window: &Window, queue: &Queue, batches: &[DeviceBatch]) -> kernels::Result<Vec<DeviceBatch>> {
     block_on(async {
         let mut state = window.start();
@@ -127,7 +128,7 @@ fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usi
     }
 }
 
-/// Which NaN arithmetic gives is left to the machine.
+/// The bits of computed NaNs depend on the machine.
 fn with_one_nan(array: &ArrayRef) -> ArrayRef {
     if let Some(floats) = array.as_primitive_opt::<Float64Type>() {
         return Arc::new(floats.unary::<_, Float64Type>(|value| if value.is_nan() { f64::NAN } else { value }));
@@ -142,7 +143,7 @@ fn call(function: WindowFunction, frame: Frame) -> WindowCall {
     WindowCall { function, frame }
 }
 
-/// All of [`frames`], and those by key between these bounds.
+/// [`frames`], and frames by key between these bounds.
 fn frames_and_by_key(bounds: impl IntoIterator<Item = (FrameBound, FrameBound)>) -> Vec<Frame> {
     let by_key = bounds.into_iter().map(|(start, end)| Frame { units: FrameUnits::Range { descending: false }, start, end });
     frames().into_iter().chain(by_key).collect()
@@ -291,9 +292,9 @@ fn every_aggregate() {
     }
 }
 
-/// Against the grouped form, of which each frame is a group.
+/// Compared with a grouped aggregation with a group per frame.
 #[test]
-fn sketches_of_frames_that_begin_with_the_partition() {
+fn sketches_of_frames_from_the_partition_start() {
     let n = SIZES[4];
     let texts = |i: usize| (!random(i, 61).is_multiple_of(7)).then(|| format!("value {}", random(i, 62) % 40_000));
     let texts: StringArray = (0..n).map(texts).collect();
@@ -336,7 +337,7 @@ fn sketches_of_frames_that_begin_with_the_partition() {
 
 #[test]
 fn large_partitions_use_the_tree() {
-    // Every frame is looked at anew by the test: few rows a partition, or few frames.
+    // The oracle is quadratic, hence few rows per partition, or few frames.
     let n = SIZES[4];
     let numbers: Int64Array = (0..n).map(|i| Some(random(i, 1) as i64 >> 20)).collect();
     let whole = batch(vec![("number", Arc::new(numbers.clone()) as ArrayRef, false)]);
@@ -384,7 +385,7 @@ fn keys_of_every_type() {
 }
 
 #[test]
-fn computed_arguments_fail_as_rows_and_averages_as_such() {
+fn failing_arguments_and_averages() {
     let whole = batch(vec![("x", Arc::new(Int64Array::from_iter_values(-3..1000)) as ArrayRef, false)]);
     let quotient = arithmetic(ArithmeticOp::Divide, int(1, DataType::Int64), col(0), DataType::Int64);
     let queue = queue();
@@ -411,7 +412,7 @@ fn computed_arguments_fail_as_rows_and_averages_as_such() {
 }
 
 #[test]
-fn what_has_no_device_form_is_refused() {
+fn unsupported_windows_are_refused() {
     let whole = sorted(10, 5);
     let options = Options::new(kernels::codegen::Profile::Cpu);
     let refused = |call: WindowCall, reason: &str| {
@@ -446,7 +447,8 @@ fn what_has_no_device_form_is_refused() {
     refused(call(quantile(Quantile::Percentile(0.5), DECIMAL), Frame::RUNNING), "Decimal128");
 }
 
-/// Rows a second, for people: `cargo test --release -p kernels --test window -- --ignored --nocapture`.
+/// Prints rows per second: `cargo test --release -p kernels --test window -- --ignored
+/// --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn speed() {

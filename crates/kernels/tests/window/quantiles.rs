@@ -71,7 +71,7 @@ fn quantiles_of_every_frame() {
     }
 }
 
-/// The k-th of so many rows' values, of which most stand in a frame several times.
+/// Quantiles of values most of which occur several times in a frame.
 #[test]
 fn quantiles_of_distinct_values_in_large_frames() {
     let n = SIZES[4];
@@ -111,7 +111,7 @@ fn quantiles_of_distinct_values_in_large_frames() {
 
 #[test]
 fn quantiles_of_large_frames() {
-    // Looked at anew by the test: few frames.
+    // The oracle is quadratic, hence few frames.
     let n = SIZES[4];
     let floats: Float64Array =
         (0..n).map(|i| Some(random(i, 1) as f64 / 3.0).filter(|_| !random(i, 2).is_multiple_of(9))).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames whose rows are found by the order key.
+//! Frames by the order key (RANGE).
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn ranges_by_keys() {
         (keys(&|key| (key < 15).then_some(-3 * key)), true),
         (keys(&|key| (key > 2).then_some(i64::MAX - key)), true),
         (keys(&|key| Some(i64::MIN + key)), false),
-        // There is no telling by the keys.
+        // The keys do not determine the frame.
         (keys(&|key| (key > 2).then_some(i64::MIN)), true),
         (keys(&|key| (key < 20).then_some(i64::MAX)), false),
     ];
@@ -50,7 +50,7 @@ fn ranges_by_keys() {
     }
 }
 
-/// Decimals that 64 bits do not hold, as are their offsets.
+/// Decimals and offsets beyond 64 bits.
 #[test]
 fn ranges_by_wide_decimals() {
     use FrameBound::*;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The kernels of a [`GroupBy`](super::GroupBy).
 
-use super::best::{Best, KEPT};
 use super::key::{GroupKey, KeyOutput};
 use super::table::{
     INSERT_INLINE, INSERT_WIDE, NO_GROUP, NUMBER_WIDE, PREFETCHED_GROUPS, UNRESOLVED, claimed, find_blocks, first_slot_inline,
     first_slot_wide, number_inline, probe_inline, probe_wide, slot_inline,
 };
+use super::var_width_min_max::{STORED, VarWidthMinMax};
 use super::{Feed, GroupMode};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
-use crate::ops::accumulate::{Accumulators, Ending, Kind};
+use crate::ops::accumulate::{Accumulators, Evaluator, StateKind};
 use crate::ops::join::Lookup;
 use crate::ops::launch::compact::{mask_body, tallied_body};
 use crate::ops::launch::equality::equal;
@@ -33,7 +33,7 @@ pub(super) struct GroupKernels {
     pub mode: GroupMode,
     pub keys: Vec<GroupKey>,
     pub accumulators: Accumulators,
-    pub bests: Vec<Best>,
+    pub extremes: Vec<VarWidthMinMax>,
     /// Whether work-items have private copies of the states.
     pub private: bool,
 }
@@ -50,7 +50,7 @@ enum StateAccess {
 
 /// The value of another row that competes for MIN or MAX.
 struct Rival<'a> {
-    best: &'a Best,
+    extreme: &'a VarWidthMinMax,
     statements: String,
     value: Value,
 }
@@ -133,18 +133,18 @@ impl UpdateKernel<'_> {
             });
         }
         self.own.write(writer, self.feed, &mut |writer, index, values| {
-            let state = &self.own.list[index];
-            let rival = self.rivals.iter().find(|rival| rival.best.accumulator == index);
-            if let (Some(Rival { best, statements, value: rival }), [value]) = (rival, values) {
-                let update = best.compete(writer.params(), state.kind, value, statements, rival);
+            let state = &self.own.states[index];
+            let rival = self.rivals.iter().find(|rival| rival.extreme.accumulator == index);
+            if let (Some(Rival { extreme, statements, value: rival }), [value]) = (rival, values) {
+                let update = extreme.compete(writer.params(), state.kind, value, statements, rival);
                 writer.push(&update);
                 return Ok(());
             }
             let address = |slot| format!("(s + {slot})");
             writer.push(&match self.access {
-                StateAccess::Private => state.kind.take(&state.places(|slot| format!("s[{slot}]")), values),
-                StateAccess::Replica { .. } => state.kind.add_value(&state.places(address), values, 'l')?,
-                StateAccess::Global => state.kind.add_value(&state.places(address), values, 'g')?,
+                StateAccess::Private => state.kind.update(&state.slot_names(|slot| format!("s[{slot}]")), values),
+                StateAccess::Replica { .. } => state.kind.atomic_update(&state.slot_names(address), values, 'l')?,
+                StateAccess::Global => state.kind.atomic_update(&state.slot_names(address), values, 'g')?,
             });
             Ok(())
         })
@@ -154,7 +154,7 @@ impl UpdateKernel<'_> {
 impl GroupKernels {
     /// State slots of a group, u64 each.
     fn state_slots(&self) -> usize {
-        self.accumulators.words
+        self.accumulators.slots
     }
 
     /// The kernels of one input.
@@ -176,7 +176,7 @@ impl GroupKernels {
             }
         }
         let own: Vec<usize> =
-            (0..self.accumulators.list.len()).filter(|index| self.accumulators.list[*index].feed == feed).collect();
+            (0..self.accumulators.states.len()).filter(|index| self.accumulators.states[*index].feed == feed).collect();
         let mut pending = vec![own];
         while let Some(part) = pending.pop() {
             if part.is_empty() {
@@ -377,7 +377,11 @@ impl GroupKernels {
     fn update_kernel(&self, feed: usize, number: usize, planned: &Feed, part: &[usize]) -> Result<Kernel> {
         let profile = self.options.profile;
         let mut own = self.accumulators.clone();
-        own.list.iter_mut().enumerate().filter(|(index, _)| !part.contains(index)).for_each(|(_, state)| state.feed = usize::MAX);
+        own.states
+            .iter_mut()
+            .enumerate()
+            .filter(|(index, _)| !part.contains(index))
+            .for_each(|(_, state)| state.feed = usize::MAX);
         let mut params = Params::new();
         let update = UpdateKernel {
             kernels: self,
@@ -423,12 +427,12 @@ impl GroupKernels {
 
     /// The values that compete with a row's for MIN and MAX, evaluated for the row `other`.
     fn rivals<'a>(&'a self, planned: &Feed, part: &[usize], params: &mut Params) -> Result<Vec<Rival<'a>>> {
-        let bests = self.bests.iter().filter(|best| part.contains(&best.accumulator));
-        let rivals = bests.map(|best| {
-            let prefix = format!("y{}_", best.accumulator);
+        let extremes = self.extremes.iter().filter(|extreme| part.contains(&extreme.accumulator));
+        let rivals = extremes.map(|extreme| {
+            let prefix = format!("y{}_", extreme.accumulator);
             let mut writer = planned.source.writer(self.options.profile, params).with_names("other", &prefix);
-            let value = writer.eval(self.accumulators.list[best.accumulator].argument()?)?;
-            Ok(Rival { best, statements: writer.statements(), value })
+            let value = writer.eval(self.accumulators.states[extreme.accumulator].argument()?)?;
+            Ok(Rival { extreme, statements: writer.statements(), value })
         });
         rivals.collect()
     }
@@ -440,15 +444,15 @@ impl GroupKernels {
         let mut init = String::new();
         let mut flush = String::new();
         for index in part {
-            let state = &self.accumulators.list[*index];
-            let replica = state.places(|slot| format!("replica[g * {per_group} + {slot}]"));
+            let state = &self.accumulators.states[*index];
+            let replica = state.slot_names(|slot| format!("replica[g * {per_group} + {slot}]"));
             for (slot, value) in replica.iter().zip(state.kind.init()) {
                 init.push_str(&format!("    {slot} = (u64){value:#x}UL;\n"));
             }
-            let to = state.places(|slot| format!("({states} + (u64)g * {per_group} + {slot})"));
+            let to = state.slot_names(|slot| format!("({states} + (u64)g * {per_group} + {slot})"));
             flush.push_str(&match state.kind {
-                Kind::BestMin | Kind::BestMax => String::new(),
-                kind => format!("    {}\n", kind.add(&to, &replica, 'g')?),
+                StateKind::VarWidthMin | StateKind::VarWidthMax => String::new(),
+                kind => format!("    {}\n", kind.atomic_merge(&to, &replica, 'g')?),
             });
         }
         let groups = slots / per_group.max(1);
@@ -479,12 +483,12 @@ impl GroupKernels {
         let words = self.state_slots();
         let mut body = format!("    for (u64 c = 0; c < copies; ++c) {{\n      G u64 *s = states + (c * n + g) * {words};\n");
         let mut merges = String::new();
-        for state in &self.accumulators.list {
-            for (place, word) in state.places(|word| format!("s[{word}]")).iter().zip(state.kind.init()) {
+        for state in &self.accumulators.states {
+            for (place, word) in state.slot_names(|word| format!("s[{word}]")).iter().zip(state.kind.init()) {
                 body.push_str(&format!("      {place} = (u64){word:#x}UL;\n"));
             }
-            let to = state.places(|word| format!("s[{word}]"));
-            merges.push_str(&format!("        {}\n", state.kind.merge(&to, &state.places(|word| format!("f[{word}]")))));
+            let to = state.slot_names(|word| format!("s[{word}]"));
+            merges.push_str(&format!("        {}\n", state.kind.merge(&to, &state.slot_names(|word| format!("f[{word}]")))));
         }
         body.push_str("    }\n    if (g < old_capacity) {\n      for (u64 c = 0; c < old_copies; ++c) {\n");
         body.push_str(&format!(
@@ -535,7 +539,7 @@ impl GroupKernels {
         for (name, c_type) in [("states", STATES), ("capacity", "u64"), ("copies", "u64")] {
             params.named(name, c_type);
         }
-        let word = self.accumulators.list.get(count).map_or(0, |state| state.first);
+        let word = self.accumulators.states.get(count).map_or(0, |state| state.first_slot);
         let statements = format!(
             "    u64 rows = 0;\n    for (u64 c = 0; c < copies; ++c) rows += states[(c * capacity + row) * {} + {word}];\n",
             self.state_slots().max(1)
@@ -546,30 +550,30 @@ impl GroupKernels {
 
     /// The kernels that copy the winning values of an aggregate to its store: lengths and bytes of
     /// strings, or values.
-    pub fn winner_kernels(&self, best: &mut Best, source: &Source, kernels: &mut Vec<Kernel>) -> Result<()> {
-        if best.ctype == CType::Str {
-            best.lengths = kernels.len();
-            kernels.push(self.winner_kernel(best, source, Winner::Lengths)?);
-            best.bytes = kernels.len();
-            kernels.push(self.winner_kernel(best, source, Winner::Bytes)?);
+    pub fn winner_kernels(&self, extreme: &mut VarWidthMinMax, source: &Source, kernels: &mut Vec<Kernel>) -> Result<()> {
+        if extreme.ctype == CType::Str {
+            extreme.lengths = kernels.len();
+            kernels.push(self.winner_kernel(extreme, source, Winner::Lengths)?);
+            extreme.bytes = kernels.len();
+            kernels.push(self.winner_kernel(extreme, source, Winner::Bytes)?);
         } else {
-            best.bytes = kernels.len();
-            kernels.push(self.winner_kernel(best, source, Winner::Values)?);
+            extreme.bytes = kernels.len();
+            kernels.push(self.winner_kernel(extreme, source, Winner::Values)?);
         }
         Ok(())
     }
 
-    fn winner_kernel(&self, best: &Best, source: &Source, winner: Winner) -> Result<Kernel> {
+    fn winner_kernel(&self, extreme: &VarWidthMinMax, source: &Source, winner: Winner) -> Result<Kernel> {
         let profile = self.options.profile;
-        let argument = self.accumulators.list[best.accumulator].argument()?;
+        let argument = self.accumulators.states[extreme.accumulator].argument()?;
         let mut params = Params::new();
-        params.need_type(best.ctype);
+        params.need_type(extreme.ctype);
         let n = params.named("n", "u64");
-        let refs = best.refs(&mut params);
+        let refs = extreme.refs(&mut params);
         let mut writer = source.writer(profile, &mut params);
         let value = writer.eval(argument)?;
         let statements = writer.statements();
-        let kept = best.kept(&mut params, "g", &value.data_type);
+        let kept = extreme.stored(&mut params, "g", &value.data_type);
         // For a group with a stored value, with a row of the batch as the winner, and without a
         // value.
         let [old, new, none] = match winner {
@@ -587,19 +591,19 @@ impl GroupKernels {
                 let copy = |code: &str| {
                     format!("str from = {code}; for (u32 i = 0; i < from.len; ++i) {heap}[{offsets}[g] + i] = from.p[i];")
                 };
-                [copy(&kept.code), format!("{} {refs}[g] = {KEPT};", copy(&value.code)), String::new()]
+                [copy(&kept.code), format!("{} {refs}[g] = {STORED};", copy(&value.code)), String::new()]
             }
-            Winner::Values => [String::new(), format!("{} = {}; {refs}[g] = {KEPT};", kept.code, value.code), String::new()],
+            Winner::Values => [String::new(), format!("{} = {}; {refs}[g] = {STORED};", kept.code, value.code), String::new()],
         };
         let body = format!(
             "    u64 seen = {refs}[g], row = seen - 1;
-    if (seen == {KEPT}) {{ {old} }}\n    else if (seen) {{\n{statements}      {new}\n    }}\n    else {{ {none} }}\n"
+    if (seen == {STORED}) {{ {old} }}\n    else if (seen) {{\n{statements}      {new}\n    }}\n    else {{ {none} }}\n"
         );
         let suffix = match winner {
             Winner::Lengths => "_lengths",
             Winner::Bytes | Winner::Values => "",
         };
-        let name = format!("group_winners{}{suffix}", best.accumulator);
+        let name = format!("group_winners{}{suffix}", extreme.accumulator);
         Ok(Kernel::new(name, params, row_loop(profile, "g", &n, &body)))
     }
 
@@ -653,16 +657,16 @@ impl GroupKernels {
         Ok(writer.store(Value { data_type: key.store.ty.data_type.clone(), ctype: key.ctype, code, valid, bounds: key.bounds }))
     }
 
-    fn best_value(&self, writer: &mut RowWriter<'_>, ending: &Ending) -> Option<Value> {
-        let best = self.bests.iter().find(|best| best.accumulator == ending.state)?;
-        writer.params().need_type(best.ctype);
-        let refs = best.refs(writer.params());
+    fn extreme_value(&self, writer: &mut RowWriter<'_>, evaluator: &Evaluator) -> Option<Value> {
+        let extreme = self.extremes.iter().find(|extreme| extreme.accumulator == evaluator.state)?;
+        writer.params().need_type(extreme.ctype);
+        let refs = extreme.refs(writer.params());
         let found = writer.flag(&format!("{refs}[row] != 0"));
-        let kept = best.kept(writer.params(), "row", ending.data_type());
-        let name = writer.local(best.ctype, best.ctype.zero());
+        let kept = extreme.stored(writer.params(), "row", evaluator.data_type());
+        let name = writer.local(extreme.ctype, extreme.ctype.zero());
         writer.push(&format!("if ({found}) {name} = {};", kept.code));
         let value = Value { code: name, valid: Some(found), ..kept };
-        Some(if ending.is_in_order() { writer.out_of_order(value, ending.data_type()) } else { value })
+        Some(if evaluator.is_sort_key() { writer.interval_of_sort_key(value, evaluator.data_type()) } else { value })
     }
 }
 
@@ -685,12 +689,12 @@ impl Rows for GroupKernels {
         let capacity = writer.params().named("capacity", "u64");
         let mut loads = String::new();
         let mut merges = String::new();
-        for state in &self.accumulators.list {
-            for (slot, local) in state.places(|slot| format!("s{slot}")).iter().enumerate() {
-                loads.push_str(&format!("u64 {local} = {states}[row * {words} + {}];\n", state.first + slot));
+        for state in &self.accumulators.states {
+            for (slot, local) in state.slot_names(|slot| format!("s{slot}")).iter().enumerate() {
+                loads.push_str(&format!("u64 {local} = {states}[row * {words} + {}];\n", state.first_slot + slot));
             }
-            let from = state.places(|word| format!("f[{word}]"));
-            merges.push_str(&format!("  {}\n", state.kind.merge(&state.places(|word| format!("s{word}")), &from)));
+            let from = state.slot_names(|word| format!("f[{word}]"));
+            merges.push_str(&format!("  {}\n", state.kind.merge(&state.slot_names(|word| format!("s{word}")), &from)));
         }
         let copies = writer.params().named("copies", "u64");
         writer.push(&format!(
@@ -703,8 +707,8 @@ impl Rows for GroupKernels {
         if output < self.keys.len() {
             return self.key_value(writer, output);
         }
-        let ending = &self.accumulators.endings[output - self.keys.len()];
-        if let Some(value) = self.best_value(writer, ending) {
+        let evaluator = &self.accumulators.evaluators[output - self.keys.len()];
+        if let Some(value) = self.extreme_value(writer, evaluator) {
             return Ok(value);
         }
         let (states, words) = (writer.params().named("states", STATES), self.state_slots());
@@ -712,6 +716,6 @@ impl Rows for GroupKernels {
             true => format!("s{word}"),
             false => format!("{states}[row * {words} + {word}]"),
         };
-        self.accumulators.end(writer, ending, &word)
+        self.accumulators.evaluate(writer, evaluator, &word)
     }
 }

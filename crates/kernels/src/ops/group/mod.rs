@@ -16,11 +16,11 @@
 //! DISTINCT is an inner aggregation by the keys and the argument. Its groups are fed to the outer
 //! one at the end, as an input of its own.
 
-mod best;
 mod kernels;
 mod key;
 mod plan;
 mod table;
+mod var_width_min_max;
 
 use std::sync::Arc;
 
@@ -41,9 +41,9 @@ use super::launch::{Launch, NamedArgs, dictionary};
 use super::select::Select;
 use crate::codegen::{CType, Profile};
 use crate::{Error, Result};
-use best::{Best, BestStore};
 use key::{GroupKey, KeyOutput};
 use table::{HashTable, control};
+use var_width_min_max::{VarWidthMinMax, VarWidthStore};
 
 /// Aggregation by keys; without keys, of a whole input to one row.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ pub struct GroupBy {
     keys: Vec<GroupKey>,
     accumulators: Accumulators,
     /// MIN and MAX of values that exceed a state slot.
-    bests: Vec<Best>,
+    extremes: Vec<VarWidthMinMax>,
     /// Whether work-items have private copies of the states.
     private: bool,
     feeds: Vec<Feed>,
@@ -163,7 +163,7 @@ struct States {
     words: Buffer,
     capacity: usize,
     copies: usize,
-    bests: Vec<BestStore>,
+    extremes: Vec<VarWidthStore>,
 }
 
 /// The result of looking up the rows of a batch.
@@ -559,24 +559,24 @@ impl GroupBy {
         let (queue, n) = (launch.queue, state.groups);
         let Some(states) = &mut state.states else { return Ok(()) };
         let grid = launch.grid(n);
-        for (best, store) in self.bests.iter().zip(&mut states.bests) {
+        for (extreme, store) in self.extremes.iter().zip(&mut states.extremes) {
             let error = queue.filled(8, 0xff)?;
             let mut named: NamedArgs<'_> = vec![("n", Arg::U64(n as u64))];
-            if best.ctype != CType::Str {
-                named.extend(best.args(store));
-                launch.run_on(best.bytes, grid, bound, Some(&error), named)?;
+            if extreme.ctype != CType::Str {
+                named.extend(extreme.args(store));
+                launch.run_on(extreme.bytes, grid, bound, Some(&error), named)?;
                 continue;
             }
             let offsets = queue.alloc((n + 1) * 8)?;
             queue.fill(&offsets, 0, 8, 0)?;
-            named.extend(best.args(store));
+            named.extend(extreme.args(store));
             named.push(("new_offsets", Arg::Buffer(&offsets)));
-            launch.run_on(best.lengths, grid, bound, Some(&error), named.clone())?;
+            launch.run_on(extreme.lengths, grid, bound, Some(&error), named.clone())?;
             let total = queue.alloc(8)?;
             launch.primitives.offsets(Lengths::of(&offsets, n), &total, 0)?;
             let heap = queue.alloc(read_u64(&queue.read(&total, 0..8).await?, 0)? as usize)?;
             named.push(("heap", Arg::Buffer(&heap)));
-            launch.run_on(best.bytes, grid, bound, Some(&error), named)?;
+            launch.run_on(extreme.bytes, grid, bound, Some(&error), named)?;
             (store.offsets, store.values) = (offsets, heap);
         }
         Ok(())
@@ -588,9 +588,9 @@ impl GroupBy {
             return Ok(());
         }
         let queue = launch.queue;
-        let slots = self.accumulators.words;
-        let (old, old_capacity, old_copies, bests) = match state.states.take() {
-            Some(states) => (states.words, states.capacity, states.copies, Some(states.bests)),
+        let slots = self.accumulators.slots;
+        let (old, old_capacity, old_copies, extremes) = match state.states.take() {
+            Some(states) => (states.words, states.capacity, states.copies, Some(states.extremes)),
             None => (queue.alloc(8)?, 0, 1, None),
         };
         let capacity = match self.mode {
@@ -615,16 +615,16 @@ impl GroupBy {
             ];
             launch.run(self.kernels.grow, launch.grid(capacity), named)?;
         }
-        let bests = match bests {
-            None => self.bests.iter().map(|best| BestStore::new(queue, best, capacity)).collect::<Result<_>>()?,
-            Some(mut bests) => {
-                for (best, store) in self.bests.iter().zip(&mut bests) {
-                    store.grow(queue, best, old_capacity, capacity)?;
+        let extremes = match extremes {
+            None => self.extremes.iter().map(|extreme| VarWidthStore::new(queue, extreme, capacity)).collect::<Result<_>>()?,
+            Some(mut extremes) => {
+                for (extreme, store) in self.extremes.iter().zip(&mut extremes) {
+                    store.grow(queue, extreme, old_capacity, capacity)?;
                 }
-                bests
+                extremes
             }
         };
-        state.states = Some(States { words, capacity, copies, bests });
+        state.states = Some(States { words, capacity, copies, extremes });
         Ok(())
     }
 
@@ -686,8 +686,8 @@ impl GroupBy {
             ("capacity", Arg::U64(states.capacity as u64)),
             ("copies", Arg::U64(states.copies as u64)),
         ];
-        for (best, store) in self.bests.iter().zip(&states.bests) {
-            args.extend(best.args(store));
+        for (extreme, store) in self.extremes.iter().zip(&states.extremes) {
+            args.extend(extreme.args(store));
         }
         args
     }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::ColumnType;
 
-use super::best::Best;
 use super::kernels::GroupKernels;
 use super::key::{GroupKey, KeyOutput};
+use super::var_width_min_max::VarWidthMinMax;
 use super::{GroupBy, GroupMode, KernelIndices, private};
 use crate::codegen::{CType, Params, Profile};
 use crate::expr::{Aggregate, AggregateFunction, Expr, value_type};
 use crate::function::Function;
-use crate::ops::accumulate::{Accumulators, Kind, Use};
+use crate::ops::accumulate::{Accumulators, StateKind, StateUse};
 use crate::ops::join::FusedJoins;
 use crate::ops::launch::output::Output;
 use crate::ops::launch::primitives::Primitives;
@@ -56,7 +56,7 @@ impl GroupBy {
             aggregates.into_iter().map(|(aggregate, field)| (aggregate.plain(), field)).collect();
         let computed = |expr: &Expr| !matches!(expr, Expr::Column(_));
         let wide_keys = mode.stores_keys() && keys.iter().any(|(expr, _)| computed(expr));
-        let best_arguments = aggregates.iter().any(|(aggregate, _)| {
+        let extreme_arguments = aggregates.iter().any(|(aggregate, _)| {
             use AggregateFunction::{AnyValue, Max, Min};
             let mut computed = aggregate.arguments.iter().filter(|argument| computed(argument));
             matches!(aggregate.function, Min | Max | AnyValue)
@@ -71,7 +71,7 @@ impl GroupBy {
         let filtered = !mode.is_dense()
             && input.filter.is_some()
             && (options.profile == Profile::Cpu || keys.len() > MAX_KEYS_BESIDE_FILTER);
-        if wide_keys || best_arguments || filtered {
+        if wide_keys || extreme_arguments || filtered {
             return materialize(input, keys, aggregates, distinct, options);
         }
         build(Planned { source, input, keys, group_keys, expressions, mode, aggregates }, options)
@@ -101,7 +101,7 @@ impl GroupBy {
         }
         let input = Input { schema: source.schema.clone(), types: source.types.clone(), filter: None };
         let group = build(Planned { source, input, keys, group_keys, expressions, mode, aggregates }, options)?;
-        let one = group.bests.is_empty() && group.feeds.iter().all(|feed| feed.updates.len() == 1);
+        let one = group.extremes.is_empty() && group.feeds.iter().all(|feed| feed.updates.len() == 1);
         Ok(one.then_some(group))
     }
 }
@@ -213,7 +213,7 @@ struct DistinctFeed {
 fn plan_states(planned: &Planned, private: bool, options: &Options) -> Result<(Accumulators, usize, Vec<DistinctFeed>)> {
     let Planned { source, keys, group_keys, mode, aggregates, .. } = planned;
     let is_dense = mode.is_dense();
-    let usage = Use { atomic: !private, grouped: !group_keys.is_empty() && !is_dense };
+    let usage = StateUse { atomic: !private, grouped: !group_keys.is_empty() && !is_dense };
     let mut accumulators = Accumulators { keyed: !group_keys.is_empty(), ..Accumulators::default() };
     let occupied = if is_dense && !group_keys.is_empty() { accumulators.count_rows(0) } else { 0 };
     let mut distincts: Vec<DistinctFeed> = Vec::new();
@@ -244,28 +244,30 @@ fn plan_states(planned: &Planned, private: bool, options: &Options) -> Result<(A
         // A sketch aggregates the ranks, whose column follows that of the registers.
         let value = Expr::Column(keys.len() + usize::from(is_sketch));
         let over = Aggregate { arguments: vec![value], filter: None, distinct: false, ..aggregate.clone() };
-        accumulators.plan(&over, &distincts[index].source, index + 1, Use { grouped: false, ..usage })?;
+        accumulators.plan(&over, &distincts[index].source, index + 1, StateUse { grouped: false, ..usage })?;
     }
     Ok((accumulators, occupied, distincts))
 }
 
 /// The stores of MIN and MAX of values that exceed a state slot.
-fn plan_bests(accumulators: &Accumulators, source: &Source, options: &Options) -> Result<Vec<Best>> {
-    let bests = accumulators.list.iter().enumerate();
-    let bests = bests.filter(|(_, state)| matches!(state.kind, Kind::BestMin | Kind::BestMax)).map(|(index, state)| {
-        let mut params = Params::new();
-        let argument = state.argument()?;
-        Ok(Best::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
-    });
-    bests.collect()
+fn plan_extremes(accumulators: &Accumulators, source: &Source, options: &Options) -> Result<Vec<VarWidthMinMax>> {
+    let extremes = accumulators.states.iter().enumerate();
+    let extremes = extremes.filter(|(_, state)| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax)).map(
+        |(index, state)| {
+            let mut params = Params::new();
+            let argument = state.argument()?;
+            Ok(VarWidthMinMax::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
+        },
+    );
+    extremes.collect()
 }
 
 fn build(planned: Planned, options: Options) -> Result<GroupBy> {
     let private = private(&options);
     let (accumulators, occupied, distincts) = plan_states(&planned, private, &options)?;
     let Planned { source, keys, group_keys, expressions, mode, aggregates, .. } = planned;
-    let bests = plan_bests(&accumulators, &source, &options)?;
-    let mut group = GroupKernels { options: options.clone(), mode, keys: group_keys, accumulators, bests, private };
+    let extremes = plan_extremes(&accumulators, &source, &options)?;
+    let mut group = GroupKernels { options: options.clone(), mode, keys: group_keys, accumulators, extremes, private };
 
     let mut kernels = vec![group.grow_kernel(), group.insert_kernel(), group.commit_kernel(), group.occupied_kernel(occupied)];
     let indices = KernelIndices { grow: 0, insert: 1, commit: 2, occupied: 3 };
@@ -277,11 +279,11 @@ fn build(planned: Planned, options: Options) -> Result<GroupBy> {
         feeds.push(group.feed(index + 1, source, expressions, &mut kernels)?);
         inner.push(groups);
     }
-    let mut bests = std::mem::take(&mut group.bests);
-    for best in &mut bests {
-        group.winner_kernels(best, &feeds[0].source, &mut kernels)?;
+    let mut extremes = std::mem::take(&mut group.extremes);
+    for extreme in &mut extremes {
+        group.winner_kernels(extreme, &feeds[0].source, &mut kernels)?;
     }
-    group.bests = bests;
+    group.extremes = extremes;
 
     let fields: Vec<Field> =
         keys.iter().map(|(_, field)| field).chain(aggregates.iter().map(|(_, field)| field)).cloned().collect();
@@ -304,7 +306,7 @@ fn build(planned: Planned, options: Options) -> Result<GroupBy> {
         mode: group.mode,
         keys: group.keys,
         accumulators: group.accumulators,
-        bests: group.bests,
+        extremes: group.extremes,
         private,
         feeds,
         distincts: inner,

@@ -87,7 +87,7 @@ impl Lookup {
     /// A writer for the row `at` of a block before a step.
     fn block_writer<'a>(&'a self, params: &'a mut Params, types: &'a [ColumnType], step: LookupStep) -> RowWriter<'a> {
         let (LookupStep::Filter { number, .. } | LookupStep::ProbeBloom { number } | LookupStep::Search { number, .. }) = step;
-        let mut writer = RowWriter::new(types, Profile::Cpu, params).with_places(self.row_refs());
+        let mut writer = RowWriter::new(types, Profile::Cpu, params).with_row_refs(self.row_refs());
         self.locate(&mut writer, number);
         writer
     }

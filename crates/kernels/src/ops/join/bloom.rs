@@ -125,8 +125,8 @@ impl BuildKernels<'_> {
 }
 
 impl JoinBuild {
-    /// Adds a Bloom filter to a table that exceeds the caches, or for a dynamic filter that lacks the
-    /// columns to compare. If there is no memory for it, the join runs without.
+    /// Adds a Bloom filter to a table that exceeds the caches, or for a dynamic filter that lacks
+    /// the columns to compare. If there is no memory for it, the join runs without.
     ///
     /// # Errors
     /// Errors of the device.

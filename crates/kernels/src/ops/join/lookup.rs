@@ -10,7 +10,7 @@ use device::Arg;
 use super::search::{NONE, Search, SearchedRow, TableArgNames};
 use super::table::{JoinTable, TableKind, TableLayout};
 use super::{Join, JoinKind, joined_types};
-use crate::codegen::{CType, Place, Profile, RowWriter};
+use crate::codegen::{CType, Profile, RowRef, RowWriter};
 use crate::expr::Expr;
 use crate::ops::Input;
 use crate::{Error, Result};
@@ -23,7 +23,7 @@ pub(in crate::ops) struct Lookup {
     arg_names: Vec<TableArgNames>,
     /// Filters, each with the number of joins before it.
     filters: Vec<(usize, Expr)>,
-    row_refs: Vec<Option<Place>>,
+    row_refs: Vec<Option<RowRef>>,
 }
 
 /// A step of a row through the joins.
@@ -47,7 +47,7 @@ impl Lookup {
     pub fn try_new(input: &Input, joins: &[Join], tables: Option<&[Arc<JoinTable>]>, profile: Profile) -> Result<Lookup> {
         let types = joined_types(&input.types, joins);
         let mut searches = Vec::with_capacity(joins.len());
-        let mut row_refs: Vec<Option<Place>> = vec![None; input.types.len()];
+        let mut row_refs: Vec<Option<RowRef>> = vec![None; input.types.len()];
         for (number, join) in joins.iter().enumerate() {
             let table = tables.and_then(|tables| tables.get(number));
             let layout = match table {
@@ -61,7 +61,7 @@ impl Lookup {
             let row_ref = search.row_ref();
             row_refs.extend(join.types.iter().map(|_| Some(row_ref.clone())));
             if join.kind.marks_probe_rows() {
-                row_refs.push(Some(Place { is_mark: true, ..row_ref }));
+                row_refs.push(Some(RowRef { is_mark: true, ..row_ref }));
             }
             searches.push(search);
         }
@@ -76,7 +76,7 @@ impl Lookup {
     }
 
     /// The rows at which the columns of all sides are read after the searches.
-    pub fn row_refs(&self) -> &[Option<Place>] {
+    pub fn row_refs(&self) -> &[Option<RowRef>] {
         &self.row_refs
     }
 

@@ -12,7 +12,7 @@
 //! - Other keys (strings, wide ranges) are hashed, and a slot has a tag and a row to compare with.
 //!
 //! A probe finds row numbers. The kernel that writes the result reads the columns of the build side
-//! at these rows, through [`Place`](crate::codegen::Place)s. A `Probe` goes through any number of
+//! at these rows, through [`RowRef`](crate::codegen::RowRef)s. A `Probe` goes through any number of
 //! joins with at most one match for each row, in one kernel. A join that multiplies rows ends it; a
 //! [`JoinChain`] is a list of probes. Joins that keep build rows note the matched ones. A `Probe`
 //! does so for left and full joins, a [`VisitedBitmap`] for left semi, anti and mark joins.

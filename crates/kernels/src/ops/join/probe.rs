@@ -21,7 +21,7 @@ use super::search::{NONE, SearchedRow};
 use super::table::JoinTable;
 use super::throttle::{Throttle, bounded_slices, with_small_tiles};
 use super::{Join, joined_schema, joined_types};
-use crate::codegen::{Params, Place, Profile, RowWriter, Value};
+use crate::codegen::{Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::launch::columns::{OutputColumn, finish_columns};
 use crate::ops::launch::compact::{Survivors, mask_body, mask_tile, tallied_body, write_body};
@@ -143,7 +143,7 @@ impl Probe {
             let keeps_build = lookup.searches.last().is_some_and(|search| search.kind.keeps_unmatched_build_rows());
             let found = keeps_build.then(|| "fp".to_string());
             for row_ref in &mut row_refs[..probe.1.len()] {
-                *row_ref = Some(Place { row: "p".into(), found: found.clone(), is_mark: false });
+                *row_ref = Some(RowRef { row: "p".into(), found: found.clone(), is_mark: false });
             }
         }
         let mut source = Source::with_row_refs(Input { schema, types, filter: None }, row_refs)?;
@@ -387,7 +387,7 @@ impl Probe {
 
     fn searching_writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a> {
         params.need(Section::Base);
-        RowWriter::new(&self.source.types, self.options.profile, params).with_places(self.lookup.row_refs())
+        RowWriter::new(&self.source.types, self.options.profile, params).with_row_refs(self.lookup.row_refs())
     }
 
     fn mask_kernel(&self) -> Result<Kernel> {

@@ -10,7 +10,7 @@ use super::keys::{KeyEncoding, PackedKey, RowKeys};
 use super::table::{JoinTable, TableKind, TableLayout};
 use super::{Join, JoinKind, bloom};
 use crate::Result;
-use crate::codegen::{CType, Params, Place, Profile, RowWriter, Value};
+use crate::codegen::{CType, Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
 use crate::prelude::Section;
 
@@ -41,7 +41,7 @@ pub(super) struct Search {
 #[derive(Clone, Copy)]
 pub(super) struct SearchedRow<'a> {
     pub types: &'a [ColumnType],
-    pub row_refs: &'a [Option<Place>],
+    pub row_refs: &'a [Option<RowRef>],
     pub row: &'a str,
 }
 
@@ -81,9 +81,9 @@ impl Search {
     }
 
     /// The row of the build side's columns after the search.
-    pub fn row_ref(&self) -> Place {
+    pub fn row_ref(&self) -> RowRef {
         let found = self.kind.keeps_unmatched_probe_rows().then(|| format!("f{}", self.number));
-        Place { row: format!("r{}", self.number), found, is_mark: false }
+        RowRef { row: format!("r{}", self.number), found, is_mark: false }
     }
 
     /// C that declares the names of [`row_ref`](Self::row_ref), from the matching row or [`NONE`].
@@ -123,7 +123,7 @@ impl Search {
         let candidate = format!("c{}", self.number);
         let mut row_refs = current.row_refs.to_vec();
         for column in self.columns.clone() {
-            row_refs[column] = Some(Place { row: candidate.clone(), found: None, is_mark: false });
+            row_refs[column] = Some(RowRef { row: candidate.clone(), found: None, is_mark: false });
         }
         let current = SearchedRow { row_refs: &row_refs, ..current };
         let mut visit = |writer: &mut RowWriter<'_>| -> Result<()> {
@@ -313,7 +313,7 @@ impl Search {
     /// A writer for another row of the same columns, within the code of the current row.
     fn other_writer<'a>(&self, writer: &'a mut RowWriter<'_>, current: SearchedRow<'a>) -> RowWriter<'a> {
         let profile = writer.profile();
-        let writer = RowWriter::new(current.types, profile, writer.params()).with_places(current.row_refs);
+        let writer = RowWriter::new(current.types, profile, writer.params()).with_row_refs(current.row_refs);
         writer.with_names(current.row, &format!("y{}_", self.number))
     }
 

@@ -197,7 +197,7 @@ fn visit_kernel(
     let (n, visited) = (params.named("n", "u64"), params.named("visited", "G u8 *"));
     let mut row_refs = vec![None; probe];
     row_refs.resize(types.len(), Some(search.row_ref()));
-    let mut writer = RowWriter::new(types, options.profile, &mut params).with_places(&row_refs);
+    let mut writer = RowWriter::new(types, options.profile, &mut params).with_row_refs(&row_refs);
     writer.push("i32 kept = 1;");
     for filter in filters {
         writer.guarded("kept", |writer| {

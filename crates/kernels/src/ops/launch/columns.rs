@@ -94,7 +94,7 @@ impl OutputColumn {
             }
         }
         let mut params = Params::new();
-        let value = source.writer(options.profile, &mut params).result(&expr)?;
+        let value = source.writer(options.profile, &mut params).eval_output(&expr)?;
         if let Some((shared, layout)) = lists(source, &expr).filter(|_| value.ctype == CType::List) {
             let ty = ColumnType { data_type: field.data_type().clone(), nullable: value.valid.is_some(), layout, bounds: None };
             return Ok(OutputColumn::Written { output: Output::new(ty, CType::List, &name), expr, shares: Some(shared) });
@@ -126,7 +126,7 @@ impl OutputColumn {
     /// Appends the statements of the column's value.
     pub fn value(&self, writer: &mut RowWriter<'_>) -> Result<Value> {
         match self {
-            OutputColumn::Written { expr, .. } => writer.result(expr),
+            OutputColumn::Written { expr, .. } => writer.eval_output(expr),
             OutputColumn::Pass(_) => Err(Error::Internal("a column that is passed on is not written".into())),
         }
     }

@@ -50,7 +50,7 @@ impl DictionaryPredicates {
         let mut predicates: Vec<Arc<ValuePredicate>> = Vec::new();
         let (mut lookups, mut evaluating) = (Vec::with_capacity(kernels.len()), Vec::new());
         for kernel in &*kernels {
-            let columns = kernel.params.verdicts().iter().map(|verdict| {
+            let columns = kernel.params.dictionary_predicates().iter().map(|verdict| {
                 let is_known = |known: &Arc<ValuePredicate>| known.expr == verdict.predicate && known.values == verdict.values;
                 let index = predicates.iter().position(is_known).unwrap_or_else(|| {
                     let (expr, values) = (verdict.predicate.clone(), verdict.values.clone());

@@ -43,7 +43,7 @@ impl Output {
             (DataType::FixedSizeBinary(width), _) => {
                 Layout::Bytes(u32::try_from(*width).map_err(|_| Error::Internal(format!("a width of {width}")))?)
             }
-            (_, CType::Str | CType::Text) => Layout::Offsets64,
+            (_, CType::Str | CType::ComposedString) => Layout::Offsets64,
             (_, ctype) => Layout::Fixed(carrier(ctype)?),
         };
         let ty = ColumnType { data_type: data_type.clone(), nullable: value.valid.is_some(), layout, bounds: value.bounds };
@@ -213,7 +213,7 @@ pub(in crate::ops) fn carrier(ctype: CType) -> Result<Carrier> {
         CType::U64 => Carrier::U64,
         CType::F32 => Carrier::F32,
         CType::F64 => Carrier::F64,
-        CType::Bool | CType::Str | CType::List | CType::Text => {
+        CType::Bool | CType::Str | CType::List | CType::ComposedString => {
             return Err(Error::Internal(format!("{} has no carrier", ctype.name())));
         }
     })

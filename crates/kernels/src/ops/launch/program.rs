@@ -62,7 +62,7 @@ impl Program {
         if options.profile == Profile::Gpu && options.work_group_size > 256 {
             source.push_str(&format!("#define GROUP_ITEMS {}\n", options.work_group_size));
         }
-        source.push_str(&sections.text());
+        source.push_str(&sections.source());
         source.push_str(include_str!("helpers.h"));
         if kernels.iter().any(|kernel| ["decimal_average(", "i192_median("].iter().any(|name| kernel.body.contains(name))) {
             source.push_str(include_str!("../average.h"));
@@ -141,7 +141,7 @@ impl Loaded<'_> {
         };
         let named = named.into_iter().chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch)))).collect();
         let predicates = self.program.predicates.for_kernel(self, queue, kernel, batch.as_ref())?;
-        let bindings = Bindings { constants: Some(&self.constants[kernel]), error, verdicts: &predicates, named };
+        let bindings = Bindings { constants: Some(&self.constants[kernel]), error, dictionary_predicates: &predicates, named };
         let (table, args) = source.params.split_table(source.params.bind(batch.as_ref(), bindings)?);
         queue.launch_with_table(&self.compiled.kernel(&source.name)?, grid, &table, &args)?;
         Ok(())

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer};
 
-use crate::codegen::{Params, Place, Profile, RowWriter};
+use crate::codegen::{Params, Profile, RowRef, RowWriter};
 use crate::expr::Expr;
 use crate::ops::Input;
 use crate::ops::join::Lookup;
@@ -25,7 +25,7 @@ pub(in crate::ops) struct Source {
     /// The column of each alias.
     aliases: Vec<usize>,
     /// Rows at which columns of joins' build sides are read; aliases included.
-    row_refs: Vec<Option<Place>>,
+    row_refs: Vec<Option<RowRef>>,
     /// The joins that find these rows, fused with the filter.
     lookup: Option<Lookup>,
 }
@@ -45,7 +45,7 @@ impl Source {
     }
 
     /// A source with columns that are read at other rows than the current one.
-    pub fn with_row_refs(input: Input, row_refs: Vec<Option<Place>>) -> Result<Source> {
+    pub fn with_row_refs(input: Input, row_refs: Vec<Option<RowRef>>) -> Result<Source> {
         let Input { schema, types, filter } = input;
         if schema.fields().len() != types.len() {
             return Err(Error::Internal(format!("{} types for {} columns", types.len(), schema.fields().len())));
@@ -61,7 +61,7 @@ impl Source {
 
     /// A writer of C for one row of the source.
     pub fn writer<'a>(&'a self, profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
-        RowWriter::new(&self.types, profile, params).with_places(&self.row_refs)
+        RowWriter::new(&self.types, profile, params).with_row_refs(&self.row_refs)
     }
 
     /// The joins that rows are looked up in.

@@ -109,7 +109,7 @@ impl PackedSortKey {
     fn field(&self, writer: &mut RowWriter<'_>, field: &SortField, index: &str) -> Result<String> {
         let mut value = writer.eval(&Expr::Column(self.column))?;
         if matches!(value.data_type, DataType::Interval(_)) {
-            value = writer.in_order(&value);
+            value = writer.interval_sort_key(&value);
         }
         let valid = value.valid_code().to_owned();
         if field.part == SortFieldPart::Validity {

@@ -22,7 +22,7 @@ use super::order_dependent::OrderDependent;
 use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
-use crate::ops::accumulate::{Accumulator, Accumulators, Kind, Use};
+use crate::ops::accumulate::{Accumulator, Accumulators, StateKind, StateUse};
 use crate::ops::launch::NamedArgs;
 use crate::ops::launch::output::Output;
 use crate::ops::launch::program::{Kernel, check_failed_row, contiguous_rows, read_u64, row_loop};
@@ -68,8 +68,8 @@ impl AggregateCall {
     ) -> Result<AggregateCall> {
         let distinct = plan.distinct;
         let mut accumulators = Accumulators::default();
-        accumulators.plan(&plan.aggregate, source, 0, Use { atomic: false, grouped: false })?;
-        if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
+        accumulators.plan(&plan.aggregate, source, 0, StateUse { atomic: false, grouped: false })?;
+        if accumulators.states.iter().any(|state| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax)) {
             return Err(Error::Internal("a string without a rank in a window".into()));
         }
         let write = FrameKernels { accumulators, types: &source.types, distinct, options };
@@ -79,7 +79,7 @@ impl AggregateCall {
         }
         let (slide, output) = write.slide(name, &frame, field)?;
         kernels.push(slide);
-        Ok(AggregateCall { frame, output, words: write.accumulators.words, tree, slide: kernels.len() - 1 })
+        Ok(AggregateCall { frame, output, words: write.accumulators.slots, tree, slide: kernels.len() - 1 })
     }
 
     /// Type of the result.
@@ -158,7 +158,7 @@ impl FrameKernels<'_> {
 
     /// C that declares the state.
     fn declare(&self) -> String {
-        format!("    u64 s[{}];\n", self.accumulators.words)
+        format!("    u64 s[{}];\n", self.accumulators.slots)
     }
 
     /// C that makes it the state of no rows.
@@ -170,10 +170,10 @@ impl FrameKernels<'_> {
     /// C that adds row `at`.
     fn add_row(&self, params: &mut Params) -> Result<String> {
         let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
-        let list = &self.accumulators.list;
+        let list = &self.accumulators.states;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            writer.push(&state.kind.take(&state.places(|word| format!("s[{word}]")), values));
+            writer.push(&state.kind.update(&state.slot_names(|word| format!("s[{word}]")), values));
             Ok(())
         };
         match self.distinct {
@@ -191,10 +191,10 @@ impl FrameKernels<'_> {
     /// among them.
     fn subtract_row(&self, after: usize, params: &mut Params) -> Result<String> {
         let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
-        let list = &self.accumulators.list;
+        let list = &self.accumulators.states;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            let statement = state.kind.take_back(&state.places(|word| format!("s[{word}]")), values);
+            let statement = state.kind.retract(&state.slot_names(|word| format!("s[{word}]")), values);
             writer.push(&statement.ok_or_else(|| Error::Internal(format!("{:?} cannot subtract", state.kind)))?);
             Ok(())
         };
@@ -207,16 +207,17 @@ impl FrameKernels<'_> {
     /// C that merges the state at `node`.
     fn merge(&self) -> String {
         let merge = |state: &Accumulator| {
-            let statement =
-                state.kind.merge(&state.places(|word| format!("s[{word}]")), &state.places(|word| format!("node[{word}]")));
+            let statement = state
+                .kind
+                .merge(&state.slot_names(|word| format!("s[{word}]")), &state.slot_names(|word| format!("node[{word}]")));
             format!("      {statement}\n")
         };
-        self.accumulators.list.iter().map(merge).collect()
+        self.accumulators.states.iter().map(merge).collect()
     }
 
     /// C that stores the state of node `at`.
     fn store(&self, at: &str) -> String {
-        let words = self.accumulators.words;
+        let words = self.accumulators.slots;
         (0..words).map(|word| format!("    tree[({at}) * {words} + {word}] = s[{word}];\n")).collect()
     }
 
@@ -260,7 +261,7 @@ impl FrameKernels<'_> {
 {store}",
             declare = self.declare(),
             reset = self.reset(),
-            words = self.accumulators.words,
+            words = self.accumulators.slots,
             merge = self.merge(),
             store = self.store("base + row"),
         );
@@ -277,8 +278,9 @@ impl FrameKernels<'_> {
         let bounds = frame.declare(&mut params, "row");
         let add = self.add_row(&mut params)?;
         let mut writer = RowWriter::new(self.types, self.profile(), &mut params).with_names("row", "e");
-        let ending = self.accumulators.endings.first().ok_or_else(|| Error::Internal("an aggregate without an end".into()))?;
-        let value = self.accumulators.end(&mut writer, ending, &|word| format!("s[{word}]"))?;
+        let evaluator =
+            self.accumulators.evaluators.first().ok_or_else(|| Error::Internal("an aggregate without an end".into()))?;
+        let value = self.accumulators.evaluate(&mut writer, evaluator, &|word| format!("s[{word}]"))?;
         let output = Output::of(&value, field.data_type(), name)?;
         output.write(&mut writer, &value, "row");
         let end = writer.statements();
@@ -347,7 +349,7 @@ impl FrameKernels<'_> {
 ",
             reset = self.reset(),
             mask = FANOUT - 1,
-            words = self.accumulators.words,
+            words = self.accumulators.slots,
             merge = self.merge(),
         )
     }

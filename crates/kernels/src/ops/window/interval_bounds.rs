@@ -133,7 +133,7 @@ impl IntervalBound {
             let part = part.checked_mul(sign).ok_or_else(|| Error::Unsupported("an interval without a negative".into()))?;
             arguments.push(Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(part.into()) }));
         }
-        Ok(Expr::Call { function: Function::Shift { checked: false }, arguments, data_type: ty.data_type.clone() })
+        Ok(Expr::Call { function: Function::AddInterval { checked: false }, arguments, data_type: ty.data_type.clone() })
     }
 }
 

@@ -20,10 +20,10 @@ use super::order_facts::{OrderFact, OrderFacts, ROWS};
 use super::value::{COUNTED, counted_flags};
 use super::wavelet::{Companions, Wavelet};
 use super::{PlanContext, WindowInput, first_occurrence, is_not_null};
-use crate::codegen::{Params, Place, RowWriter, Value};
+use crate::codegen::{Params, RowRef, RowWriter, Value};
 use crate::expr::{Aggregate, AggregateFunction, Expr, Literal, LiteralValue};
 use crate::ops::Options;
-use crate::ops::accumulate::{Accumulators, Use};
+use crate::ops::accumulate::{Accumulators, StateUse};
 use crate::ops::launch::NamedArgs;
 use crate::ops::launch::output::Output;
 use crate::ops::launch::primitives::Lengths;
@@ -434,7 +434,7 @@ fn result_kernel(
     };
     let aggregate = Aggregate { function, arguments, filter: None, distinct: false, data_type };
     let mut accumulators = Accumulators::default();
-    accumulators.plan(&aggregate, &Source::of_types(types.clone()), 0, Use { atomic: false, grouped: false })?;
+    accumulators.plan(&aggregate, &Source::of_types(types.clone()), 0, StateUse { atomic: false, grouped: false })?;
 
     let mut params = Params::new();
     params.need(Section::Base);
@@ -444,20 +444,20 @@ fn result_kernel(
     let n = params.named("n", "u64");
     // Values are read at other rows, their count at the row itself.
     let mut own = vec![None; types.len()];
-    own[count] = Some(Place { row: "row".into(), found: None, is_mark: false });
-    let mut writer = RowWriter::new(&types, options.profile, &mut params).with_places(&own).with_names("at", "x");
+    own[count] = Some(RowRef { row: "row".into(), found: None, is_mark: false });
+    let mut writer = RowWriter::new(&types, options.profile, &mut params).with_row_refs(&own).with_names("at", "x");
     let there = writer.eval(&Expr::Column(count))?;
     let before = writer.statements();
     let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
-        let state = &accumulators.list[index];
-        writer.push(&state.kind.take(&state.places(|word| format!("s{word}")), values));
+        let state = &accumulators.states[index];
+        writer.push(&state.kind.update(&state.slot_names(|word| format!("s{word}")), values));
         Ok(())
     };
     accumulators.write(&mut writer, 0, &mut update)?;
     let take = writer.statements();
     let mut writer = RowWriter::new(&types, options.profile, &mut params).with_names("row", "e");
-    let ending = accumulators.endings.first().ok_or_else(|| Error::Internal("a quantile without an end".into()))?;
-    let value = accumulators.end(&mut writer, ending, &|word| format!("s{word}"))?;
+    let evaluator = accumulators.evaluators.first().ok_or_else(|| Error::Internal("a quantile without an end".into()))?;
+    let value = accumulators.evaluate(&mut writer, evaluator, &|word| format!("s{word}"))?;
     let output = Output::of(&value, field.data_type(), name)?;
     output.write(&mut writer, &value, "row");
     let end = writer.statements();

@@ -502,7 +502,7 @@ u64 at = there ? {COUNTED_ROWS}[to] : row;"
             ));
         }
     }
-    let value = writer.result(&Expr::Column(column))?;
+    let value = writer.eval_output(&Expr::Column(column))?;
     match default {
         None => Ok(null_unless_there(writer, value)),
         Some(default) => default_unless_there(writer, value, default),
@@ -519,7 +519,7 @@ fn string_agg(writer: &mut RowWriter<'_>, column: usize, frame: &Frame, nullable
         "frame_end > frame_start".into()
     };
     writer.push(&format!("i32 there = {there};\nu64 at = frame_start;"));
-    let strings = writer.text_of_rows(column, &number("(there ? frame_end - frame_start : 0)"))?;
+    let strings = writer.string_of_rows(column, &number("(there ? frame_end - frame_start : 0)"))?;
     writer.push("u32 skipped = there ? (u32)number : 0;");
     let code = format!("str_make({strings}.p + skipped, {strings}.len - skipped)", strings = strings.code);
     Ok(Value { code: writer.local(CType::Str, &code), valid: Some("there".into()), ..strings })
@@ -539,7 +539,7 @@ fn nth(writer: &mut RowWriter<'_>, column: usize, n: i64, frame: &Frame, ignore_
     };
     let at = if ignore_nulls { format!("{COUNTED_ROWS}[{at}]") } else { at.into() };
     writer.push(&format!("i32 there = {is_there};\nu64 at = there ? {at} : row;"));
-    let value = writer.result(&Expr::Column(column))?;
+    let value = writer.eval_output(&Expr::Column(column))?;
     Ok(null_unless_there(writer, value))
 }
 
