@@ -181,7 +181,8 @@ fn sizes_of_groups_tiles_and_grids_are_those_of_the_kernels() {
     assert_eq!(context.rows(sql), ["43691 2863420758 131073"]);
     context.execute("SET device.compaction_tile_rows = 96");
     let error = context.failed(2, context.try_execute(sql));
-    let problem = "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 work-items of a work-group";
+    let problem =
+        "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 work-items of a work-group";
     assert!(error.contains(problem), "{error}");
 
     for (profile, group, tile, problem) in [
