@@ -1,7 +1,7 @@
 /* Types, address spaces and atomics: OpenCL C 1.2 and CUDA C++ as one dialect. COLD_FN is for long
-   functions that are called from several places, ROLLED for their loops: compile time counts. TABLE is an array
-   of constants outside of functions. Where GROUP_ITEMS are a group, CUDA's compiler leaves each its share of
-   registers. */
+   functions that are called from several places, ROLLED for their loops: compile time counts. TABLE
+   is an array of constants outside of functions. Where GROUP_ITEMS are a group, CUDA's compiler
+   leaves each its share of registers. */
 #if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
