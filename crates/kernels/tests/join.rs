@@ -182,7 +182,7 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
             let outputs = all.iter().map(|index| (col(*index), field(*index).with_name(format!("o{index}")))).collect();
             let has_bits = table.filter_bytes() > 0;
             let chain = Arc::new(JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap());
-            let asks = chain.kernel_source().iter().any(|(_, text)| text.contains("t0_bits"));
+            let asks = chain.kernel_source().iter().any(|(_, text)| text.contains("t0_bloom"));
             assert_eq!(asks, has_bits && case.kind.drops_unmatched_probe_rows(), "bits are asked first where there are any");
             let mut state = chain.start();
             // No batch waits for the results of another.

@@ -180,16 +180,17 @@ fn sizes_of_groups_tiles_and_grids_are_those_of_the_kernels() {
     assert_eq!(context.rows(sql), ["43691 2863420758 131073"]);
     context.execute("SET device.compaction_tile_rows = 96");
     let error = context.failed(2, context.try_execute(sql));
-    let problem = "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 items of a group";
+    let problem =
+        "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 work-items of a work-group";
     assert!(error.contains(problem), "{error}");
 
     for (profile, group, tile, problem) in [
-        ("cpu", 64, 0, "device.work_group_size = 64: kernels of the profile 'cpu' have no groups of items"),
+        ("cpu", 64, 0, "device.work_group_size = 64: kernels of the profile 'cpu' have work-groups of one work-item"),
         (
             "gpu",
             32,
             2048,
-            "device.compaction_tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 items of a group",
+            "device.compaction_tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 work-items of a work-group",
         ),
     ] {
         let config = sized(profile, group, tile, 0);

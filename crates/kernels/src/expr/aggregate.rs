@@ -82,6 +82,25 @@ pub enum AggregateFamily {
     Sketch,
 }
 
+impl AggregateFamily {
+    /// Whether the result is one of the values.
+    pub(crate) fn selects_value(self) -> bool {
+        match self {
+            AggregateFamily::Extreme { .. } | AggregateFamily::AnyValue => true,
+            AggregateFamily::Count
+            | AggregateFamily::Sum
+            | AggregateFamily::Average
+            | AggregateFamily::Boolean(_)
+            | AggregateFamily::Bitwise(_)
+            | AggregateFamily::Variance { .. }
+            | AggregateFamily::Bivariate { .. }
+            | AggregateFamily::Median
+            | AggregateFamily::Percentile
+            | AggregateFamily::Sketch => false,
+        }
+    }
+}
+
 /// Bit operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]

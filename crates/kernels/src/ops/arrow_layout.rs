@@ -196,8 +196,8 @@ impl ArrowLayout {
         })
     }
 
-    /// The batch in Arrow's layouts: [`has_arrow_layout`] holds for all columns. Waits if NULLs have
-    /// to be counted or strings concatenated, once for all columns.
+    /// The batch in Arrow's layouts: [`has_arrow_layout`] holds for all columns. Waits if NULLs
+    /// have to be counted or strings concatenated, once for all columns.
     ///
     /// # Errors
     /// - `TooLarge` for more bytes of strings than their type can address

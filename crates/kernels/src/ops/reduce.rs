@@ -223,7 +223,7 @@ fn foreign_state() -> Error {
 
 /// Whether a state refers to rows, as those of strings do, and so does not fit registers.
 fn needs_table(accumulators: &Accumulators) -> bool {
-    accumulators.states.iter().any(|state| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax))
+    accumulators.states.iter().any(|state| state.kind.refers_to_row())
 }
 
 impl RegisterReduce {
@@ -522,7 +522,19 @@ fn becomes_vector_code(source: &Source, accumulators: &Accumulators) -> Result<b
             | StateKind::Min
             | StateKind::Max => values.iter().all(|value| !value.ctype.is_wide()),
             StateKind::Sum128 => values.iter().all(|value| narrow_sum(Profile::Cpu, value).is_some()),
-            _ => false,
+            StateKind::Sum192
+            | StateKind::Sum256
+            | StateKind::SumF64
+            | StateKind::Min128
+            | StateKind::Max128
+            | StateKind::Min256
+            | StateKind::Max256
+            | StateKind::Welford
+            | StateKind::PowerSums
+            | StateKind::CrossSums
+            | StateKind::RankCounts
+            | StateKind::VarWidthMin
+            | StateKind::VarWidthMax => false,
         };
         Ok(())
     })?;

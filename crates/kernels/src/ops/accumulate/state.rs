@@ -46,6 +46,32 @@ pub(in crate::ops) enum StateKind {
 }
 
 impl StateKind {
+    /// Whether the state refers to a row instead of holding a value.
+    pub fn refers_to_row(self) -> bool {
+        match self {
+            StateKind::VarWidthMin | StateKind::VarWidthMax => true,
+            StateKind::Count
+            | StateKind::Sum64
+            | StateKind::Sum128
+            | StateKind::Sum192
+            | StateKind::Sum256
+            | StateKind::SumF64
+            | StateKind::Min
+            | StateKind::Max
+            | StateKind::Min128
+            | StateKind::Max128
+            | StateKind::Min256
+            | StateKind::Max256
+            | StateKind::And
+            | StateKind::Or
+            | StateKind::Xor
+            | StateKind::Welford
+            | StateKind::PowerSums
+            | StateKind::CrossSums
+            | StateKind::RankCounts => false,
+        }
+    }
+
     /// Slots of the state.
     pub fn slots(self) -> usize {
         match self {

@@ -13,7 +13,7 @@ use super::{GroupBy, GroupMode, KernelIndices, private};
 use crate::codegen::{CType, Params, Profile};
 use crate::expr::{Aggregate, AggregateFunction, Expr, value_type};
 use crate::function::Function;
-use crate::ops::accumulate::{Accumulators, StateKind, StateUse};
+use crate::ops::accumulate::{Accumulators, StateUse};
 use crate::ops::join::FusedJoins;
 use crate::ops::launch::output::Output;
 use crate::ops::launch::primitives::Primitives;
@@ -57,9 +57,8 @@ impl GroupBy {
         let computed = |expr: &Expr| !matches!(expr, Expr::Column(_));
         let wide_keys = mode.stores_keys() && keys.iter().any(|(expr, _)| computed(expr));
         let extreme_arguments = aggregates.iter().any(|(aggregate, _)| {
-            use AggregateFunction::{AnyValue, Max, Min};
             let mut computed = aggregate.arguments.iter().filter(|argument| computed(argument));
-            matches!(aggregate.function, Min | Max | AnyValue)
+            aggregate.function.row().family.selects_value()
                 && computed.any(|argument| {
                     let mut params = Params::new();
                     let value = source.writer(options.profile, &mut params).eval(argument);
@@ -252,13 +251,11 @@ fn plan_states(planned: &Planned, private: bool, options: &Options) -> Result<(A
 /// The stores of MIN and MAX of values that exceed a state slot.
 fn plan_extremes(accumulators: &Accumulators, source: &Source, options: &Options) -> Result<Vec<VarWidthMinMax>> {
     let extremes = accumulators.states.iter().enumerate();
-    let extremes = extremes.filter(|(_, state)| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax)).map(
-        |(index, state)| {
-            let mut params = Params::new();
-            let argument = state.argument()?;
-            Ok(VarWidthMinMax::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
-        },
-    );
+    let extremes = extremes.filter(|(_, state)| state.kind.refers_to_row()).map(|(index, state)| {
+        let mut params = Params::new();
+        let argument = state.argument()?;
+        Ok(VarWidthMinMax::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
+    });
     extremes.collect()
 }
 
@@ -341,19 +338,18 @@ fn inner_groups(input: &Input, keys: &[(Expr, Field)], of: &Aggregate, value: &E
     let conditions = input.filter.iter().chain(&of.filter).cloned().chain([known]).collect();
     let inner = Input { filter: Some(Expr::And(conditions)), ..input.clone() };
     let of_hash = |function, data_type| Expr::Call { function, arguments: vec![value.clone()], data_type };
-    let (value, aggregates) = match of.function {
-        AggregateFunction::ApproxDistinct => {
-            let rank = Aggregate {
-                function: AggregateFunction::Max,
-                arguments: vec![of_hash(Function::SketchRank, DataType::UInt8)],
-                filter: None,
-                distinct: false,
-                data_type: DataType::UInt8,
-            };
-            let register = of_hash(Function::SketchRegister, DataType::UInt16);
-            (register, vec![(rank, Field::new("rank", DataType::UInt8, true))])
-        }
-        _ => (value.clone(), vec![]),
+    let (value, aggregates) = if of.function == AggregateFunction::ApproxDistinct {
+        let rank = Aggregate {
+            function: AggregateFunction::Max,
+            arguments: vec![of_hash(Function::SketchRank, DataType::UInt8)],
+            filter: None,
+            distinct: false,
+            data_type: DataType::UInt8,
+        };
+        let register = of_hash(Function::SketchRegister, DataType::UInt16);
+        (register, vec![(rank, Field::new("rank", DataType::UInt8, true))])
+    } else {
+        (value.clone(), vec![])
     };
     let mut inner_keys: Vec<(Expr, Field)> = keys
         .iter()

@@ -50,19 +50,19 @@ impl DictionaryPredicates {
         let mut predicates: Vec<Arc<ValuePredicate>> = Vec::new();
         let (mut lookups, mut evaluating) = (Vec::with_capacity(kernels.len()), Vec::new());
         for kernel in &*kernels {
-            let columns = kernel.params.dictionary_predicates().iter().map(|verdict| {
-                let is_known = |known: &Arc<ValuePredicate>| known.expr == verdict.predicate && known.values == verdict.values;
+            let columns = kernel.params.dictionary_predicates().iter().map(|lookup| {
+                let is_known = |known: &Arc<ValuePredicate>| known.expr == lookup.predicate && known.values == lookup.values;
                 let index = predicates.iter().position(is_known).unwrap_or_else(|| {
-                    let (expr, values) = (verdict.predicate.clone(), verdict.values.clone());
+                    let (expr, values) = (lookup.predicate.clone(), lookup.values.clone());
                     predicates.push(Arc::new(ValuePredicate { expr, values, kernel: kernels.len() + evaluating.len() }));
-                    let mut params = verdict.params.clone();
+                    let mut params = lookup.params.clone();
                     let (n, results) = (params.named("n", "u64"), params.named("results", "G u8 *RESTRICT"));
-                    let statements = format!("{}    {results}[row] = {};\n", verdict.statements, verdict.byte);
+                    let statements = format!("{}    {results}[row] = {};\n", lookup.statements, lookup.byte);
                     let body = row_loop(options.profile, "row", &n, &statements);
                     evaluating.push(Kernel::new(format!("dictionary_predicate_{}", evaluating.len()), params, body));
                     predicates.len() - 1
                 });
-                (verdict.column, index)
+                (lookup.column, index)
             });
             lookups.push(columns.collect());
         }

@@ -22,7 +22,7 @@ use super::order_dependent::OrderDependent;
 use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
-use crate::ops::accumulate::{Accumulator, Accumulators, StateKind, StateUse};
+use crate::ops::accumulate::{Accumulator, Accumulators, StateUse};
 use crate::ops::launch::NamedArgs;
 use crate::ops::launch::output::Output;
 use crate::ops::launch::program::{Kernel, check_failed_row, contiguous_rows, read_u64, row_loop};
@@ -69,7 +69,7 @@ impl AggregateCall {
         let distinct = plan.distinct;
         let mut accumulators = Accumulators::default();
         accumulators.plan(&plan.aggregate, source, 0, StateUse { atomic: false, grouped: false })?;
-        if accumulators.states.iter().any(|state| matches!(state.kind, StateKind::VarWidthMin | StateKind::VarWidthMax)) {
+        if accumulators.states.iter().any(|state| state.kind.refers_to_row()) {
             return Err(Error::Internal("a string without a rank in a window".into()));
         }
         let write = FrameKernels { accumulators, types: &source.types, distinct, options };

@@ -9,7 +9,7 @@ use super::frame::{Frame, FrameBound};
 use super::order_facts::{OrderFact, sketch_rank};
 use super::{PlanContext, first_occurrence, is_not_null};
 use crate::codegen::CType;
-use crate::expr::{Aggregate, AggregateFunction, Expr};
+use crate::expr::{Aggregate, AggregateFamily, AggregateFunction, Expr};
 use crate::{Error, Result};
 
 /// Most rows of a frame of distinct values that is read again for each row, if values cannot be
@@ -69,12 +69,21 @@ impl OrderDependent {
         };
         let (column, begins, ends) =
             (*column, frame.start == FrameBound::UnboundedPreceding, frame.end == FrameBound::UnboundedFollowing);
-        let subtracts = match aggregate.function {
-            AggregateFunction::Count => true,
-            AggregateFunction::Sum => {
+        let subtracts = match aggregate.function.row().family {
+            AggregateFamily::Count => true,
+            AggregateFamily::Sum => {
                 aggregate.data_type.is_integer() || matches!(aggregate.data_type, DataType::Duration(_) | DataType::Interval(_))
             }
-            _ => false,
+            AggregateFamily::Average
+            | AggregateFamily::Extreme { .. }
+            | AggregateFamily::AnyValue
+            | AggregateFamily::Boolean(_)
+            | AggregateFamily::Bitwise(_)
+            | AggregateFamily::Variance { .. }
+            | AggregateFamily::Bivariate { .. }
+            | AggregateFamily::Median
+            | AggregateFamily::Percentile
+            | AggregateFamily::Sketch => false,
         };
         if !begins && !ends && !subtracts && frame.rows().is_none_or(|rows| rows > MAX_DISTINCT_ROWS) {
             return Err(Error::Unsupported(format!(
