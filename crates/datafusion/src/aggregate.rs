@@ -9,7 +9,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use kernels::expr::{Aggregate, AggregateFunction, Expr};
+use kernels::expr::{Aggregate, AggregateFunction, DistinctRule, Expr};
 use kernels::function::Function;
 
 use crate::expr::{Reason, lower, lower_output};
@@ -85,7 +85,7 @@ impl AggregateCall {
     /// The source's column of lists of which a lowered call gives one by its word.
     pub fn list(lowered: &Aggregate) -> Option<usize> {
         match (lowered.function, lowered.arguments.as_slice()) {
-            (AggregateFunction::AnyValue, [Expr::Call { function: Function::ListWord, arguments, .. }]) => {
+            (AggregateFunction::AnyValue, [Expr::Call { function: Function::ListView, arguments, .. }]) => {
                 match arguments.as_slice() {
                     [Expr::Column(column)] => Some(*column),
                     _ => None,
@@ -107,7 +107,7 @@ impl AggregateCall {
                 _ => format!("the aggregate {name} is not supported on the device"),
             }));
         };
-        if needs_places(function) != self.chosen {
+        if function.row().selects_by_rank != self.chosen {
             return Err(format!("the aggregate {name} is not supported on the device here"));
         }
         let mut data_type = self.function.field().data_type().clone();
@@ -127,9 +127,13 @@ impl AggregateCall {
                     _ => (function, false),
                 }
             }
-            // DataFusion takes all pairs, whatever a query says.
-            (_, [_, _]) if function != AggregateFunction::Count => (function, false),
-            _ => (function, self.function.is_distinct() && !self.chosen),
+            _ => {
+                let distinct = match function.row().distinct {
+                    DistinctRule::Applies | DistinctRule::NoEffect => self.function.is_distinct(),
+                    DistinctRule::Ignored => false,
+                };
+                (function, distinct && !self.chosen)
+            }
         };
         let arguments = match self.arguments.as_slice() {
             // COUNT(*) arrives as COUNT(1).
@@ -157,58 +161,18 @@ impl AggregateCall {
 
 fn list_word(list: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let arguments = vec![lower_output(list, schema)?];
-    Ok(Expr::Call { function: Function::ListWord, arguments, data_type: DataType::UInt64 })
+    Ok(Expr::Call { function: Function::ListView, arguments, data_type: DataType::UInt64 })
 }
 
 /// The kernels' function for one of DataFusion's own.
 fn own_function(aggregate: &AggregateFunctionExpr) -> Option<AggregateFunction> {
-    is_own_aggregate(aggregate.fun()).then(|| function(aggregate.fun().name()))?
-}
-
-fn function(name: &str) -> Option<AggregateFunction> {
-    Some(match name {
-        "count" => AggregateFunction::Count,
-        "sum" => AggregateFunction::Sum,
-        "min" => AggregateFunction::Min,
-        "max" => AggregateFunction::Max,
-        "avg" => AggregateFunction::Avg,
-        "bool_and" => AggregateFunction::BoolAnd,
-        "bool_or" => AggregateFunction::BoolOr,
-        "bit_and" => AggregateFunction::BitAnd,
-        "bit_or" => AggregateFunction::BitOr,
-        "bit_xor" => AggregateFunction::BitXor,
-        "var" => AggregateFunction::VarSamp,
-        "var_pop" => AggregateFunction::VarPop,
-        "stddev" => AggregateFunction::StddevSamp,
-        "stddev_pop" => AggregateFunction::StddevPop,
-        "covar_samp" => AggregateFunction::CovarSamp,
-        "covar_pop" => AggregateFunction::CovarPop,
-        "corr" => AggregateFunction::Corr,
-        "regr_slope" => AggregateFunction::RegrSlope,
-        "regr_intercept" => AggregateFunction::RegrIntercept,
-        "regr_count" => AggregateFunction::RegrCount,
-        "regr_r2" => AggregateFunction::RegrR2,
-        "regr_avgx" => AggregateFunction::RegrAvgX,
-        "regr_avgy" => AggregateFunction::RegrAvgY,
-        "regr_sxx" => AggregateFunction::RegrSxx,
-        "regr_syy" => AggregateFunction::RegrSyy,
-        "regr_sxy" => AggregateFunction::RegrSxy,
-        "any_value" | "first_value" | "last_value" | "nth_value" | "string_agg" | "array_agg" => AggregateFunction::AnyValue,
-        "median" => AggregateFunction::Median,
-        "percentile_cont" => AggregateFunction::PercentileCont,
-        "approx_distinct" => AggregateFunction::ApproxDistinct,
-        _ => return None,
-    })
-}
-
-/// Whether a function asks for rows at some places of an order.
-fn needs_places(function: AggregateFunction) -> bool {
-    matches!(function, AggregateFunction::AnyValue | AggregateFunction::Median | AggregateFunction::PercentileCont)
+    let found = AggregateFunction::from_sql(aggregate.fun().name()).filter(|_| is_own_aggregate(aggregate.fun()));
+    found.map(|(function, _)| function)
 }
 
 /// Whether an aggregate of the host asks for rows at some places of an order.
 pub(crate) fn is_ordered(aggregate: &AggregateFunctionExpr) -> bool {
-    own_function(aggregate).is_some_and(needs_places)
+    own_function(aggregate).is_some_and(|function| function.row().selects_by_rank)
 }
 
 fn is_constant(argument: &Arc<dyn PhysicalExpr>) -> bool {

@@ -54,7 +54,7 @@ impl ScalarUDFImpl for DeviceFunction {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match self.function {
             // Its one reason.
-            Function::TextOfRows => {
+            Function::StringOfRows => {
                 exec_err!("string_agg: the text of a group is longer than 4 GiB, which a device's strings cannot be")
             }
             // No row fails for its key.

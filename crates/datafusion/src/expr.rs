@@ -175,7 +175,7 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
         Operator::BitwiseShiftLeft => arithmetic(ArithmeticOp::ShiftLeft),
         Operator::BitwiseShiftRight => arithmetic(ArithmeticOp::ShiftRight),
         Operator::StringConcat => {
-            let strict = Function::Concat { skips_nulls: false };
+            let strict = Function::ConcatOperator;
             let arguments = flatten(left, right, |operand| match operand {
                 Expr::Call { function, arguments, .. } if function == strict => Ok(arguments),
                 other => Err(other),

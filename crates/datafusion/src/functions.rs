@@ -8,7 +8,7 @@ use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as Constant;
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::function::{DatePart, Function, Granularity, InexactFunction, IntervalField};
+use kernels::function::{DatePart, Function, Granularity, IntervalField};
 
 use crate::expr::Reason;
 
@@ -21,7 +21,8 @@ pub(crate) struct Found<'a> {
     pub numbers: Vec<i64>,
 }
 
-/// The function that has a name. `types` are those of the arguments.
+/// The kernels' function of a name. Functions with irregular arguments are translated here, the others
+/// by their row in the kernels' table ([`Function::from_sql`]). `types`: those of the arguments.
 pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types: &[DataType]) -> Result<Found<'a>, Reason> {
     let found = |function, arguments| Ok(Found { function, arguments, numbers: vec![] });
     let function = match name {
@@ -31,56 +32,6 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
             }
             Function::ListLength
         }
-        "substr" => Function::Substring,
-        "left" => Function::Left,
-        "right" => Function::Right,
-        "btrim" => Function::Trim { start: true, end: true },
-        "ltrim" => Function::Trim { start: true, end: false },
-        "rtrim" => Function::Trim { start: false, end: true },
-        "split_part" => Function::SplitPart,
-        "character_length" => Function::CharacterLength,
-        "octet_length" => Function::OctetLength,
-        "bit_length" => Function::BitLength,
-        "strpos" => Function::Position,
-        "starts_with" => Function::StartsWith,
-        "ends_with" => Function::EndsWith,
-        "contains" => Function::Contains,
-        "ascii" => Function::Ascii,
-        "upper" => Function::Upper,
-        "lower" => Function::Lower,
-        "initcap" => Function::InitCap,
-        "concat" => Function::Concat { skips_nulls: true },
-        "concat_ws" => Function::ConcatWs,
-        "replace" => Function::Replace,
-        "repeat" => Function::Repeat,
-        "lpad" => Function::Pad { left: true },
-        "rpad" => Function::Pad { left: false },
-        "reverse" => Function::Reverse,
-        "chr" => Function::Chr,
-        "overlay" => Function::Overlay,
-        "translate" => Function::Translate,
-        "abs" => Function::Abs,
-        "floor" => Function::Floor,
-        "ceil" => Function::Ceil,
-        "round" => Function::Round,
-        "trunc" => Function::Trunc,
-        "sqrt" => Function::Sqrt,
-        "exp" => Function::Exp,
-        "ln" => Function::Ln,
-        "log2" => Function::Log2,
-        "log10" => Function::Log10,
-        "power" => Function::Power,
-        "signum" => Function::Signum,
-        "degrees" => Function::Degrees,
-        "radians" => Function::Radians,
-        "gcd" => Function::Gcd,
-        "lcm" => Function::Lcm,
-        "factorial" => Function::Factorial,
-        "isnan" => Function::IsNan,
-        "iszero" => Function::IsZero,
-        "nanvl" => Function::Nanvl,
-        "greatest" => Function::Greatest,
-        "least" => Function::Least,
         "date_part" => {
             let (part, moment) = constant_text(name, arguments)?;
             let part = DatePart::parse(part).ok_or_else(|| format!("date_part of {part} does not exist"))?;
@@ -93,8 +44,7 @@ pub(crate) fn find<'a>(name: &str, arguments: &'a [Arc<dyn PhysicalExpr>], types
             return found(Function::DateTrunc(granularity), moment);
         }
         "date_bin" => return date_bin(arguments, types),
-        _ if let Some(function) = InexactFunction::parse(name) => Function::Inexact(function),
-        _ => return Err(format!("the function {name} is not supported on the device")),
+        _ => Function::from_sql(name).ok_or_else(|| format!("the function {name} is not supported on the device"))?,
     };
     found(function, arguments)
 }
@@ -180,7 +130,7 @@ pub(crate) fn shift(moment: Expr, interval: &ScalarValue, subtract: bool, data_t
         [months, days, nanos]
     };
     let arguments = [moment].into_iter().chain(parts.map(number)).collect();
-    Ok(Expr::Call { function: Function::Shift { checked: true }, arguments, data_type })
+    Ok(Expr::Call { function: Function::AddInterval { checked: true }, arguments, data_type })
 }
 
 /// The same where rows hold the interval.
@@ -189,7 +139,11 @@ pub(crate) fn shift_by(moment: Expr, interval: &Expr, negated: bool, data_type: 
         [IntervalField::Months { negated }, IntervalField::Days { negated }, IntervalField::Nanos { negated }].map(|field| {
             Expr::Call { function: Function::IntervalField(field), arguments: vec![interval.clone()], data_type: DataType::Int64 }
         });
-    Expr::Call { function: Function::Shift { checked: true }, arguments: [moment].into_iter().chain(fields).collect(), data_type }
+    Expr::Call {
+        function: Function::AddInterval { checked: true },
+        arguments: [moment].into_iter().chain(fields).collect(),
+        data_type,
+    }
 }
 
 /// A constant interval.

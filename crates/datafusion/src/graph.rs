@@ -17,7 +17,7 @@ use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::ops::{Concat, Conform, Decode, JoinChain, Options, Select, Sort, Strict, Unnest, Window};
+use kernels::ops::{Concat, Decode, JoinChain, NullStripping, Options, Select, Sort, UnifyLayouts, Unnest, Window};
 
 use crate::exchange::Source;
 use crate::exec::{GroupingSet, Sharing};
@@ -77,7 +77,7 @@ pub(crate) enum StageKind {
     /// Each batch once for each set of keys.
     Expand { input: Arc<Stage>, sets: Vec<GroupingSet> },
     /// The partitions of several stages, each in the union's layouts.
-    Union { inputs: Vec<(Arc<Stage>, Conform)> },
+    Union { inputs: Vec<(Arc<Stage>, UnifyLayouts)> },
     /// Window functions over rows in their order.
     Window { input: Arc<Stage>, op: Box<Window>, checks: Vec<Arc<dyn PhysicalExpr>> },
     /// Rows looked up in tables of other stages.
@@ -95,7 +95,7 @@ pub(crate) enum StageKind {
 pub(crate) struct LibraryCall {
     pub call: Arc<DeviceCall>,
     /// From the columns before its own to the arguments, and from the values to the column.
-    pub way: Strict,
+    pub way: NullStripping,
     /// Those columns.
     pub schema: SchemaRef,
     /// The result's column.
@@ -107,7 +107,7 @@ pub(crate) struct LibraryCall {
 pub(crate) struct LibraryFold {
     pub fold: Arc<Fold>,
     /// From the input's columns to the arguments.
-    pub way: Strict,
+    pub way: NullStripping,
 }
 
 /// A column of lists that an aggregation gives as words; they keep the elements that they have in its input, which is one batch.
@@ -197,8 +197,8 @@ impl Stage {
             | StageKind::Window { input, .. }
             | StageKind::Unnest { input, .. } => input.pipelines() + 1,
             StageKind::Union { inputs } => {
-                let own = |conform: &Conform| usize::from(!conform.kernel_text().is_empty());
-                inputs.iter().map(|(input, conform)| input.pipelines() + own(conform)).sum()
+                let own = |unify: &UnifyLayouts| usize::from(!unify.kernel_source().is_empty());
+                inputs.iter().map(|(input, unify)| input.pipelines() + own(unify)).sum()
             }
             StageKind::Join(join) => self.pipelines_of_joins(&join.chain),
             StageKind::Mark(mark) => mark.probe.pipelines() + mark.build.stage.pipelines() + 2,
@@ -217,25 +217,25 @@ impl Stage {
             | StageKind::Gather { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => (input, Vec::new()),
-            StageKind::Select { input, op, .. } => (input, op.kernel_text()),
+            StageKind::Select { input, op, .. } => (input, op.kernel_source()),
             StageKind::Aggregate { input, over_joins: Some(over), .. } => {
                 return [input.kernel_texts_of_joins(&over.chain), over.kernel_texts.clone()].concat();
             }
-            StageKind::Futhark { input, calls, .. } => (input, calls.iter().flat_map(|call| call.way.kernel_text()).collect()),
-            StageKind::Fold { input, folds, .. } => (input, folds.iter().flat_map(|fold| fold.way.kernel_text()).collect()),
-            StageKind::Aggregate { input, op, .. } => (input, op.kernel_text()),
-            StageKind::Sort { input, op, .. } => (input, op.kernel_text()),
-            StageKind::Window { input, op, .. } => (input, op.kernel_text()),
-            StageKind::Unnest { input, op } => (input, op.kernel_text()),
+            StageKind::Futhark { input, calls, .. } => (input, calls.iter().flat_map(|call| call.way.kernel_source()).collect()),
+            StageKind::Fold { input, folds, .. } => (input, folds.iter().flat_map(|fold| fold.way.kernel_source()).collect()),
+            StageKind::Aggregate { input, op, .. } => (input, op.kernel_source()),
+            StageKind::Sort { input, op, .. } => (input, op.kernel_source()),
+            StageKind::Window { input, op, .. } => (input, op.kernel_source()),
+            StageKind::Unnest { input, op } => (input, op.kernel_source()),
             StageKind::Union { inputs } => {
-                let of = |(input, conform): &(Arc<Stage>, Conform)| [input.kernel_texts(), conform.kernel_text()].concat();
+                let of = |(input, unify): &(Arc<Stage>, UnifyLayouts)| [input.kernel_texts(), unify.kernel_source()].concat();
                 return inputs.iter().flat_map(of).collect();
             }
             StageKind::Join(join) => return self.kernel_texts_of_joins(&join.chain),
             StageKind::Mark(mark) => {
                 let mut texts = mark.build.kernel_texts();
                 texts.extend(mark.probe.kernel_texts());
-                texts.extend(mark.mark.kernel_text());
+                texts.extend(mark.mark.kernel_source());
                 return texts;
             }
         };
@@ -257,7 +257,7 @@ impl Stage {
         let StageKind::Join(join) = &self.kind else { return self.kernel_texts() };
         let mut texts: Vec<_> = join.builds().flat_map(BuildSide::kernel_texts).collect();
         texts.extend(join.probe.kernel_texts());
-        texts.extend(chain.kernel_text());
+        texts.extend(chain.kernel_source());
         texts
     }
 }

@@ -429,14 +429,14 @@ impl ExtensionOptions for DeviceOptions {
             "futhark" => self.futhark = boolean(setting.key, value)?,
             "futhark_profiling" => self.futhark_profiling = boolean(setting.key, value)?,
             "max_work_groups" => {
-                let most = Sizes::MOST_GROUPS;
+                let most = Sizes::MAX_WORK_GROUPS;
                 self.max_work_groups =
                     size(setting.key, value, |groups| groups <= most, || format!("must lie between 0 and {most}"))?;
             }
             "work_group_size" => {
-                let (least, most) = Sizes::GROUP_SIZES.into_inner();
+                let (least, most) = Sizes::WORK_GROUP_SIZES.into_inner();
                 let wanted = || format!("must be 0 or a power of two from {least} to {most}");
-                self.work_group_size = size(setting.key, value, Sizes::takes_group, wanted)?;
+                self.work_group_size = size(setting.key, value, Sizes::accepts_work_group_size, wanted)?;
             }
             "load_programs" => self.load_programs = value.to_string(),
             "memory_bytes" => self.memory_bytes = number(setting.key, value)?,
@@ -451,7 +451,7 @@ impl ExtensionOptions for DeviceOptions {
             "compaction_tile_rows" => {
                 let (least, most) = Sizes::TILE_ROWS.into_inner();
                 let wanted = || format!("must be 0 or a multiple of 32 from {least} to {most}");
-                self.compaction_tile_rows = size(setting.key, value, Sizes::takes_tile, wanted)?;
+                self.compaction_tile_rows = size(setting.key, value, Sizes::accepts_tile_rows, wanted)?;
             }
             "unified_memory" => {
                 let choices = [("auto", UnifiedMemory::Auto), ("never", UnifiedMemory::Never), ("always", UnifiedMemory::Always)];

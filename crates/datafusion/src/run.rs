@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, SchemaRef};
-use columnar::{DeviceBatch, DeviceColumn, Gathering, Layout, exchange};
+use columnar::{BatchCoalescer, DeviceBatch, DeviceColumn, Layout, exchange};
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_datafusion_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -169,7 +169,7 @@ pub(crate) fn execute_host(
             // its keys can number.
             let rows = if batch.columns().iter().any(is_packed_by_download) { host_batch_rows } else { DOWNLOADED_ROWS };
             let queue = queue.clone();
-            let parts = stream::iter(batch.pieces(rows)).flat_map(move |piece| columnar::download_parts(&queue, piece));
+            let parts = stream::iter(batch.chunks(rows)).flat_map(move |piece| columnar::download_parts(&queue, piece));
             parts.map_err(|error| columnar_error(ISLAND, error))
         })
         .try_flatten()
@@ -267,7 +267,7 @@ fn open(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBa
             let (sets, stage, from) = (sets.clone(), Arc::clone(stage), Arc::clone(input));
             let rows = run.batch_rows;
             let pieces = merge(input, run)?
-                .map_ok(move |batch| stream::iter(batch.pieces(rows).map(Ok::<_, DataFusionError>)))
+                .map_ok(move |batch| stream::iter(batch.chunks(rows).map(Ok::<_, DataFusionError>)))
                 .try_flatten();
             let batches = pieces.map_ok(Some).chain(stream::once(async { Ok(None) }));
             let mut any = false;
@@ -364,9 +364,9 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
             let failed = |error| columnar_error(&stage.operator, error);
             // Where one batch was full, the next one most often is.
             let expected = if consumed.len() > 1 { run.batch_rows } else { 0 };
-            let gathering = Gathering::new(&queue, &stage.schema, &stage.types, run.batch_rows);
-            let mut gathering = gathering.with_expected_rows(expected);
-            while gathering.room() > 0 {
+            let coalescer = BatchCoalescer::new(&queue, &stage.schema, &stage.types, run.batch_rows);
+            let mut coalescer = coalescer.with_expected_rows(expected);
+            while coalescer.remaining_rows() > 0 {
                 let batch: RecordBatch = match rest.take() {
                     Some(rest) => rest,
                     None => match input.next().await {
@@ -378,15 +378,15 @@ fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, 
                     continue;
                 }
                 let batch = conform(batch, &stage.schema)?;
-                let room = gathering.room();
-                if batch.num_rows() <= room || gathering.is_empty() {
-                    gathering.push(batch).map_err(failed)?;
+                let room = coalescer.remaining_rows();
+                if batch.num_rows() <= room || coalescer.is_empty() {
+                    coalescer.push(batch).map_err(failed)?;
                 } else {
                     rest = Some(batch.slice(room, batch.num_rows() - room));
-                    gathering.push(batch.slice(0, room)).map_err(failed)?;
+                    coalescer.push(batch.slice(0, room)).map_err(failed)?;
                 }
             }
-            let uploaded = gathering.finish().map_err(failed)?;
+            let uploaded = coalescer.finish().map_err(failed)?;
             let next = (!uploaded.is_empty()).then(|| (stream::iter(uploaded.into_iter().map(Ok)), (input, consumed, rest)));
             Ok::<_, DataFusionError>(next)
         }
@@ -414,7 +414,7 @@ fn import(
             let Some(array) = arrays.next().await else { return Ok(None) };
             let batch = exchange::import(&queue, array.map_err(of_query)?, &schema, &columns).await;
             let batch = batch.map_err(|error| columnar_error(&operator, error))?;
-            let decoded = stream::iter(batch.pieces(batch_rows)).then(move |piece| {
+            let decoded = stream::iter(batch.chunks(batch_rows)).then(move |piece| {
                 let (decode, queue, operator) = (Arc::clone(&decode), queue.clone(), operator.clone());
                 async move { decode.run(&queue, piece).await.map_err(|error| op_error(&operator, error)) }
             });

@@ -1,8 +1,8 @@
-/* Strings: bytes in global memory and their number. */
+/* Strings: a pointer to bytes in global memory, and their number. */
 typedef struct { const G u8 *p; u32 len; } str;
 FN str str_make(const G u8 *p, u32 len) { str s; s.p = p; s.len = len; return s; }
 FN str str_sel(i32 c, str a, str b) { str s; s.p = c ? a.p : b.p; s.len = c ? a.len : b.len; return s; }
-/* Eight bytes from any address. */
+/* Loads eight bytes from an unaligned address. */
 #ifdef __OPENCL_VERSION__
 #define LOAD64(p) as_ulong(vload8(0, (p)))
 #else
@@ -23,7 +23,7 @@ FN i32 str_eq(str a, str b) {
     if (LOAD64(a.p + i - 8) != LOAD64(b.p + i - 8)) return 0;
   return LOAD64(a.p + a.len - 8) == LOAD64(b.p + b.len - 8);
 }
-/* Below, equal, above: -1, 0, 1. Bytes first, then the shorter one. */
+/* Lexicographic comparison of bytes: -1, 0, 1. */
 FN i32 str_cmp(str a, str b) {
   u32 n = a.len < b.len ? a.len : b.len;
   for (u32 i = 0; i < n; ++i)

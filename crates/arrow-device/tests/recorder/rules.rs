@@ -28,7 +28,7 @@ const RULES: [(&str, &str, &str); 100] = [
     (
         "R12",
         "the device type can access every buffer",
-        "columnar::every_plain_type_keeps_its_memory, columnar::what_does_not_fit_is_refused_and_released",
+        "columnar::every_plain_type_keeps_its_memory, columnar::mismatched_arrays_are_refused_and_released",
     ),
     (
         "R13",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions of Futhark libraries, created from C.
+//! SQL functions from Futhark libraries, created through C.
 
 use devicefusion_capi::config::*;
 
@@ -10,10 +10,10 @@ use crate::support::{Context, c};
 fn programs_in_c_create_functions_of_libraries() {
     let fixture = Fixture::new(OutputStyle::Output);
     let create = |name: &str| format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}'", fixture.manifest().display());
-    let cautious = Context::on_host();
-    let error = cautious.failed(2, cautious.try_execute(&create("scale")));
+    let forbidding = Context::on_host();
+    let error = forbidding.failed(2, forbidding.try_execute(&create("scale")));
     assert!(error.contains("device.futhark = false forbids CREATE FUNCTION"), "{error}");
-    drop(cautious);
+    drop(forbidding);
 
     let config = devicefusion_context_config_new();
     for (name, value) in [("device.selector", "none"), ("device.futhark", "true")] {

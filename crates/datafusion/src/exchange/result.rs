@@ -21,7 +21,7 @@ use datafusion::prelude::DataFrame;
 use device::{Context, Queue};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
-use kernels::ops::ArrowForm;
+use kernels::ops::ArrowLayout;
 use tokio::runtime::Handle;
 
 use super::{of_device, of_query};
@@ -68,7 +68,7 @@ pub struct DeviceResult {
     schema: SchemaRef,
     context: Context,
     /// Each with what brings it into the layouts of its Arrow types: the parts of a union lie differently.
-    batches: BoxStream<'static, Result<(Arc<ArrowForm>, DeviceBatch)>>,
+    batches: BoxStream<'static, Result<(Arc<ArrowLayout>, DeviceBatch)>>,
     runtime: Handle,
 }
 
@@ -103,7 +103,7 @@ impl DeviceResult {
                     &uploaded
                 }
             };
-            let form = ArrowForm::try_new(Arc::clone(&schema), top.types().to_vec(), top.options().clone());
+            let form = ArrowLayout::try_new(Arc::clone(&schema), top.types().to_vec(), top.options().clone());
             let form = Arc::new(form.map_err(|error| op_error(RESULT, error))?);
             for partition in 0..top.properties().partitioning.partition_count() {
                 let (schema, form) = (Arc::clone(&schema), Arc::clone(&form));
@@ -167,7 +167,7 @@ impl DeviceResult {
     /// # Errors
     /// If C cannot express the schema, or the device refuses a queue.
     pub fn into_device_stream(self) -> Result<FFI_ArrowDeviceArrayStream> {
-        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
+        let (field, device_type) = (self.field(), exchange::exported_device(self.context.info()).0);
         export_stream(&field, device_type, self.into_arrays()?).map_err(of_query)
     }
 
@@ -175,7 +175,7 @@ impl DeviceResult {
     ///
     /// Failures are told to the handler.
     pub async fn push_into(self, handler: AsyncHandler) {
-        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
+        let (field, device_type) = (self.field(), exchange::exported_device(self.context.info()).0);
         let arrays = match self.into_arrays() {
             Ok(arrays) => arrays.boxed(),
             Err(error) => stream::iter([Err(of_device(&error))]).boxed(),
@@ -203,7 +203,7 @@ impl DeviceResult {
                         return;
                     }
                 };
-                for piece in batch.pieces(form.most_rows()) {
+                for piece in batch.chunks(form.max_rows()) {
                     let array = export(&form, &queue, &piece).await.map_err(|error| of_device(&error));
                     let failed = array.is_err();
                     if sender.send(array).await.is_err() || failed {
@@ -238,7 +238,7 @@ impl Stream for DeviceResult {
     }
 }
 
-async fn export(form: &ArrowForm, queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
+async fn export(form: &ArrowLayout, queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
     let batch = form.run(queue, batch).await.map_err(|error| op_error(RESULT, error))?;
     exchange::export(queue, &batch).map_err(|error| columnar_error(RESULT, error))
 }

@@ -17,7 +17,7 @@ use crate::exec::inner_methods;
 
 /// Drops rows that a join above would drop for want of a match, before an aggregation or another join has worked on them.
 ///
-/// The join's own table is asked, or where the caches do not hold that, its keys as bits (`kernels::ops::JoinBuild::add_bits`),
+/// The join's own table is asked, or where the caches do not hold that, its keys as bits (`kernels::ops::JoinBuild::add_bloom_filter`),
 /// of which EXPLAIN ANALYZE shows the `filter_bytes`: where these are a Bloom filter, some rows pass that the join drops then. A
 /// table that has most of the values between its least and its greatest is of no use; then the filter steps aside, and EXPLAIN
 /// ANALYZE shows no `rows_removed`.

@@ -7,7 +7,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::unnest::UnnestExec;
-use kernels::ops::Keeps;
+use kernels::ops::KeepEmpty;
 
 use crate::exec::row_wise_operator;
 use crate::expr::Reason;
@@ -22,7 +22,7 @@ pub struct DeviceUnnestExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
     pub(crate) metrics: ExecutionPlanMetricsSet,
     lists: Vec<usize>,
-    keeps: Keeps,
+    keeps: KeepEmpty,
 }
 
 impl DeviceUnnestExec {
@@ -33,7 +33,7 @@ impl DeviceUnnestExec {
         };
         let lists = unnest.list_column_indices().iter().map(|list| list.index_in_input_schema).collect();
         let options = unnest.options();
-        let keeps = Keeps { nulls: options.preserve_nulls(), empties: options.expand_empty_as_null() };
+        let keeps = KeepEmpty { nulls: options.preserve_nulls(), empties: options.expand_empty_as_null() };
         Ok(DeviceUnnestExec { host, metrics: ExecutionPlanMetricsSet::new(), lists, keeps })
     }
 
@@ -56,7 +56,7 @@ impl DeviceUnnestExec {
     }
 
     /// Which lists without elements have a row.
-    pub(crate) fn keeps(&self) -> Keeps {
+    pub(crate) fn keeps(&self) -> KeepEmpty {
         self.keeps
     }
 }

@@ -5,7 +5,7 @@ use arrow::datatypes::Field;
 use columnar::ColumnType;
 use datafusion::common::Result;
 use kernels::expr::{Aggregate, Expr};
-use kernels::ops::{GroupBy, Input, JoinChain, Joined, Options, Reduce};
+use kernels::ops::{FusedJoins, GroupBy, Input, JoinChain, Options, Reduce};
 
 use super::pipeline::kernel_error;
 use super::{Stage, StageKind};
@@ -37,10 +37,10 @@ impl AggregateOp {
         }
     }
 
-    pub(super) fn kernel_text(&self) -> Vec<(String, String)> {
+    pub(super) fn kernel_source(&self) -> Vec<(String, String)> {
         match self {
-            AggregateOp::Reduce(op) => op.kernel_text(),
-            AggregateOp::GroupBy(op) => op.kernel_text(),
+            AggregateOp::Reduce(op) => op.kernel_source(),
+            AggregateOp::GroupBy(op) => op.kernel_source(),
         }
     }
 }
@@ -62,16 +62,16 @@ impl OverJoins {
     pub(super) fn of(stage: &Stage, keys: &[(Expr, Field)], aggregates: &[(Aggregate, Field)]) -> Result<Option<OverJoins>> {
         let StageKind::Join(joins) = &stage.kind else { return Ok(None) };
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
-        let chain = JoinChain::before_sink(input, &joins.joins, None, outputs, &joins.options);
+        let chain = JoinChain::before_aggregation(input, &joins.joins, None, outputs, &joins.options);
         let (chain, joined) = chain.map_err(kernel_error)?;
         let over = OverJoins { keys: keys.to_vec(), aggregates: aggregates.to_vec(), chain, kernel_texts: vec![] };
         let op = joined.map(|joined| over.aggregate(&joined, &joins.options)).transpose().map_err(kernel_error)?.flatten();
-        Ok(op.map(|op| OverJoins { kernel_texts: op.kernel_text(), ..over }))
+        Ok(op.map(|op| OverJoins { kernel_texts: op.kernel_source(), ..over }))
     }
 
     /// The aggregation over these joins; `None` where their rows had better be written, as where arguments of both are too many
     /// for one kernel.
-    pub fn aggregate(&self, joined: &Joined, options: &Options) -> kernels::Result<Option<AggregateOp>> {
+    pub fn aggregate(&self, joined: &FusedJoins, options: &Options) -> kernels::Result<Option<AggregateOp>> {
         let op = match self.keys.is_empty() {
             true => {
                 Reduce::over_joins(joined, &self.aggregates, options.clone()).map(|op| op.map(Box::new).map(AggregateOp::Reduce))

@@ -11,7 +11,7 @@ use datafusion::physical_expr::expressions::{Column, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::expr::Expr as KernelExpr;
-use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, Mark, Options};
+use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, Options, VisitedBitmap};
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, over_columns, pipeline};
 use super::{Stage, StageKind};
@@ -118,7 +118,7 @@ pub(crate) struct Marks {
     pub input: Input,
     pub options: Options,
     /// As it most often runs.
-    pub mark: Mark,
+    pub mark: VisitedBitmap,
     /// Filters of the probe side, for messages.
     pub predicates: Vec<Arc<dyn PhysicalExpr>>,
 }
@@ -137,7 +137,7 @@ impl BuildSide {
     const MOST_TESTED: usize = 8;
 
     pub(super) fn kernel_texts(&self) -> Vec<(String, String)> {
-        self.stage.kernel_texts().into_iter().chain(self.build.kernel_text()).collect()
+        self.stage.kernel_texts().into_iter().chain(self.build.kernel_source()).collect()
     }
 }
 
@@ -171,11 +171,11 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     let (left_schema, right_schema) = (texts.left.schema, texts.right.schema);
     let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();
     let full = below.joins.len() >= BuildSide::MOST || keys > BuildSide::MOST_KEYS && !below.joins.is_empty();
-    if kind.marks_build() || full {
+    if kind.visits_build_rows() || full {
         below = below.without_joins(Arc::clone(&right_schema), options)?;
     }
     // Where a left row has no match, the right columns are NULL, which what is computed of NULLs need not be.
-    let computes = matches!(kind, JoinKind::Left | JoinKind::Full) && below.computes();
+    let computes = kind.keeps_unmatched_build_rows() && below.computes();
     let conditions = spec.filter.as_ref().map_or(0, |filter| filter.column_indices().len());
     let tests = below.tested_columns();
     if computes || tests > 0 && tests + conditions > BuildSide::MOST_TESTED {
@@ -208,8 +208,7 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
         residual: None,
         schema: Arc::clone(&left_schema),
         types: concat.output_types().to_vec(),
-        is_scalar: spec.scalar.is_some(),
-        tallied: false,
+        role: if spec.scalar.is_some() { JoinRole::ScalarSubquery } else { JoinRole::Query },
     };
     let mut condition = None;
     if let Some(filter) = &spec.filter {
@@ -249,10 +248,10 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
         scalar,
         number,
         scan_filter,
-        asks_first: kind.drops_unmatched() && lacks_rows(join.left()),
+        asks_first: kind.drops_unmatched_probe_rows() && lacks_rows(join.left()),
     };
     let mark: Arc<dyn PhysicalExpr> =
-        Arc::new(Column::new("mark", if kind.gives_build() { left_columns.len() } else { first + left_columns.len() }));
+        Arc::new(Column::new("mark", if kind.gives_build_rows() { left_columns.len() } else { first + left_columns.len() }));
     // Texts end here.
     let right_columns = right_columns.into_iter().take(own_right.fields().len());
     let of_build = || (0..own_left.fields().len()).map(|index| column(&own_left, index));
@@ -269,9 +268,9 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     };
     let Some(outputs) = outputs else { return internal_err!("a projection of columns that a join lacks") };
     let top = Some((join.name().to_string(), join.metrics.clone()));
-    if kind.gives_build() {
+    if kind.gives_build_rows() {
         let input = below.input()?;
-        let op = Mark::try_new(input.clone(), &kernel_join, None, options.clone()).map_err(kernel_error)?;
+        let op = VisitedBitmap::try_new(input.clone(), &kernel_join, None, options.clone()).map_err(kernel_error)?;
         let source = Stage {
             schema: Arc::clone(op.schema()),
             types: op.output_types().to_vec(),
@@ -298,7 +297,7 @@ pub(super) fn joined(join: &DeviceJoinExec, options: &Options) -> Result<Pipelin
     below.joins.push((kernel_join, Side::Build(Box::new(build))));
     below.outputs = Some(outputs);
     below.top = top;
-    if kind.marks_build() { below.without_joins(Arc::clone(&spec.schema), options) } else { Ok(below) }
+    if kind.visits_build_rows() { below.without_joins(Arc::clone(&spec.schema), options) } else { Ok(below) }
 }
 
 pub(super) fn join_kind(join_type: JoinType) -> JoinKind {

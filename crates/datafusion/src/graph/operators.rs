@@ -12,7 +12,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::expr::{Aggregate, AggregateFunction, Expr as KernelExpr};
 use kernels::function::Function;
-use kernels::ops::{Concat, Conform, Input, Options, Sort, SortKey, Strict, Unnest, UnnestOutput, Window};
+use kernels::ops::{Concat, Input, NullStripping, Options, Sort, SortKey, UnifyLayouts, Unnest, UnnestOutput, Window};
 
 use super::pipeline::{Pipeline, column, kernel_error, lowered, lowered_output, partitions, pipeline};
 use super::{AggregateOp, LibraryCall, LibraryFold, ListOutput, OverJoins, Stage, StageKind};
@@ -113,7 +113,7 @@ pub(super) fn called(
         let fields = schema.fields().iter().take(types.len()).cloned().collect::<Vec<_>>();
         let before = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
         let arguments = call.arguments(&before).map_err(|reason| internal_datafusion_err!("{reason}"))?;
-        let way = Strict::try_new(Arc::clone(&before), types.clone(), arguments, options.clone()).map_err(kernel_error)?;
+        let way = NullStripping::try_new(Arc::clone(&before), types.clone(), arguments, options.clone()).map_err(kernel_error)?;
         let Some(ty) = ColumnType::of(result.data_type(), way.is_nullable() || call.gives_nulls()) else {
             return internal_err!(
                 "{} gives {}, which is not supported on the device",
@@ -143,7 +143,7 @@ pub(super) fn folded(aggregate: &DeviceAggregateExec, input: Stage, options: &Op
         let of_plan = |reason| internal_datafusion_err!("{}: {reason}", call.function.name());
         let fold = Fold::try_new(call, &input.schema).map_err(of_plan)?;
         let arguments = fold.arguments(&input.schema).map_err(of_plan)?;
-        let way = Strict::try_new(Arc::clone(&input.schema), input.types.clone(), arguments, options.clone());
+        let way = NullStripping::try_new(Arc::clone(&input.schema), input.types.clone(), arguments, options.clone());
         checks.extend(fold.columns().iter().cloned());
         folds.push(LibraryFold { fold: Arc::new(fold), way: way.map_err(kernel_error)? });
     }
@@ -164,12 +164,12 @@ pub(super) fn unioned(union: &DeviceUnionExec, options: &Options) -> Result<Stag
     let inputs = union.children().into_iter().map(|child| pipeline(child, options)?.materialise(child.schema(), options));
     let inputs = inputs.collect::<Result<Vec<_>>>()?;
     let sources: Vec<&[ColumnType]> = inputs.iter().map(|input| input.types.as_slice()).collect();
-    let types = Conform::common(&sources).map_err(kernel_error)?;
+    let types = UnifyLayouts::common(&sources).map_err(kernel_error)?;
     let partitions = inputs.iter().map(|input| input.partitions).sum();
     let conformed = inputs.into_iter().map(|input| {
         let (from, to, result) = (input.types.clone(), types.clone(), Arc::clone(&schema));
-        let conform = Conform::try_new(Arc::clone(&input.schema), from, to, result, options.clone()).map_err(kernel_error)?;
-        Ok((Arc::new(input), conform))
+        let unify = UnifyLayouts::try_new(Arc::clone(&input.schema), from, to, result, options.clone()).map_err(kernel_error)?;
+        Ok((Arc::new(input), unify))
     });
     Ok(Stage {
         kind: StageKind::Union { inputs: conformed.collect::<Result<_>>()? },
@@ -321,7 +321,7 @@ impl Pipeline {
         for (output, input) in key_lists {
             let arguments = vec![KernelExpr::Column(input)];
             let data_type = DataType::UInt64;
-            let word = KernelExpr::Call { function: Function::ListWord, arguments, data_type: data_type.clone() };
+            let word = KernelExpr::Call { function: Function::ListView, arguments, data_type: data_type.clone() };
             let any = AggregateFunction::AnyValue;
             let any = Aggregate { function: any, arguments: vec![word], filter: None, distinct: false, data_type };
             lists.push(ListOutput { output, words: keys.len() + aggregates.len(), input });

@@ -298,7 +298,7 @@ impl Numbered<'_> {
         let parts = self.with_column(part, at)?;
         let rows: Expr = Arc::new(CaseExpr::try_new(None, vec![(first, Arc::clone(rows))], Some(lit(0i64)))?);
         let text = Arc::new(Field::new("text", DataType::LargeUtf8, false));
-        self.with_column(DeviceFunction::call(Function::TextOfRows, vec![parts, rows], &text), at)
+        self.with_column(DeviceFunction::call(Function::StringOfRows, vec![parts, rows], &text), at)
     }
 
     /// A column with the list of a group's values, from the first place to the last, in the row of the first one.

@@ -9,6 +9,7 @@ use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Case, Expr, LogicalPlan, WindowFunctionDefinition};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use kernels::expr::AggregateFunction;
 
 use crate::own::is_own_aggregate;
 use crate::runtime::{DeviceRuntime, options_of};
@@ -26,41 +27,6 @@ impl WindowFilters {
         WindowFilters { runtime }
     }
 }
-
-/// See [`passes_over_nulls`].
-const PASS_OVER_NULLS: [&str; 31] = [
-    "any_value",
-    "approx_distinct",
-    "avg",
-    "bit_and",
-    "bit_or",
-    "bit_xor",
-    "bool_and",
-    "bool_or",
-    "corr",
-    "count",
-    "covar_pop",
-    "covar_samp",
-    "max",
-    "median",
-    "min",
-    "percentile_cont",
-    "regr_avgx",
-    "regr_avgy",
-    "regr_count",
-    "regr_intercept",
-    "regr_r2",
-    "regr_slope",
-    "regr_sxx",
-    "regr_sxy",
-    "regr_syy",
-    "stddev",
-    "stddev_pop",
-    "string_agg",
-    "sum",
-    "var",
-    "var_pop",
-];
 
 impl OptimizerRule for WindowFilters {
     fn name(&self) -> &str {
@@ -160,10 +126,10 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
 fn fits_the_argument(function: &WindowFunction) -> bool {
     let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return false };
     let has_both = function.params.filter.is_some() && !function.params.args.is_empty();
-    has_both && is_own_aggregate(aggregate) && passes_over_nulls(aggregate.name())
+    has_both && is_own_aggregate(aggregate) && skips_nulls(aggregate.name())
 }
 
-/// Whether an aggregate of DataFusion's own leaves rows out where an argument is NULL.
-pub(super) fn passes_over_nulls(name: &str) -> bool {
-    PASS_OVER_NULLS.contains(&name)
+/// Whether a built-in aggregate skips rows with a NULL argument, by the kernels' table of aggregates.
+pub(super) fn skips_nulls(name: &str) -> bool {
+    AggregateFunction::from_sql(name).is_some_and(|(_, named)| named.skips_nulls)
 }

@@ -13,7 +13,7 @@ use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggrega
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
-use kernels::ops::{self, Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
+use kernels::ops::{self, Frame, FrameBound, FrameUnits, NullTreatment, Quantile, WindowCall, WindowFunction};
 use kernels::support::supports_window;
 
 use crate::aggregate::AggregateCall;
@@ -21,13 +21,13 @@ use crate::expr::{Reason, scalar};
 use crate::list_key::{as_key, as_sort_key};
 use crate::own::{is_own_aggregate, is_own_window};
 use crate::planner::support::{columns_have_device_form, reason_of};
-use crate::planner::window_filters::passes_over_nulls;
+use crate::planner::window_filters::skips_nulls;
 use crate::texts::Texts;
 
 /// Refuses texts of frames that grow row by row where statistics say that there are too many rows in the one partition.
 fn check_growing_texts(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let grows = (call.frame.start == FrameBound::UnboundedPreceding) != (call.frame.end == FrameBound::UnboundedFollowing);
-    if !grows || !matches!(call.function, WindowFunction::Texts { distinct: false, .. }) {
+    if !grows || !matches!(call.function, WindowFunction::StringAgg { distinct: false, .. }) {
         return Ok(());
     }
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok();
@@ -92,7 +92,7 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
     let function = if let Some(aggregate) = aggregate {
         let quantile = quantile(aggregate)?;
         let name = aggregate.fun().name();
-        let tells_nulls = !passes_over_nulls(name) && name != "array_agg";
+        let tells_nulls = !skips_nulls(name) && name != "array_agg";
         if aggregate.ignore_nulls() && tells_nulls || !aggregate.order_bys().is_empty() {
             return Err(format!("{} is not supported on the device", expr.name()));
         }
@@ -106,11 +106,11 @@ pub(crate) fn lower_window(expr: &Arc<dyn WindowExpr>, bounded: bool, texts: &mu
                 WindowFunction::Quantile { quantile, value: texts.lower(value)?, distinct }
             }
             [value] if name == "array_agg" && is_own_aggregate(aggregate.fun()) => {
-                WindowFunction::Values { value: texts.lower(value)?, known: aggregate.ignore_nulls(), distinct }
+                WindowFunction::ArrayAgg { value: texts.lower(value)?, ignore_nulls: aggregate.ignore_nulls(), distinct }
             }
             // The first one there is.
             [value] if name == "any_value" && is_own_aggregate(aggregate.fun()) => {
-                WindowFunction::NthKnown(texts.lower_value(value)?, 1)
+                WindowFunction::NthNonNull(texts.lower_value(value)?, 1)
             }
             [value, delimiter] if name == "string_agg" && is_own_aggregate(aggregate.fun()) => {
                 joined(value, delimiter, distinct, texts)?
@@ -172,16 +172,16 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, texts: &mut Texts) -> Result<Wind
             _ => number(1, 1)?,
         };
         let offset = sign.checked_mul(rows).ok_or_else(|| format!("{name} of so many rows is not supported on the device"))?;
-        let counted = match (ignores_nulls, bounded) {
-            (false, _) => Counted::All,
-            (true, true) => Counted::InSight,
+        let nulls = match (ignores_nulls, bounded) {
+            (false, _) => NullTreatment::Respect,
+            (true, true) => NullTreatment::IgnoreBounded,
             // The row itself, NULL or not.
-            (true, false) if offset == 0 => Counted::All,
-            (true, false) => Counted::Known,
+            (true, false) if offset == 0 => NullTreatment::Respect,
+            (true, false) => NullTreatment::Ignore,
         };
-        Ok(WindowFunction::Lag { value: value(0, texts)?, offset, default, counted })
+        Ok(WindowFunction::Lag { value: value(0, texts)?, offset, default, nulls })
     };
-    let nth = if ignores_nulls { WindowFunction::NthKnown } else { WindowFunction::NthValue };
+    let nth = if ignores_nulls { WindowFunction::NthNonNull } else { WindowFunction::NthValue };
     Ok(match name.as_str() {
         "row_number" => WindowFunction::RowNumber,
         "rank" => WindowFunction::Rank,
@@ -215,7 +215,7 @@ fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reaso
     match aggregate.fun().name() {
         "median" => Ok(Some(Quantile::Median)),
         "percentile_cont" => match aggregate.expressions().get(1).and_then(constant) {
-            Some(ScalarValue::Float64(Some(share))) => Ok(Some(Quantile::Share(share))),
+            Some(ScalarValue::Float64(Some(share))) => Ok(Some(Quantile::Percentile(share))),
             _ => Err("percentile_cont of a share that is not constant is not supported on the device".to_string()),
         },
         _ => Ok(None),
@@ -237,7 +237,7 @@ fn joined(
     let cast: Arc<dyn PhysicalExpr> = Arc::new(CastExpr::new(Arc::clone(value), DataType::LargeUtf8, None));
     let part = BinaryExpr::new(lit(ScalarValue::LargeUtf8(Some(delimiter))), Operator::StringConcat, cast);
     let part: Arc<dyn PhysicalExpr> = Arc::new(part);
-    Ok(WindowFunction::Texts { texts: texts.lower(&part)?, skipped, distinct })
+    Ok(WindowFunction::StringAgg { strings: texts.lower(&part)?, skipped, distinct })
 }
 
 fn is_null(expr: &Arc<dyn PhysicalExpr>) -> bool {
@@ -250,25 +250,25 @@ fn constant(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
 
 /// A frame over rows in the order of one key, with its type and whether it falls, or of none or several.
 fn frame(frame: &WindowFrame, key: Option<&(DataType, bool)>) -> Result<Frame, Reason> {
-    let falls = key.is_some_and(|(_, falls)| *falls);
+    let descending = key.is_some_and(|(_, descending)| *descending);
     let units = match frame.units {
         WindowFrameUnits::Rows => FrameUnits::Rows,
         WindowFrameUnits::Range => match key.map(|(data_type, _)| data_type) {
-            Some(data_type) if data_type.is_floating() => FrameUnits::FloatRange { falls },
-            Some(data_type) if is_moment(data_type) && !is_uniform(frame, data_type) => FrameUnits::Moments { falls },
-            Some(data_type) if !data_type.is_numeric() && !is_moment(data_type) => FrameUnits::Boundless,
+            Some(data_type) if data_type.is_floating() => FrameUnits::FloatRange { descending },
+            Some(data_type) if is_moment(data_type) && !is_uniform(frame, data_type) => FrameUnits::IntervalRange { descending },
+            Some(data_type) if !data_type.is_numeric() && !is_moment(data_type) => FrameUnits::NonArithmeticRange,
             // What more digits take may not fit 64 bits.
-            Some(DataType::Decimal128(19.., _)) => FrameUnits::Range128 { falls },
-            Some(DataType::Decimal256(_, _)) => FrameUnits::Range256 { falls },
-            _ => FrameUnits::Range { falls },
+            Some(DataType::Decimal128(19.., _)) => FrameUnits::Range128 { descending },
+            Some(DataType::Decimal256(_, _)) => FrameUnits::Range256 { descending },
+            _ => FrameUnits::Range { descending },
         },
         WindowFrameUnits::Groups => FrameUnits::Groups,
     };
     let offset = |value: &ScalarValue| match value {
         value if frame.units == WindowFrameUnits::Range => key
             .and_then(|(key, _)| match units {
-                FrameUnits::Moments { .. } => moment_offset(value),
-                FrameUnits::Boundless => Some(1),
+                FrameUnits::IntervalRange { .. } => moment_offset(value),
+                FrameUnits::NonArithmeticRange => Some(1),
                 _ => range_offset(value, key),
             })
             .ok_or_else(|| format!("RANGE with an offset of {value} {} is not supported on the device", value.data_type())),
@@ -308,7 +308,7 @@ fn is_uniform(frame: &WindowFrame, key: &DataType) -> bool {
     })
 }
 
-/// An offset of [`FrameUnits::Moments`].
+/// An offset of [`FrameUnits::IntervalRange`].
 fn moment_offset(value: &ScalarValue) -> Option<u128> {
     match value {
         ScalarValue::IntervalMonthDayNano(Some(of)) => Some(ops::interval(of.months, of.days, of.nanoseconds)),

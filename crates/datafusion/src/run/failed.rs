@@ -60,7 +60,7 @@ pub(super) async fn failed_left_over(
 ) -> DataFusionError {
     let way = Way::through(stage, joins, tables, queue);
     let looked_at = async {
-        let left_over = way.plain(way.joins)?.left_over_row(queue, state, row).await;
+        let left_over = way.plain(way.joins)?.unmatched_build_row(queue, state, row).await;
         if let Some(row) = left_over.map_err(|error| op_error(&stage.operator, error))? {
             let row = way.download(way.joins, &row).await?;
             joins.computed.iter().try_for_each(|check| check.evaluate(&row).map(|_| ()))?;
@@ -184,7 +184,7 @@ impl<'a> Way<'a> {
         loop {
             match chain.next(self.queue, &mut state).await {
                 Ok(Some(batch)) => {
-                    for rows in batch.pieces(ROWS_AT_ONCE) {
+                    for rows in batch.chunks(ROWS_AT_ONCE) {
                         look(self.download(joins, &rows).await?)?;
                     }
                 }
@@ -207,7 +207,7 @@ impl<'a> Way<'a> {
     fn fields(&self, joins: &[Join]) -> Vec<(FieldRef, bool)> {
         let own = self.input.schema.fields().iter().map(|field| (Arc::clone(field), true));
         let of_joins = joins.iter().flat_map(|join| {
-            let seen = !matches!(join.kind, JoinKind::RightSemi | JoinKind::RightAnti);
+            let seen = join.kind.reads_match();
             join.fields().iter().map(|field| (Arc::clone(field), seen)).collect::<Vec<_>>()
         });
         own.chain(of_joins).collect()

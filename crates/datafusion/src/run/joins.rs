@@ -15,7 +15,9 @@ use futures::future::try_join_all;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{Begun, BitsFor, ChainState, Input, Join, JoinChain, JoinTable, Joined, Mark, Pace};
+use kernels::ops::{
+    BloomFilterUse, ChainState, FirstStep, FusedJoins, Input, Join, JoinChain, JoinTable, Throttle, VisitedBitmap,
+};
 
 use super::failed::{failed_chain, failed_left_over, failed_mark};
 use super::gather::gather;
@@ -67,7 +69,7 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
         let joined_rows = MetricBuilder::new(&below.metrics).output_rows(0);
         let tables = Arc::new(Tables::build(joins, &run, &of_joins).await?);
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
-        let chain = JoinChain::before_sink(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
+        let chain = JoinChain::before_aggregation(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
         let (chain, joined) = chain.map_err(|error| op_error(&below.operator, error))?;
         let op = joined.as_ref().map(|joined| over.aggregate(joined, &joins.options)).transpose();
         let op = op.map_err(|error| op_error(&stage.operator, error))?.flatten();
@@ -83,10 +85,10 @@ pub(super) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, que
         macro_rules! finished {
             ($op:ident) => {{
                 let mut state = $op.start();
-                let mut pace = Pace::default();
+                let mut throttle = Throttle::default();
                 while let Some(batch) = probing.next().await? {
-                    for piece in joined.pieces(&queue, &batch) {
-                        joined.keep_pace(&queue, &mut pace, &piece).await.map_err(failed)?;
+                    for piece in joined.slices(&queue, &batch) {
+                        joined.throttle(&queue, &mut throttle, &piece).await.map_err(failed)?;
                         if let Err(error) = $op.push(&queue, &mut state, &piece).await {
                             return Err(
                                 failed_joined(error, &stage.operator, &joined, &probing.pushed, &queue, &piece, checks).await
@@ -127,7 +129,7 @@ struct Probing {
     chain: Arc<JoinChain>,
     state: ChainState,
     /// Pieces of the probe side that have been through the first step, each with the batch that it comes from.
-    begun: BoxStream<'static, Result<(DeviceBatch, Begun)>>,
+    begun: BoxStream<'static, Result<(DeviceBatch, FirstStep)>>,
     pushed: Pushed,
 }
 
@@ -170,12 +172,12 @@ impl Probing {
             let (chain, queue, pushed) = filter.clone();
             async move {
                 match chain.filtered(&queue, &batch).await {
-                    Ok(rows) => Ok(stream::iter(chain.pieces(&queue, &rows).map(move |piece| Ok((batch.clone(), piece))))),
+                    Ok(rows) => Ok(stream::iter(chain.slices(&queue, &rows).map(move |piece| Ok((batch.clone(), piece))))),
                     Err(error) => Err(Pushed { batch: Some(batch), ..pushed }.failed(error, &queue).await),
                 }
             }
         });
-        let begin = (chain.beginning(&queue, &state), pushed.clone(), queue.clone());
+        let begin = (chain.first_step(&queue, &state), pushed.clone(), queue.clone());
         let begun = pieces.try_flatten().map(move |piece: Result<(DeviceBatch, DeviceBatch)>| {
             let (begin, pushed, queue) = &begin;
             let begun = piece.map(|(batch, piece)| (batch, begin(piece)));
@@ -316,8 +318,8 @@ async fn build(side: &BuildSide, run: &Arc<Run>, queue: &Queue) -> Result<Arc<Jo
         let batch = side.concat.run(queue, batches).await.map_err(failed)?;
         match (side.build.build(queue, batch.clone()).await, batch) {
             (Ok(mut table), _) => {
-                let wanted = BitsFor { filters: side.number.is_some(), search: side.asks_first };
-                side.build.add_bits(queue, &mut table, wanted).await.map_err(failed)?;
+                let wanted = BloomFilterUse { dynamic_filters: side.number.is_some(), search: side.asks_first };
+                side.build.add_bloom_filter(queue, &mut table, wanted).await.map_err(failed)?;
                 Ok(Arc::new(table))
             }
             (Err(error), Some(batch)) => Err(explain(error, operator, queue, &batch, &side.checks).await),
@@ -380,7 +382,7 @@ pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
         let table = build(&marks.build, &run, &queue).await?;
         // As DataFusion, which reads the rows of joins without keys all the same.
         let empty = table.gives_nothing(marks.join.kind) && !marks.join.keys.is_empty();
-        let op = Mark::try_new(marks.input.clone(), &marks.join, Some(Arc::clone(&table)), marks.options.clone())
+        let op = VisitedBitmap::try_new(marks.input.clone(), &marks.join, Some(Arc::clone(&table)), marks.options.clone())
             .map_err(|error| op_error(&stage.operator, error))?;
         let mut state = op.start();
         let mut input = if empty { stream::empty().boxed() } else { merge(&marks.probe, &run)? };
@@ -402,14 +404,14 @@ pub(super) fn mark(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatc
 async fn failed_joined(
     error: kernels::Error,
     operator: &str,
-    joined: &Joined,
+    joined: &FusedJoins,
     pushed: &Pushed,
     queue: &Queue,
     batch: &DeviceBatch,
     checks: &[Arc<dyn PhysicalExpr>],
 ) -> DataFusionError {
     let kernels::Error::Row { row } = error else { return op_error(operator, error) };
-    match joined.written(queue, &batch.slice(row as usize, 1)).await {
+    match joined.write_row(queue, &batch.slice(row as usize, 1)).await {
         Ok(Some(written)) => explain(kernels::Error::Row { row: 0 }, operator, queue, &written, checks).await,
         Ok(None) => pushed.failed(kernels::Error::JoinedRow, queue).await,
         Err(error) => pushed.failed(error, queue).await,

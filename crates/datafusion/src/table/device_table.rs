@@ -132,7 +132,7 @@ impl DeviceTable {
         for array in arrays {
             let batch = exchange::import(&queue, array, &schema, &columns).await;
             let batch = batch.map_err(|error| columnar_error(OPERATOR, error))?;
-            for piece in batch.pieces(Resident::BATCH_ROWS) {
+            for piece in batch.chunks(Resident::BATCH_ROWS) {
                 batches.push(decode.run(&queue, piece).await.map_err(|error| op_error(OPERATOR, error))?);
             }
         }
