@@ -148,7 +148,7 @@ sanitizer() {
 memcheck test-kernels-select
 memcheck test-kernels-reduce
 memcheck test-kernels-group a_key_of_each_kind
-racecheck test-kernels-reduce the_order_of_floats_is_total
+racecheck test-kernels-reduce extremes_of_floats_follow_total_order
 racecheck test-kernels-group a_key_of_each_kind
 synccheck test-kernels-reduce
 CHECKS

@@ -5,7 +5,8 @@
 - A circle of imports has at most 7 files.
 - `kernels/src/codegen` never imports `kernels/src/ops`.
 
-An import through a re-export counts as one of the file that declares the item. Unit tests do not count.
+An import through a re-export counts as one of the file that declares the item. Unit tests do not
+count.
 
 `check-imports.py --circles` prints the largest circle of each crate.
 """

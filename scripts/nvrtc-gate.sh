@@ -14,6 +14,6 @@ export NVRTC_PATH DEVICEFUSION_REQUIRE_NVRTC=1
 if [ -z "${1:-}" ]; then
     exec cargo test --quiet --workspace --test gates nvrtc::gpu -- --nocapture
 fi
-DEVICEFUSION_KERNEL_TEXTS=$(cd "$1" && pwd)
-export DEVICEFUSION_KERNEL_TEXTS
+DEVICEFUSION_KERNEL_SOURCES=$(cd "$1" && pwd)
+export DEVICEFUSION_KERNEL_SOURCES
 exec cargo test --quiet --workspace --test gates nvrtc::dumped -- --ignored --nocapture

@@ -103,12 +103,12 @@ fn other_work_group_sizes_compile_and_fit() {
     }
 }
 
-/// Sources of other tests in the folder `DEVICEFUSION_KERNEL_TEXTS`. Those tests ran with
+/// Sources of other tests in the folder `DEVICEFUSION_KERNEL_SOURCES`. Those tests ran with
 /// `DEVICEFUSION_DUMP_KERNELS` set to it, as in `.ci/run`. The cpu profile is excluded.
 #[test]
-#[ignore = "needs the texts that other tests generate: scripts/nvrtc-gate.sh"]
+#[ignore = "needs the sources that other tests generate: scripts/nvrtc-gate.sh"]
 fn dumped_programs_compile_without_spills() {
-    let folder = std::env::var("DEVICEFUSION_KERNEL_TEXTS").expect("DEVICEFUSION_KERNEL_TEXTS names a folder of texts");
+    let folder = std::env::var("DEVICEFUSION_KERNEL_SOURCES").expect("DEVICEFUSION_KERNEL_SOURCES names a folder of sources");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     let paths = files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|extension| extension == "cl"));
     let samples = paths.map(|path| Sample { name: path.display().to_string(), text: std::fs::read_to_string(&path).unwrap() });
