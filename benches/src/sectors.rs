@@ -30,10 +30,10 @@ pub async fn measure(context: &Context) -> Result<f64> {
     let info = context.info();
     let compute_units = info.compute_units.max(1);
     let grid = match info.kind {
-        DeviceKind::Cpu => Grid { groups: compute_units * 4, work_group_size: 1 },
-        _ => Grid { groups: compute_units * 16, work_group_size: 256 },
+        DeviceKind::Cpu => Grid { work_groups: compute_units * 4, work_group_size: 1 },
+        _ => Grid { work_groups: compute_units * 16, work_group_size: 256 },
     };
-    let work_items = u64::from(grid.groups) * u64::from(grid.work_group_size);
+    let work_items = u64::from(grid.work_groups) * u64::from(grid.work_group_size);
     // Larger than any cache, at most an eighth of the memory; a power of two of sectors.
     let budget = usize::try_from(info.memory_bytes / 8).unwrap_or(usize::MAX).clamp(1 << 20, 1 << 30);
     let sectors = 1u64 << (budget / bytes(context)).ilog2();

@@ -21,14 +21,14 @@ use arrow::datatypes::{DataType, Int32Type, SchemaRef};
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::{ArrayExport, ArrayView, BufferKind, ImportedArray, cpu, schema};
 use columnar::{DeviceBatch, Error, Result, download, exchange, natural_types, upload};
-use device::{Buffer, Context, DeviceConfig, Queue, Selector};
+use device::{Buffer, Context, DeviceConfig, DriverKind, Queue, Selector};
 use futures::executor::block_on;
 
 use crate::fake::Turn;
 
 /// A queue of a context on the fake. Declare it after `turn`, so that it is dropped first.
 fn queue(turn: &Turn) -> Queue {
-    let config = DeviceConfig::default().with_selector(Selector::Cuda).with_nvrtc_path(&turn.nvrtc);
+    let config = DeviceConfig::default().with_selector(Selector::Driver(DriverKind::Cuda)).with_nvrtc_path(&turn.nvrtc);
     Context::new(config).unwrap().queue().unwrap()
 }
 

@@ -172,7 +172,7 @@ fn arrow_cpp_gives_and_takes_streams() {
 /// Memory of an OpenCL device both ways, through a `MemoryManager`.
 #[test]
 fn arrow_cpp_gives_and_takes_device_memory() {
-    if device::testing::config().unwrap().selector != device::Selector::OpenCl {
+    if device::testing::config().unwrap().selector != device::Selector::Driver(device::DriverKind::OpenCl) {
         println!("skipped: the device of the tests is none of OpenCL's");
         return;
     }

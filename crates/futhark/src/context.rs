@@ -13,11 +13,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 
-use device::{Buffer, DriverKind, Neighbour, Queue};
+use device::{Buffer, DriverKind, ForeignContext, Queue};
 use parking_lot::{Mutex, ReentrantMutex};
 
 use crate::library::{FreeFn, Raw};
-use crate::manifest::Backend;
 use crate::{Error, Library, Result};
 
 /// Settings of a new context.
@@ -72,7 +71,7 @@ struct SharedDevice {
     device: device::Context,
     /// The library's own driver context on the device, whose kernels do not see memory of other
     /// contexts.
-    foreign_context: Option<Neighbour>,
+    foreign_context: Option<ForeignContext>,
 }
 
 struct RawContext {
@@ -118,33 +117,33 @@ impl Context {
     pub fn on_device(library: &Library, config: ContextConfig, device: &device::Context) -> Result<Context> {
         let backend = library.manifest().backend;
         let driver = device.info().driver;
-        match (backend, driver) {
-            (Backend::OpenCl, DriverKind::OpenCl) => Self::make(library, config, Some(device)),
-            (Backend::Cuda, DriverKind::Cuda) => {
+        match backend.driver() {
+            None => Err(Error::Usage(format!("a library of the back end {} cannot share a device", backend.name()))),
+            Some(own) if own != driver => {
+                let (backend, name) = (backend.name(), &device.info().name);
+                Err(Error::Usage(format!("a library of the back end {backend} cannot share {name}, a device of {driver:?}")))
+            }
+            Some(DriverKind::OpenCl) => Self::make(library, config, Some(device)),
+            Some(DriverKind::Cuda) => {
                 let context = Self::make(library, config, Some(device))?;
                 let foreign_context = context.find_foreign_context(device)?;
                 _ = context.inner.shared.set(SharedDevice { device: device.clone(), foreign_context: Some(foreign_context) });
                 Ok(context)
             }
-            (Backend::OpenCl | Backend::Cuda, _) => {
-                let (backend, name) = (backend.name(), &device.info().name);
-                Err(Error::Usage(format!("a library of the back end {backend} cannot share {name}, a device of {driver:?}")))
-            }
-            (other, _) => Err(Error::Usage(format!("a library of the back end {} cannot share a device", other.name()))),
         }
     }
 
     /// Finds the library's own driver context: that of its arrays.
-    fn find_foreign_context(&self, device: &device::Context) -> Result<Neighbour> {
+    fn find_foreign_context(&self, device: &device::Context) -> Result<ForeignContext> {
         let element = self.library().shared_element();
         let element = element.ok_or_else(|| Error::Usage("the manifest names no new_raw of any array".to_owned()))?;
         let array = self.array_of_zero(element)?;
         // SAFETY: the array is live.
-        unsafe { device.neighbour(array.raw_memory()? as u64) }.map_err(Error::Device)
+        unsafe { device.foreign_context(array.raw_memory()? as u64) }.map_err(Error::Device)
     }
 
     /// The library's own driver context on the shared device, if it has one.
-    pub(crate) fn foreign_context(&self) -> Option<&Neighbour> {
+    pub(crate) fn foreign_context(&self) -> Option<&ForeignContext> {
         self.inner.shared.get()?.foreign_context.as_ref()
     }
 
@@ -159,8 +158,7 @@ impl Context {
     /// [`Error::Device`].
     pub fn prepare_buffer(&self, queue: &Queue, buffer: &Buffer, overwritten: bool) -> Result<Buffer> {
         let prepared = match self.foreign_context() {
-            // SAFETY: the guardian keeps this context alive, and with it the library's driver
-            // context.
+            // SAFETY: the clone keeps this context alive, and with it the library's driver context.
             Some(foreign_context) => unsafe { queue.copy_to(foreign_context, buffer, Arc::new(self.clone())) },
             None if overwritten => queue.alloc(buffer.len()).and_then(|copy| {
                 queue.copy(buffer, 0, &copy, 0, buffer.len())?;
@@ -202,7 +200,7 @@ impl Context {
     fn make(library: &Library, config: ContextConfig, device: Option<&device::Context>) -> Result<Context> {
         let api = library.api();
         let queue = match (device, api.config_set_command_queue) {
-            (Some(device), Some(set)) => Some((device.lend_queue(config.profiling).map_err(Error::Device)?, set)),
+            (Some(device), Some(set)) => Some((device.library_queue(config.profiling).map_err(Error::Device)?, set)),
             _ => None,
         };
         let ordinal = match (device, api.config_set_device) {
@@ -272,7 +270,7 @@ impl Context {
         // Freeing the context releases the queue and its OpenCL context, which the library did not
         // retain.
         if let Some((queue, _)) = queue {
-            queue.hand_over();
+            _ = queue.into_raw();
         }
         inner.pointers.get_mut().context = context;
         // SAFETY: directly after the creation, as documented; the context is live.

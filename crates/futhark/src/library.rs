@@ -170,12 +170,9 @@ impl Library {
     /// Whether a context can share a device of this driver
     /// ([`Context::on_device`](crate::Context::on_device)).
     pub fn can_share(&self, driver: DriverKind) -> bool {
-        match self.manifest().backend {
-            Backend::OpenCl => driver == DriverKind::OpenCl,
-            // Its arrays reveal the library's own driver context.
-            Backend::Cuda => driver == DriverKind::Cuda && self.shared_element().is_some(),
-            _ => false,
-        }
+        // For CUDA an array must reveal the library's own driver context.
+        let reveals_context = driver != DriverKind::Cuda || self.shared_element().is_some();
+        self.manifest().backend.driver() == Some(driver) && reveals_context
     }
 
     /// An element type of one-dimensional arrays that expose their memory.

@@ -12,7 +12,7 @@ mod fake;
 mod fixture;
 
 use bytes::Bytes;
-use device::{Buffer, Context as Device, DeviceConfig, Queue, Selector};
+use device::{Buffer, Context as Device, DeviceConfig, DriverKind, Queue, Selector};
 use futhark::{Array, Context, ContextConfig, Error, Library, Primitive, Scalar, Value};
 use futures::executor::block_on;
 
@@ -20,7 +20,7 @@ use crate::fake::Turn;
 use crate::fixture::Fixture;
 
 fn device(turn: &Turn) -> Device {
-    Device::new(DeviceConfig::default().with_selector(Selector::Cuda).with_nvrtc_path(&turn.nvrtc)).unwrap()
+    Device::new(DeviceConfig::default().with_selector(Selector::Driver(DriverKind::Cuda)).with_nvrtc_path(&turn.nvrtc)).unwrap()
 }
 
 fn library(fixture: &Fixture) -> Library {

@@ -14,19 +14,12 @@ FN i32 str_stands(str s, u32 i, str p) {
   while (j < p.len && s.p[i + j] == p.p[j]) ++j;
   return j == p.len;
 }
-#if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 /* Whether `p` may occur at one of the 16 offsets from `i`: its first and its last byte match there.
    */
 FN i32 str_may_stand(str s, u32 i, str p) {
   u32 last = p.len - 1;
-  uchar16 heads = vload16(0, s.p + i), tails = vload16(0, s.p + i + last);
-  return any((heads == (uchar16)p.p[0]) & (tails == (uchar16)p.p[last]));
+  return ANY_OF_16(s.p + i, p.p[0], s.p + i + last, p.p[last]);
 }
-#define CAN_LOOK_AHEAD 1
-#else
-#define str_may_stand(s, i, p) 1
-#define CAN_LOOK_AHEAD 0
-#endif
 /* The first offset of `p` from `i`. */
 FN u32 str_find(str s, str p, u32 i) {
   if ((u64)i + p.len > s.len) return NOT_FOUND;
@@ -34,7 +27,7 @@ FN u32 str_find(str s, str p, u32 i) {
   u32 end = s.len - p.len + 1;
   while (i < end) {
     u32 to = end;
-    if (CAN_LOOK_AHEAD && end - i >= 16) {
+    if (BYTE_VECTORS && end - i >= 16) {
       to = i + 16;
       if (!str_may_stand(s, i, p)) { i = to; continue; }
     }

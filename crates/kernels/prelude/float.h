@@ -8,9 +8,6 @@ FN u32 f32_nan_of(f32 a, f32 b) {
 }
 /* The bits of a computed NaN are those of SSE: the first NaN operand, made quiet, else the negative
    default NaN. Other processors get the bits from f64_nan_of and f32_nan_of. */
-#if defined(__x86_64__) && !defined(__CUDACC__)
-#define SSE_NANS
-#endif
 #ifdef SSE_NANS
 #define F64_NAN(r, a, b) (r)
 #define F32_NAN(r, a, b) (r)
@@ -18,30 +15,14 @@ FN u32 f32_nan_of(f32 a, f32 b) {
 #define F64_NAN(r, a, b) ((r) != (r) ? BITS_F64(f64_nan_of((a), (b))) : (r))
 #define F32_NAN(r, a, b) ((r) != (r) ? BITS_F32(f32_nan_of((a), (b))) : (r))
 #endif
-#if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
-FN f64 f64_add(f64 a, f64 b) { f64 r = a + b; return F64_NAN(r, a, b); }
-FN f64 f64_sub(f64 a, f64 b) { f64 r = a - b; return F64_NAN(r, a, b); }
-FN f64 f64_mul(f64 a, f64 b) { f64 r = a * b; return F64_NAN(r, a, b); }
-FN f64 f64_div(f64 a, f64 b) { f64 r = a / b; return F64_NAN(r, a, b); }
-FN f32 f32_add(f32 a, f32 b) { f32 r = a + b; return F32_NAN(r, a, b); }
-FN f32 f32_sub(f32 a, f32 b) { f32 r = a - b; return F32_NAN(r, a, b); }
-FN f32 f32_mul(f32 a, f32 b) { f32 r = a * b; return F32_NAN(r, a, b); }
-/* OpenCL allows an error of 2.5 ulp for f32 division; an f64 quotient rounds to the correct f32. */
-#ifdef SSE_NANS
-FN f32 f32_div(f32 a, f32 b) { return a / b; }
-#else
-FN f32 f32_div(f32 a, f32 b) { f32 r = (f32)((f64)a / (f64)b); return F32_NAN(r, a, b); }
-#endif
-#else
-FN f64 f64_add(f64 a, f64 b) { f64 r = __dadd_rn(a, b); return F64_NAN(r, a, b); }
-FN f64 f64_sub(f64 a, f64 b) { f64 r = __dsub_rn(a, b); return F64_NAN(r, a, b); }
-FN f64 f64_mul(f64 a, f64 b) { f64 r = __dmul_rn(a, b); return F64_NAN(r, a, b); }
-FN f64 f64_div(f64 a, f64 b) { f64 r = __ddiv_rn(a, b); return F64_NAN(r, a, b); }
-FN f32 f32_add(f32 a, f32 b) { f32 r = __fadd_rn(a, b); return F32_NAN(r, a, b); }
-FN f32 f32_sub(f32 a, f32 b) { f32 r = __fsub_rn(a, b); return F32_NAN(r, a, b); }
-FN f32 f32_mul(f32 a, f32 b) { f32 r = __fmul_rn(a, b); return F32_NAN(r, a, b); }
-FN f32 f32_div(f32 a, f32 b) { f32 r = __fdiv_rn(a, b); return F32_NAN(r, a, b); }
-#endif
+FN f64 f64_add(f64 a, f64 b) { f64 r = F64_ADD_RN(a, b); return F64_NAN(r, a, b); }
+FN f64 f64_sub(f64 a, f64 b) { f64 r = F64_SUB_RN(a, b); return F64_NAN(r, a, b); }
+FN f64 f64_mul(f64 a, f64 b) { f64 r = F64_MUL_RN(a, b); return F64_NAN(r, a, b); }
+FN f64 f64_div(f64 a, f64 b) { f64 r = F64_DIV_RN(a, b); return F64_NAN(r, a, b); }
+FN f32 f32_add(f32 a, f32 b) { f32 r = F32_ADD_RN(a, b); return F32_NAN(r, a, b); }
+FN f32 f32_sub(f32 a, f32 b) { f32 r = F32_SUB_RN(a, b); return F32_NAN(r, a, b); }
+FN f32 f32_mul(f32 a, f32 b) { f32 r = F32_MUL_RN(a, b); return F32_NAN(r, a, b); }
+FN f32 f32_div(f32 a, f32 b) { f32 r = F32_DIV_RN(a, b); return F32_NAN(r, a, b); }
 FN f64 f64_neg(f64 a) { return BITS_F64(F64_BITS(a) ^ (u64)0x8000000000000000UL); }
 FN f32 f32_neg(f32 a) { return BITS_F32(F32_BITS(a) ^ 0x80000000u); }
 /* Folds -0.0 to 0.0; other bits stay the same. */

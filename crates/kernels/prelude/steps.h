@@ -1,16 +1,9 @@
 /* Operations of the functions exp, ln, log2, log10 and power: each is rounded once, without
    contraction. Unlike f64_add, they do not define the bits of NaNs, which the functions exclude. */
-#if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
-FN f64 f64_fma(f64 a, f64 b, f64 c) { return fma(a, b, c); }
-FN f64 f64_plus(f64 a, f64 b) { return a + b; }
-FN f64 f64_minus(f64 a, f64 b) { return a - b; }
-FN f64 f64_times(f64 a, f64 b) { return a * b; }
-#else
-FN f64 f64_fma(f64 a, f64 b, f64 c) { return __fma_rn(a, b, c); }
-FN f64 f64_plus(f64 a, f64 b) { return __dadd_rn(a, b); }
-FN f64 f64_minus(f64 a, f64 b) { return __dsub_rn(a, b); }
-FN f64 f64_times(f64 a, f64 b) { return __dmul_rn(a, b); }
-#endif
+FN f64 f64_fma(f64 a, f64 b, f64 c) { return F64_FMA_RN(a, b, c); }
+FN f64 f64_plus(f64 a, f64 b) { return F64_ADD_RN(a, b); }
+FN f64 f64_minus(f64 a, f64 b) { return F64_SUB_RN(a, b); }
+FN f64 f64_times(f64 a, f64 b) { return F64_MUL_RN(a, b); }
 #define F64_INF BITS_F64((u64)0x7ff0000000000000UL)
 #define F32_INF BITS_F32(0x7f800000u)
 /* Logarithms of zeros, infinities, negative numbers and NaNs: -inf of 0, inf of inf, else NaN. */

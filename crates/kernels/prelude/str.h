@@ -2,16 +2,6 @@
 typedef struct { const G u8 *p; u32 len; } str;
 FN str str_make(const G u8 *p, u32 len) { str s; s.p = p; s.len = len; return s; }
 FN str str_sel(i32 c, str a, str b) { str s; s.p = c ? a.p : b.p; s.len = c ? a.len : b.len; return s; }
-/* Loads eight bytes from an unaligned address. */
-#ifdef __OPENCL_VERSION__
-#define LOAD64(p) as_ulong(vload8(0, (p)))
-#else
-FN u64 LOAD64(const G u8 *p) {
-  u64 word = 0;
-  for (u32 b = 0; b < 8; ++b) word |= (u64)p[b] << (8 * b);
-  return word;
-}
-#endif
 FN i32 str_eq(str a, str b) {
   if (a.len != b.len) return 0;
   if (a.len < 8) {

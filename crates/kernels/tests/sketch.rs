@@ -231,7 +231,7 @@ fn estimates_agree_with_the_host() {
     let queue = queue();
     let (from, to) = (queue.upload_values(words).unwrap(), queue.alloc_values::<u64>(cases.len()).unwrap());
     let program = block_on(queue.compile(ProgramSource::new(text, "tests"))).unwrap();
-    let grid = Grid { groups: cases.len() as u32, work_group_size: 1 };
+    let grid = Grid { work_groups: cases.len() as u32, work_group_size: 1 };
     queue.launch(&program.kernel("counts").unwrap(), grid, &[(&from).into(), (&to).into()]).unwrap();
     let counts = block_on(queue.read_values(&to, 0..cases.len())).unwrap();
     for (ranks, count) in cases.iter().zip(counts) {

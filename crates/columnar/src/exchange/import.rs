@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_device::ffi::ArrowDeviceType;
 use arrow_device::{ArrayView, BufferKind, ImportedArray, cpu};
 use device::driver::RawEvent;
-use device::{Buffer, DriverKind, Guardian, Queue};
+use device::{Buffer, KeepAlive, MemoryHandle, Queue};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -50,7 +50,7 @@ pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, col
     let event = event_of(&array)?;
     if let Some(event) = event {
         // SAFETY: the array keeps its event alive (R16), and the guardian keeps the array alive.
-        unsafe { queue.wait_for_foreign(event, Arc::clone(&array) as Guardian) }.await?;
+        unsafe { queue.wait_for_foreign(event, Arc::clone(&array) as KeepAlive) }.await?;
     }
     if cpu::is_host(array.device_type()) {
         if event.is_some() {
@@ -92,15 +92,13 @@ fn check_device(queue: &Queue, array: &ImportedArray) -> Result<()> {
     let info = queue.context().info();
     let (own, id) = exported_device(info);
     let given = array.device_type();
-    let fits = match info.driver {
-        // `Queue::adopt` detects buffers of other contexts and devices, and copies them.
-        DriverKind::OpenCl => given == own || given == ArrowDeviceType::CPU,
-        DriverKind::Cuda => {
-            let on_device = [own, ArrowDeviceType::CUDA_MANAGED].contains(&given);
-            (on_device && array.device_id() == id) || [ArrowDeviceType::CPU, ArrowDeviceType::CUDA_HOST].contains(&given)
-        }
-    };
-    if fits {
+    let types = info.driver.arrow_device_types();
+    let on_device = given == own || types.managed == Some(given.0);
+    let on_host = given == ArrowDeviceType::CPU || types.pinned == Some(given.0);
+    // `Queue::adopt` detects objects of other contexts and devices, and copies them. An address
+    // must be one of this device.
+    let same_device = info.driver.memory_handle() == MemoryHandle::Object || array.device_id() == id;
+    if on_host || (on_device && same_device) {
         return Ok(());
     }
     let id = array.device_id();
@@ -221,7 +219,7 @@ impl Importer<'_> {
         let handle = buffer.ptr as u64;
         // SAFETY: the caller of the array's import guarantees memory of this device that stays
         // alive and unwritten until the release. The guardian holds the array.
-        let adopted = unsafe { self.queue.adopt(handle, buffer.len_bytes, Arc::clone(self.array) as Guardian) }.await;
+        let adopted = unsafe { self.queue.adopt(handle, buffer.len_bytes, Arc::clone(self.array) as KeepAlive) }.await;
         let adopted = adopted.or_else(|error| match error {
             device::Error::Range { end, len, .. } => invalid(format!(
                 "buffer {index} of column \"{}\" ({}) needs {end} bytes, got {len}",
@@ -232,8 +230,8 @@ impl Importer<'_> {
         })?;
         // Kernels load strings without alignment, so heaps need none.
         let is_heap = matches!(buffer.kind, BufferKind::Bytes | BufferKind::Variadic);
-        let is_pointer = self.queue.context().info().driver == DriverKind::Cuda;
-        if !is_pointer || is_heap || handle.is_multiple_of(ALIGN) {
+        let is_address = self.queue.context().info().driver.memory_handle() == MemoryHandle::Address;
+        if !is_address || is_heap || handle.is_multiple_of(ALIGN) {
             return Ok(adopted);
         }
         let aligned = self.queue.alloc(adopted.len())?;

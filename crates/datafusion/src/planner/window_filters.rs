@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `FILTER (WHERE …)` of window functions, while plans are still logical: a physical one keeps it to itself.
+//! `FILTER (WHERE …)` of window functions. The rule rewrites logical plans: physical window
+//! expressions hide the filter.
 
 use std::sync::Arc;
 
@@ -9,13 +10,14 @@ use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Case, Expr, LogicalPlan, WindowFunctionDefinition};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
-use kernels::expr::AggregateFunction;
 
-use crate::own::is_own_aggregate;
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::expr::{is_builtin_aggregate, skips_nulls};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Makes the filter of an aggregate that passes over NULLs part of its first argument: `sum(x) FILTER (WHERE p) OVER w` is
-/// `sum(CASE WHEN p THEN x END) OVER w`, under its old name.
+/// Moves the filter of an aggregate that skips NULLs into its first argument.
+///
+/// `sum(x) FILTER (WHERE p) OVER w` becomes `sum(CASE WHEN p THEN x END) OVER w`, under its old
+/// name.
 #[derive(Debug)]
 pub struct WindowFilters {
     runtime: Arc<DeviceRuntime>,
@@ -44,29 +46,30 @@ impl OptimizerRule for WindowFilters {
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let LogicalPlan::Window(window) = &plan else { return Ok(Transformed::no(plan)) };
         if !window.window_expr.iter().any(has_filter)
-            || !options_of(&config.options()).enabled
+            || !DeviceOptions::of(&config.options()).enabled
             || self.runtime.problem().is_some()
         {
             return Ok(Transformed::no(plan));
         }
         let names = NamePreserver::new(&plan);
-        // Of two that are the same but for their names DataFusion would make a column of a projection, which cannot compute it.
-        let mut known: Vec<Expr> = window.window_expr.iter().filter(|expr| !has_filter(expr)).map(essence).collect();
+        // DataFusion would replace one of two equal functions by a column of a projection, which
+        // cannot compute it.
+        let mut known: Vec<Expr> = window.window_expr.iter().filter(|expr| !has_filter(expr)).map(without_name).collect();
         plan.map_expressions(|expr| {
             let name = names.save(&expr);
             let without = without_filter(expr.clone());
-            let own = essence(&without.data);
-            if !without.transformed || known.contains(&own) {
+            let function = without_name(&without.data);
+            if !without.transformed || known.contains(&function) {
                 return Ok(Transformed::no(expr));
             }
-            known.push(own);
+            known.push(function);
             Ok(without.update_data(|expr| name.restore(expr)))
         })
     }
 }
 
-/// A function without its name; what is NULL in all rows is so whatever its type.
-fn essence(expr: &Expr) -> Expr {
+/// A function without its alias. An argument that is always NULL loses its type.
+fn without_name(expr: &Expr) -> Expr {
     let mut expr = expr.clone().unalias();
     if let Expr::WindowFunction(function) = &mut expr
         && let [argument, ..] = function.params.args.as_mut_slice()
@@ -77,7 +80,7 @@ fn essence(expr: &Expr) -> Expr {
     expr
 }
 
-/// Whether DataFusion makes NULL of an expression.
+/// Whether DataFusion simplifies an expression to NULL.
 fn is_null(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(value, _) => value.is_null(),
@@ -90,7 +93,7 @@ fn is_null(expr: &Expr) -> bool {
     }
 }
 
-/// Whether a condition is false or NULL in all rows.
+/// Whether a condition is constant false or NULL.
 fn is_false(condition: &Expr) -> bool {
     matches!(condition, Expr::Literal(value, _) if value.is_null() || *value == ScalarValue::Boolean(Some(false)))
 }
@@ -126,10 +129,5 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
 fn fits_the_argument(function: &WindowFunction) -> bool {
     let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return false };
     let has_both = function.params.filter.is_some() && !function.params.args.is_empty();
-    has_both && is_own_aggregate(aggregate) && skips_nulls(aggregate.name())
-}
-
-/// Whether a built-in aggregate skips rows with a NULL argument, by the kernels' table of aggregates.
-pub(super) fn skips_nulls(name: &str) -> bool {
-    AggregateFunction::from_sql(name).is_some_and(|(_, named)| named.skips_nulls)
+    has_both && is_builtin_aggregate(aggregate) && skips_nulls(aggregate.name())
 }

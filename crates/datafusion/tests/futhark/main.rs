@@ -664,7 +664,7 @@ async fn sums_are_structs_that_name_the_variant() {
         for (sql, problem) in [
             ("SELECT describe({variant: 'many'})", "describe: answer has no variant 'many'; there are none, some"),
             ("SELECT describe({some_0: 3})", "the struct has no field variant, which names one of none, some"),
-            ("SELECT describe({variant: 3})", "its field variant is Int64, must be a text"),
+            ("SELECT describe({variant: 3})", "its field variant is Int64, must be a string"),
             ("SELECT describe({variant: 'none', many: 3})", "has no field many"),
             ("SELECT describe({variant: 'some', some_0: 'x'})", "its field some_0: Utf8 is not taken for Int64; cast it"),
             (

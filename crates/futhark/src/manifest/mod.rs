@@ -9,6 +9,7 @@ mod check;
 
 use std::collections::BTreeMap;
 
+use device::DriverKind;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -56,6 +57,15 @@ impl Backend {
             Backend::OpenCl => "opencl",
             Backend::Cuda => "cuda",
             Backend::Hip => "hip",
+        }
+    }
+
+    /// The driver whose devices the back end uses; `None` for a back end without a driver here.
+    pub fn driver(self) -> Option<DriverKind> {
+        match self {
+            Backend::OpenCl => Some(DriverKind::OpenCl),
+            Backend::Cuda => Some(DriverKind::Cuda),
+            Backend::C | Backend::Multicore | Backend::Ispc | Backend::Hip => None,
         }
     }
 }

@@ -182,8 +182,8 @@ impl Context {
     /// - [`Error::OutOfMemory`] if the library allocates none.
     pub fn array_from_buffer(&self, element: Primitive, shape: &[usize], buffer: Buffer) -> Result<Array> {
         let type_name = self.library().array_type(element, shape.len())?;
-        let shared = self.device().is_some_and(|device| buffer.is_of(device));
-        if !shared || self.foreign_context().is_some_and(|context| !context.has(&buffer)) {
+        let shared = self.device().is_some_and(|device| device.owns(&buffer));
+        if !shared || self.foreign_context().is_some_and(|context| !context.contains(&buffer)) {
             return Err(Error::Usage(format!("{type_name} over memory that the context does not share")));
         }
         let needed = shape.iter().try_fold(element.bytes(), |total, dim| total.checked_mul(*dim));

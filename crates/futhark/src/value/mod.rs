@@ -132,7 +132,7 @@ impl Origins {
 
     /// Whether no other value shares the memory, and no other handle the buffers.
     pub fn are_sole(&self) -> bool {
-        self.0.iter().all(|origin| Arc::strong_count(origin) == 1 && (**origin).as_ref().is_none_or(Buffer::is_sole))
+        self.0.iter().all(|origin| Arc::strong_count(origin) == 1 && (**origin).as_ref().is_none_or(Buffer::is_unique))
     }
 }
 

@@ -147,10 +147,10 @@ impl ArrowLayout {
         Ok(ArrowLayout {
             types: columns.iter().map(|column| (*column.ty).clone()).collect(),
             main: ColumnWrites::try_new("arrow", &types, writes, &options, &mut kernels)?,
-            main_program: Program::try_new("ArrowLayout", &options, kernels)?,
-            concat_program: Program::try_new("ArrowLayout", &options, concat_kernels)?,
+            main_program: Program::new("ArrowLayout", &options, kernels),
+            concat_program: Program::new("ArrowLayout", &options, concat_kernels),
             layout_kernels: LayoutKernels::try_new(&options)?,
-            primitives: Primitives::try_new(&options)?,
+            primitives: Primitives::new(&options),
             schema,
             columns,
             options,

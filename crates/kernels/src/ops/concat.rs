@@ -87,8 +87,8 @@ impl Concat {
         Ok(Concat {
             schema,
             types: types.into_iter().map(widened).collect(),
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Concat", &options, kernels(&options))?,
+            primitives: Primitives::new(&options),
+            program: Program::new("Concat", &options, kernels(&options)),
             options,
         })
     }

@@ -95,8 +95,8 @@ impl Decode {
         let coded_schema = Arc::new(Schema::new(fields));
         let plan = DecodePlan {
             columns,
-            program: Program::try_new("Decode", &options, kernels.into())?,
-            primitives: Primitives::try_new(&options)?,
+            program: Program::new("Decode", &options, kernels.into()),
+            primitives: Primitives::new(&options),
             gather: ArrowLayout::try_new(Arc::clone(&coded_schema), coded, options.clone())?,
             coded: coded_schema,
             options,

@@ -101,15 +101,15 @@ impl Gather {
             types: columns.iter().map(|column| (*column.output.ty).clone()).collect(),
             source,
             columns,
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Gather", &options, vec![])?,
+            primitives: Primitives::new(&options),
+            program: Program::new("Gather", &options, vec![]),
             options,
             projection: Projection::default(),
         };
         let mut kernels = vec![];
         let outputs = gather.columns.iter().map(|column| Some(column.output.clone())).collect();
         gather.projection = Projection::try_new("gather", &gather, outputs, false, &gather.options, &mut kernels)?;
-        gather.program = Program::try_new("Gather", &gather.options, kernels)?;
+        gather.program = Program::new("Gather", &gather.options, kernels);
         Ok(gather)
     }
 

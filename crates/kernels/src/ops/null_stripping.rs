@@ -93,8 +93,8 @@ impl NullStripping {
             let body = write_body(&mut params, &options, &format!("      {to}[row] = {from}[o];\n"));
             Kernel::new(format!("scatter_u{bits}"), params, body)
         });
-        let scatter = Program::try_new("NullStripping", &options, scatter.into())?;
-        Ok(NullStripping { whole, kept, nullable, unify, scatter, primitives: Primitives::try_new(&options)? })
+        let scatter = Program::new("NullStripping", &options, scatter.into());
+        Ok(NullStripping { whole, kept, nullable, unify, scatter, primitives: Primitives::new(&options) })
     }
 
     /// Whether results may be NULL.

@@ -250,8 +250,8 @@ impl RegisterReduce {
         kernels.extend(rest);
         let types = outputs.iter().map(|output| (*output.ty).clone()).collect();
         Ok(RegisterReduce {
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Reduce", &options, kernels)?,
+            primitives: Primitives::new(&options),
+            program: Program::new("Reduce", &options, kernels),
             schema: Arc::new(Schema::new(fields)),
             source,
             accumulators,
@@ -294,16 +294,19 @@ impl RegisterReduce {
             state.tallies = Some(queue.zeroed(self.source.tallies() * 8)?);
         }
         let grid = launch.grid_for_candidates(n, self.source.max_candidates());
-        let partials = queue.alloc(grid.groups as usize * self.words() * 8)?;
+        let partials = queue.alloc(grid.work_groups as usize * self.words() * 8)?;
         let error = launch.error_buffer((0..self.parts.len()).map(|part| self.kernel(part)))?;
         for part in 0..self.parts.len() {
             let mut named: NamedArgs<'_> = vec![("n", Arg::U64(n as u64)), ("partials", Arg::Buffer(&partials))];
             named.extend(self.source.args(state.tallies.as_ref()));
             launch.run_on(self.kernel(part), grid, &bound, error.as_ref(), named)?;
         }
-        let one = Grid { groups: 1, work_group_size: work_group_size(&self.options) };
-        let named =
-            vec![("state", Arg::Buffer(&words)), ("partials", Arg::Buffer(&partials)), ("n", Arg::U64(u64::from(grid.groups)))];
+        let one = Grid { work_groups: 1, work_group_size: work_group_size(&self.options) };
+        let named = vec![
+            ("state", Arg::Buffer(&words)),
+            ("partials", Arg::Buffer(&partials)),
+            ("n", Arg::U64(u64::from(grid.work_groups))),
+        ];
         launch.run(FOLD, one, named)?;
         state.words = Some(words);
         if let Some(error) = &error {
@@ -324,7 +327,7 @@ impl RegisterReduce {
         for (output, buffers) in self.outputs.iter().zip(&buffers) {
             named.extend(output.args(buffers));
         }
-        let one = Grid { groups: 1, work_group_size: 1 };
+        let one = Grid { work_groups: 1, work_group_size: 1 };
         launch.run_on(FINISH, one, &[], Some(&error), named)?;
         if launch.can_fail(FINISH) && read_u64(&queue.read(&error, 0..8).await?, 0)? != u64::MAX {
             return Err(Error::AverageOverflow);

@@ -52,8 +52,8 @@ impl Select {
         let (schema, columns) = OutputColumn::plan_all(&mut source, filtered, outputs, &options)?;
         let types = columns.iter().map(|column| column.ty(&source).clone()).collect();
         let mut select = Select {
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Select", &options, vec![])?,
+            primitives: Primitives::new(&options),
+            program: Program::new("Select", &options, vec![]),
             source,
             schema,
             types,
@@ -114,7 +114,7 @@ impl Select {
         let outputs = self.columns.iter().map(OutputColumn::output).collect();
         let projection = Projection::try_new("select", self, outputs, self.filtered, &self.options, &mut kernels)?;
         self.projection = projection;
-        self.program = Program::try_new("Select", &self.options, kernels)?;
+        self.program = Program::new("Select", &self.options, kernels);
         Ok(())
     }
 }

@@ -93,8 +93,8 @@ impl UnifyLayouts {
             source,
             schema: result,
             types: to,
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("UnifyLayouts", &options, vec![])?,
+            primitives: Primitives::new(&options),
+            program: Program::new("UnifyLayouts", &options, vec![]),
             projection: Projection::default(),
             outputs,
             lists,
@@ -103,7 +103,7 @@ impl UnifyLayouts {
         let mut kernels = vec![];
         let outputs = unify.outputs.clone();
         unify.projection = Projection::try_new("unify", &unify, outputs, false, &unify.options, &mut kernels)?;
-        unify.program = Program::try_new("UnifyLayouts", &unify.options, kernels)?;
+        unify.program = Program::new("UnifyLayouts", &unify.options, kernels);
         Ok(unify)
     }
 

@@ -137,8 +137,8 @@ impl Unnest {
         let mut unnest = Unnest {
             types: columns.iter().map(|column| column.ty(&source).clone()).collect(),
             schema,
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Unnest", &options, vec![])?,
+            primitives: Primitives::new(&options),
+            program: Program::new("Unnest", &options, vec![]),
             projection: Projection::default(),
             columns,
             source,
@@ -149,7 +149,7 @@ impl Unnest {
         let mut kernels = vec![unnest.lengths_kernel(keep_empty)?, unnest.indices_kernel()?];
         let outputs = unnest.columns.iter().map(OutputColumn::output).collect();
         unnest.projection = Projection::try_new("unnest", &unnest, outputs, false, &unnest.options, &mut kernels)?;
-        unnest.program = Program::try_new("Unnest", &unnest.options, kernels)?;
+        unnest.program = Program::new("Unnest", &unnest.options, kernels);
         Ok(unnest)
     }
 

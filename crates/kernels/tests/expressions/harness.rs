@@ -120,10 +120,10 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
     let error = queue.filled(8 * exprs.len().max(1), 0xff).unwrap();
     let constants = text.params.upload(&queue).unwrap();
     let grid = match profile {
-        Profile::Gpu => Grid { groups: 3, work_group_size: 64 },
-        Profile::Cpu => Grid { groups: 3, work_group_size: 1 },
+        Profile::Gpu => Grid { work_groups: 3, work_group_size: 64 },
+        Profile::Cpu => Grid { work_groups: 3, work_group_size: 1 },
     };
-    let scratch = queue.alloc(text.params.scratch_bytes((grid.groups * grid.work_group_size) as usize)).unwrap();
+    let scratch = queue.alloc(text.params.scratch_bytes((grid.work_groups * grid.work_group_size) as usize)).unwrap();
     let named = vec![("n", Arg::U64(rows as u64)), ("out", Arg::Buffer(&out)), (SCRATCH, Arg::Buffer(&scratch))];
     let args = text
         .params

@@ -17,7 +17,7 @@ use arrow::datatypes::{DataType, Field, Int32Type, Schema};
 use columnar::exchange::has_arrow_layout;
 use columnar::{ColumnType, DeviceBatch, download, natural_types, upload};
 use device::testing::FaultPlan;
-use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
+use device::{Arg, Context, DeviceConfig, DriverKind, Grid, ProgramSource, Queue, Selector};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
@@ -39,7 +39,10 @@ fn watch(test: &str, body: impl FnOnce(&Queue)) -> Option<String> {
     if std::env::var_os(WATCHED).is_some() {
         // Oclgrind checks driver calls only, not memory that host and device share.
         let copying = FaultPlan::masking(|info| info.unified_memory = false);
-        let config = DeviceConfig::default().with_selector(Selector::OpenCl).with_platform("Oclgrind").with_wrap(copying.wrap());
+        let config = DeviceConfig::default()
+            .with_selector(Selector::Driver(DriverKind::OpenCl))
+            .with_platform("Oclgrind")
+            .with_wrap(copying.wrap());
         body(&Context::new(config).unwrap().queue().unwrap());
         return None;
     }
@@ -560,7 +563,7 @@ kernel void beyond(global uint *out) { out[get_global_id(0) + 1] = 1; }";
         for kernel in ["race", "no_barrier", "meant", "beyond"] {
             let out = queue.zeroed(256).unwrap();
             queue
-                .launch(&program.kernel(kernel).unwrap(), Grid { groups: 1, work_group_size: 64 }, &[Arg::Buffer(&out)])
+                .launch(&program.kernel(kernel).unwrap(), Grid { work_groups: 1, work_group_size: 64 }, &[Arg::Buffer(&out)])
                 .unwrap();
             block_on(queue.finish()).unwrap();
         }

@@ -13,12 +13,12 @@ use device::{Buffer, Grid, ProgramSource};
 use super::*;
 
 /// A user event of a queue's OpenCL context.
-struct UserEvent(cl3::types::cl_event);
+struct UserEvent(opencl3::types::cl_event);
 
 impl Drop for UserEvent {
     fn drop(&mut self) {
         // SAFETY: created in `new`; every waiting command retains it.
-        unsafe { cl3::event::release_event(self.0) }.unwrap();
+        unsafe { opencl3::event::release_event(self.0) }.unwrap();
     }
 }
 
@@ -30,13 +30,14 @@ impl UserEvent {
             return None;
         }
         let buffer = queue.alloc(8).unwrap();
-        let context = cl3::memory::get_mem_object_data(buffer.raw().handle as *mut _, cl3::memory::CL_MEM_CONTEXT).unwrap();
+        let context =
+            opencl3::memory::get_mem_object_data(buffer.raw().handle as *mut _, opencl3::memory::CL_MEM_CONTEXT).unwrap();
         let context = usize::from_ne_bytes(context.try_into().unwrap()) as *mut _;
-        Some(Self(cl3::event::create_user_event(context).unwrap()))
+        Some(Self(opencl3::event::create_user_event(context).unwrap()))
     }
 
     fn set(&self, status: i32) {
-        cl3::event::set_user_event_status(self.0, status).unwrap();
+        opencl3::event::set_user_event_status(self.0, status).unwrap();
     }
 }
 
@@ -262,7 +263,7 @@ fn arrays_are_released_after_their_last_use_only() {
         let program = block_on(queue.compile(ProgramSource::new(SUM, "tests"))).unwrap();
         let out = queue.alloc(4).unwrap();
         let args = [(&back.columns()[0].buffers()[0]).into(), (&out).into(), 1000i32.into()];
-        queue.launch(&program.kernel("sum").unwrap(), Grid { groups: 1, work_group_size: 1 }, &args).unwrap();
+        queue.launch(&program.kernel("sum").unwrap(), Grid { work_groups: 1, work_group_size: 1 }, &args).unwrap();
         let sum = queue.read(&out, 0..4);
         drop(back);
         assert!(!released.is_set(), "released before the kernel that reads it");

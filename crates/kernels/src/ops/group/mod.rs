@@ -534,7 +534,7 @@ impl GroupBy {
     ) -> Result<()> {
         let Some(states) = &state.states else { return Err(Error::Internal("groups without states".into())) };
         let grid = match self.private {
-            true => Grid { groups: states.copies as u32, work_group_size: work_group_size(&self.options) },
+            true => Grid { work_groups: states.copies as u32, work_group_size: work_group_size(&self.options) },
             false => launch.grid_for_candidates(n, feed.source.max_candidates()),
         };
         let error = launch.error_buffer(feed.updates.iter().copied())?;

@@ -168,7 +168,7 @@ impl JoinBuild {
     }
 
     pub(super) fn bloom_program(&self, kind: TableKind) -> Result<Program> {
-        Program::try_new("JoinBuild", &self.options, vec![self.kernels().bloom(kind)?])
+        Ok(Program::new("JoinBuild", &self.options, vec![self.kernels().bloom(kind)?]))
     }
 }
 

@@ -150,8 +150,8 @@ impl Probe {
         let (result, columns) = OutputColumn::plan_all(&mut source, true, outputs, &options)?;
         let types = columns.iter().map(|column| column.ty(&source).clone()).collect();
         let mut probe = Probe {
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Probe", &options, vec![])?,
+            primitives: Primitives::new(&options),
+            program: Program::new("Probe", &options, vec![]),
             schema: result,
             source,
             probe,
@@ -372,7 +372,7 @@ impl Probe {
         };
         let outputs = self.columns.iter().map(OutputColumn::output).collect();
         self.projection = Projection::try_new("probe", self, outputs, !self.lists_pairs, &self.options, &mut kernels)?;
-        self.program = Program::try_new("Probe", &self.options, kernels)?;
+        self.program = Program::new("Probe", &self.options, kernels);
         Ok(())
     }
 

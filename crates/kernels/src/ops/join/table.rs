@@ -159,17 +159,17 @@ impl JoinBuild {
         let keys: Vec<Expr> = join.keys.iter().map(|(_, build)| build.clone()).collect();
         let null_equals_null = join.null_equals_null;
         let kernels = BuildKernels { source: &source, encodings: &encodings, keys: &keys, null_equals_null, options: &options };
-        let program = |kernels| Program::try_new("JoinBuild", &options, kernels);
+        let program = |kernels| Program::new("JoinBuild", &options, kernels);
         let insert = if keys.is_empty() {
             InsertPrograms::AllRows
         } else if encodings.contains(&KeyEncoding::Bytes) {
-            InsertPrograms::Hashed(program(vec![kernels.insert_hashed()?])?)
+            InsertPrograms::Hashed(program(vec![kernels.insert_hashed()?]))
         } else {
-            let packed = program(vec![kernels.key_ranges()?, kernels.insert_packed()?])?;
-            InsertPrograms::Packed { packed, hashed: program(vec![kernels.insert_hashed()?])? }
+            let packed = program(vec![kernels.key_ranges()?, kernels.insert_packed()?]);
+            InsertPrograms::Packed { packed, hashed: program(vec![kernels.insert_hashed()?]) }
         };
-        let lists = program(vec![count_kernel(&options), fill_kernel(&options)])?;
-        let primitives = Primitives::try_new(&options)?;
+        let lists = program(vec![count_kernel(&options), fill_kernel(&options)]);
+        let primitives = Primitives::new(&options);
         let proven_ranges = proven.into_iter().collect();
         let cached_table_bytes = cached_table_bytes(profile);
         Ok(JoinBuild {

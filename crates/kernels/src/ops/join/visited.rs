@@ -87,8 +87,8 @@ impl VisitedBitmap {
             types: join.types.iter().cloned().chain([mark_type()]).collect(),
             table,
             null_aware: join.null_aware,
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("VisitedBitmap", &options, kernels)?,
+            primitives: Primitives::new(&options),
+            program: Program::new("VisitedBitmap", &options, kernels),
             options,
         })
     }

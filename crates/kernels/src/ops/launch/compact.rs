@@ -228,7 +228,7 @@ impl Survivors {
         let queue = launch.queue;
         let tiles = rows.div_ceil(launch.options.compaction_tile_rows as usize).max(1);
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
-        let grid = Grid { groups, work_group_size: work_group_size(launch.options) };
+        let grid = Grid { work_groups: groups, work_group_size: work_group_size(launch.options) };
         let mask = queue.alloc(rows.div_ceil(32) * 4)?;
         let starts = queue.alloc(tiles * 8)?;
         // The lowest failing row, and the count.

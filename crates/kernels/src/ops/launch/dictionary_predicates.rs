@@ -88,7 +88,7 @@ impl DictionaryPredicates {
         predicate: &Arc<ValuePredicate>,
         dictionary: &Arc<DeviceColumn>,
     ) -> Result<Buffer> {
-        let cache = queue.kept::<PredicateCache>();
+        let cache = queue.extension::<PredicateCache>();
         let of_dictionary = Arc::downgrade(dictionary);
         let is_cached =
             |table: &&PredicateTable| Arc::ptr_eq(&table.predicate, predicate) && table.dictionary.ptr_eq(&of_dictionary);

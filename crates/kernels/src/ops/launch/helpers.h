@@ -12,25 +12,29 @@ FN u32 nth_bit(u32 word, u32 k) {
 }
 /* Sets bit i of a zeroed array of words in shared memory if keep is 1. Work-item l of a work-group
    has bit i = l, or l plus a multiple of the work-group size. All work-items take part. */
-#ifdef __OPENCL_VERSION__
+#if WARP_WIDTH == 1
 #define VOTE(words, i, keep) if (keep) A_OR32(&(words)[(i) >> 5], 1u << ((i) & 31));
 #else
-#define VOTE(words, i, keep) { u32 vote = __ballot_sync(0xffffffffu, (keep)); if (((i) & 31) == 0) (words)[(i) >> 5] = vote; }
+#define VOTE(words, i, keep) { \
+  u64 vote = BALLOT(keep); \
+  if ((i) % WARP_WIDTH == 0) \
+    for (u32 w_ = 0; w_ < WARP_WIDTH / 32; ++w_) (words)[((i) >> 5) + w_] = (u32)(vote >> (32 * w_)); \
+}
 #endif
 /* Adds to a float in memory, atomically. Returns the old value. */
-#ifdef __OPENCL_VERSION__
-#define ATOMIC_F64(name, space, op) \
+#ifdef A_ADD_F64
+#define ATOMIC_ADD_F64(name, space) \
+FN f64 name(volatile space u64 *p, f64 v) { return A_ADD_F64(p, v); }
+#else
+#define ATOMIC_ADD_F64(name, space) \
 FN f64 name(volatile space u64 *p, f64 v) { \
   u64 old = *p, seen; \
-  while ((seen = A_CAS64(p, old, F64_BITS(BITS_F64(old) op v))) != old) old = seen; \
+  while ((seen = A_CAS64(p, old, F64_BITS(BITS_F64(old) + v))) != old) old = seen; \
   return BITS_F64(old); \
 }
-ATOMIC_F64(add_f64_g, G, +)
-ATOMIC_F64(add_f64_l, L, +)
-#else
-FN f64 add_f64_g(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
-FN f64 add_f64_l(volatile u64 *p, f64 v) { return atomicAdd((f64 *)p, v); }
 #endif
+ATOMIC_ADD_F64(add_f64_g, G)
+ATOMIC_ADD_F64(add_f64_l, L)
 /* Variance: number, mean and sum of squared distances (Welford, Chan). Macros, since the state may
    be in any address space. */
 #define welford_add(n, mean, m2, value) { \

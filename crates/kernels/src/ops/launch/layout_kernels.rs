@@ -68,7 +68,7 @@ impl LayoutKernels {
                 &format!("    to[row] = ({element})row;\n"),
             ));
         }
-        Ok(LayoutKernels { program: Program::try_new("ArrowLayout", options, kernels)?, options: options.clone() })
+        Ok(LayoutKernels { program: Program::new("ArrowLayout", options, kernels), options: options.clone() })
     }
 
     /// The kernel source as it is compiled.

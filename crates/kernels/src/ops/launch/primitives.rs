@@ -2,7 +2,7 @@
 //! Kernels that are the same for every query: prefix sums, bytes packed to bits, recoded
 //! dictionaries.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use columnar::{ColumnType, DeviceColumn, Layout};
 use device::{Arg, Buffer, Grid, Queue};
@@ -27,12 +27,21 @@ const SCAN_TILE: usize = 4096;
 /// The kernels before they are compiled.
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct Primitives {
-    program: Program,
     options: Options,
+    /// Made on first use.
+    program: OnceLock<Program>,
 }
 
 impl Primitives {
-    pub fn try_new(options: &Options) -> Result<Primitives> {
+    pub fn new(options: &Options) -> Primitives {
+        Primitives { options: options.clone(), program: OnceLock::new() }
+    }
+
+    fn program(&self) -> &Program {
+        self.program.get_or_init(|| Primitives::write(&self.options))
+    }
+
+    fn write(options: &Options) -> Program {
         let kernel = |name: &str, named: &[(&str, &str)], cpu: &str, gpu: &str| {
             let mut params = Params::new();
             params.need(Section::Base);
@@ -91,16 +100,16 @@ impl Primitives {
                 format!("    u64 code = from[row + offset];\n    to[row] = ({element})(code < known ? map[code] : 0);\n");
             kernels.push(Kernel::new(format!("remap_{element}"), params, row_loop(options.profile, "row", "n", &statements)));
         }
-        Ok(Primitives { program: Program::try_new("primitives", options, kernels)?, options: options.clone() })
+        Program::new("primitives", options, kernels)
     }
 
     /// The kernel source as it is compiled.
     pub fn source(&self) -> &str {
-        self.program.source()
+        self.program().source()
     }
 
     pub async fn load<'a>(&'a self, queue: &'a Queue) -> Result<LoadedPrimitives<'a>> {
-        Ok(LoadedPrimitives { queue, loaded: self.program.load(queue).await?, options: &self.options })
+        Ok(LoadedPrimitives { queue, loaded: self.program().load(queue).await?, options: &self.options })
     }
 }
 
@@ -115,7 +124,7 @@ impl LoadedPrimitives<'_> {
     /// Replaces the counts of `n` tiles by their exclusive prefix sums. The total goes to
     /// `control[at]`, a u64.
     pub fn scan_counts(&self, counts: &Buffer, n: usize, control: &Buffer, at: u32) -> Result<()> {
-        let grid = Grid { groups: 1, work_group_size: work_group_size(self.options) };
+        let grid = Grid { work_groups: 1, work_group_size: work_group_size(self.options) };
         let named = vec![
             ("counts", Arg::Buffer(counts)),
             ("n", Arg::U64(n as u64)),
@@ -132,7 +141,7 @@ impl LoadedPrimitives<'_> {
         let tiles = n.div_ceil(SCAN_TILE).max(1);
         let sums = self.queue.alloc(tiles * 8)?;
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
-        let grid = Grid { groups, work_group_size: work_group_size(self.options) };
+        let grid = Grid { work_groups: groups, work_group_size: work_group_size(self.options) };
         let range = [("values", Arg::Buffer(values)), ("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))];
         let mut args: NamedArgs<'_> = range.to_vec();
         args.push(("sums", Arg::Buffer(&sums)));

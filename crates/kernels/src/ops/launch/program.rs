@@ -2,7 +2,7 @@
 //! Kernel sources of an operator: generated, compiled and launched. Loops over rows, and grids for
 //! them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use columnar::DeviceColumn;
 use device::{Arg, Buffer, Grid, ProgramSource, Queue};
@@ -42,25 +42,34 @@ impl Kernel {
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct Program {
     operator: String,
-    source: Arc<str>,
+    options: Options,
     kernels: Vec<Kernel>,
     predicates: DictionaryPredicates,
+    /// Made on first use: planning asks for many programs that never run.
+    source: OnceLock<Arc<str>>,
 }
 
 impl Program {
-    pub fn try_new(operator: &str, options: &Options, mut kernels: Vec<Kernel>) -> Result<Program> {
+    pub fn new(operator: &str, options: &Options, mut kernels: Vec<Kernel>) -> Program {
         let predicates = DictionaryPredicates::of(&mut kernels, options);
-        let mut sections = Sections::default();
         for kernel in &mut kernels {
             kernel.params.limit_bytes(options.max_arg_bytes);
+        }
+        Program { operator: operator.into(), options: options.clone(), kernels, predicates, source: OnceLock::new() }
+    }
+
+    fn write_source(&self) -> String {
+        let kernels = &self.kernels;
+        let mut sections = Sections::default();
+        for kernel in kernels {
             sections.extend(kernel.params.sections());
         }
         // Tools that check sources find the profile in the first line.
-        let mut source = format!("// {operator}, profile {}\n", options.profile.name());
+        let mut source = format!("// {}, profile {}\n", self.operator, self.options.profile.name());
         // Limits the registers of a work-item: a kernel that takes more could not be launched in so
         // large a work-group.
-        if options.profile == Profile::Gpu && options.work_group_size > 256 {
-            source.push_str(&format!("#define GROUP_ITEMS {}\n", options.work_group_size));
+        if self.options.profile == Profile::Gpu && self.options.work_group_size > 256 {
+            source.push_str(&format!("#define GROUP_ITEMS {}\n", self.options.work_group_size));
         }
         source.push_str(&sections.source());
         source.push_str(include_str!("helpers.h"));
@@ -81,7 +90,7 @@ impl Program {
         }
         source.extend(functions.into_iter().map(String::as_str));
         source.extend(kernels.iter().map(Kernel::source));
-        Ok(Program { operator: operator.into(), source: source.into(), kernels, predicates })
+        source
     }
 
     /// Names and sources of the kernels, for EXPLAIN VERBOSE and reports.
@@ -92,7 +101,11 @@ impl Program {
 
     /// The source as it is compiled.
     pub fn source(&self) -> &str {
-        &self.source
+        self.shared_source()
+    }
+
+    fn shared_source(&self) -> &Arc<str> {
+        self.source.get_or_init(|| self.write_source().into())
     }
 
     /// Whether a kernel records failing rows.
@@ -102,7 +115,8 @@ impl Program {
 
     /// Compiles the kernels, or finds those that were compiled before.
     pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
-        let source = ProgramSource { text: self.source.clone(), operator: self.operator.clone(), options: vec![] };
+        let source = self.shared_source();
+        let source = ProgramSource { source: Arc::clone(source), operator: self.operator.clone(), options: vec![] };
         let program = queue.compile(source).await?;
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
@@ -134,7 +148,7 @@ impl Loaded<'_> {
         named: Vec<(&'b str, Arg<'b>)>,
     ) -> Result<()> {
         let source = &self.program.kernels[kernel];
-        let work_items = grid.groups as usize * grid.work_group_size as usize;
+        let work_items = grid.work_groups as usize * grid.work_group_size as usize;
         let scratch = match source.params.scratch_bytes(work_items) {
             0 => None,
             bytes => Some(queue.alloc(bytes)?),
@@ -159,15 +173,15 @@ pub(in crate::ops) fn grid_for(queue: &Queue, options: &Options, n: usize) -> Gr
         0 => compute_units * groups_per_compute_unit,
         chosen => chosen as usize,
     };
-    Grid { groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, work_group_size: work_group_size(options) }
+    Grid { work_groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, work_group_size: work_group_size(options) }
 }
 
 /// The grid for `n` rows, each of which is compared with up to `candidates` others. A work-group of
 /// the cpu profile has at least 64 rows, as [`contiguous_rows`] declares them.
 pub(in crate::ops) fn grid_for_candidates(queue: &Queue, options: &Options, n: usize, candidates: usize) -> Grid {
-    let Grid { groups, work_group_size } = grid_for(queue, options, n.saturating_mul(candidates.max(1)));
-    let most = n.div_ceil(work_group_size.max(64) as usize).clamp(1, groups as usize);
-    Grid { groups: most as u32, work_group_size }
+    let Grid { work_groups, work_group_size } = grid_for(queue, options, n.saturating_mul(candidates.max(1)));
+    let most = n.div_ceil(work_group_size.max(64) as usize).clamp(1, work_groups as usize);
+    Grid { work_groups: most as u32, work_group_size }
 }
 
 /// Work-items of a work-group.
@@ -271,9 +285,9 @@ mod tests {
         for profile in [Profile::Cpu, Profile::Gpu] {
             let mut options = Options::new(profile);
             options.max_work_groups = 3;
-            assert_eq!([1, 1 << 20].map(|rows| grid_for(&queue, &options, rows).groups), [1, 3]);
+            assert_eq!([1, 1 << 20].map(|rows| grid_for(&queue, &options, rows).work_groups), [1, 3]);
             options.max_work_groups = 65;
-            assert_eq!(grid_for(&queue, &options, 1 << 20).groups, 65);
+            assert_eq!(grid_for(&queue, &options, 1 << 20).work_groups, 65);
         }
     }
 }

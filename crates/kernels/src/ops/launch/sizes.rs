@@ -63,10 +63,10 @@ impl Options {
                      0 is their size, and device.profile = 'gpu' has larger ones"
                 ));
             }
-            if work_group_size > device.max_group_size {
+            if work_group_size > device.max_work_group_size {
                 return refuse(format!(
                     "device.work_group_size = {work_group_size}: work-groups of {device_name} have at most {} work-items",
-                    device.max_group_size
+                    device.max_work_group_size
                 ));
             }
             if shared > device.shared_bytes as usize {
@@ -112,7 +112,7 @@ mod tests {
             compute_units: 1,
             memory_bytes: 1,
             max_alloc_bytes: 1,
-            max_group_size: 256,
+            max_work_group_size: 256,
             shared_bytes: 16 << 10,
             max_arg_bytes: 1024,
             fp64: true,

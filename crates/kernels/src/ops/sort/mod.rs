@@ -165,11 +165,11 @@ impl Sort {
         let kernels = words.iter().enumerate().map(|(index, fields)| word_kernel(index, fields, &keys, &types, &options));
         Ok(Sort {
             types: gather.output_types().to_vec(),
-            words: Program::try_new("Sort", &options, kernels.collect::<Result<_>>()?)?,
+            words: Program::new("Sort", &options, kernels.collect::<Result<_>>()?),
             word_count: words.len(),
             radix: Radix::try_new(&options)?,
             layout_kernels: LayoutKernels::try_new(&options)?,
-            primitives: Primitives::try_new(&options)?,
+            primitives: Primitives::new(&options),
             schema,
             fetch,
             kept_rows: KEPT_ROWS,

@@ -107,7 +107,7 @@ impl Radix {
             kernel("radix_scatter", &scatter, format!("{run}{SCATTER_CPU}"), SCATTER_GPU),
             kernel("radix_rank_few", &few, each.clone(), &each),
         ];
-        Ok(Radix { program: Program::try_new("Sort", options, kernels)? })
+        Ok(Radix { program: Program::new("Sort", options, kernels) })
     }
 
     /// The kernel source as it is compiled.
@@ -156,14 +156,14 @@ impl LoadedRadix<'_> {
         let mut from = pairs;
         let mut to = alloc()?;
         let grid = self.tile_grid(n)?;
-        let counts = queue.alloc((DIGITS * grid.groups as usize + 1) * size_of::<u64>())?;
+        let counts = queue.alloc((DIGITS * grid.work_groups as usize + 1) * size_of::<u64>())?;
         let control = queue.alloc(size_of::<u64>())?;
         for shift in shifts {
             let digit = [("base", Arg::U64(base)), ("shift", Arg::U32(shift)), ("n", Arg::U64(n as u64))];
             let mut named = vec![("words", Arg::Buffer(&from.words)), ("counts", Arg::Buffer(&counts))];
             named.extend(digit);
             self.launch.run(COUNT, grid, named)?;
-            let lengths = Lengths::of(&counts, DIGITS * grid.groups as usize);
+            let lengths = Lengths::of(&counts, DIGITS * grid.work_groups as usize);
             self.launch.primitives.offsets(lengths, &control, 0)?;
             let mut named = moved(&from, &to).to_vec();
             named.push(("starts", Arg::Buffer(&counts)));
@@ -194,7 +194,7 @@ impl LoadedRadix<'_> {
             Profile::Gpu => {
                 let groups = u32::try_from(n.div_ceil(tile_words(options)));
                 let groups = groups.map_err(|_| Error::Internal(format!("{n} words in one sort")))?;
-                Ok(Grid { groups, work_group_size: work_group_size(options) })
+                Ok(Grid { work_groups: groups, work_group_size: work_group_size(options) })
             }
         }
     }

@@ -92,7 +92,7 @@ impl Ranker {
             ),
             common_kernel(ty, options)?,
         ];
-        Ok(Ranker { program: Program::try_new("Sort", options, kernels)? })
+        Ok(Ranker { program: Program::new("Sort", options, kernels) })
     }
 
     /// The kernel source as it is compiled.

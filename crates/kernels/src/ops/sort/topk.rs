@@ -67,7 +67,7 @@ impl TopK {
             row_indices(options),
             threshold(gather.output_types(), &kept, &fields, options)?,
         ];
-        Ok(TopK { gather, program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
+        Ok(TopK { gather, program: Program::new("Sort", options, kernels), options: options.clone() })
     }
 
     /// Types of the kept rows.
@@ -118,7 +118,7 @@ impl TopK {
         let Some(last) = sorted.num_rows().checked_sub(1) else { return Ok(None) };
         let loaded = self.program.load(queue).await?;
         let to = queue.alloc(2 * size_of::<u64>() + THRESHOLD_BYTES)?;
-        let grid = Grid { groups: 1, work_group_size: work_group_size(&self.options) };
+        let grid = Grid { work_groups: 1, work_group_size: work_group_size(&self.options) };
         let named = vec![("row", Arg::U64(last as u64)), ("threshold", Arg::Buffer(&to))];
         loaded.launch_on(queue, THRESHOLD, grid, sorted, None, named)?;
         Ok(Some(to))

@@ -74,7 +74,7 @@ impl Wavelet {
         }
         // For all kernels that follow.
         kernels[NARROW].params.function(ZEROS_BEFORE.into());
-        Ok(Wavelet { program: Program::try_new("Window", options, kernels)? })
+        Ok(Wavelet { program: Program::new("Window", options, kernels) })
     }
 
     /// The kernel source as it is compiled.
