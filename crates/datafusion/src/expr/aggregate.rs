@@ -16,7 +16,7 @@ use super::builtin::is_builtin_aggregate;
 use super::evaluation::Evaluation;
 use super::library;
 use super::list_key::as_key;
-use super::translate::{lower, lower_output};
+use super::translate::lower;
 use crate::reason::Reason;
 
 /// An aggregate function over the columns of an input.
@@ -98,8 +98,8 @@ impl AggregateCall {
         }
     }
 
-    /// Lowers the call over the schema that its expressions refer to, and checks that it is
-    /// supported on the device.
+    /// Lowers the call over the schema that its expressions refer to. Kernels that take it may still
+    /// refuse it.
     pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
         let name = self.function.fun().name();
         let Some(function) = builtin_function(&self.function) else {
@@ -158,15 +158,13 @@ impl AggregateCall {
             return Err(format!("the aggregate {name} of several columns is not supported on the device"));
         }
         let filter = self.filter.as_ref().map(|filter| lower(filter, schema)).transpose()?;
-        let lowered = Aggregate { function, arguments, filter, distinct, data_type };
-        kernels::support::supports_aggregate(&lowered, schema)?;
-        Ok(lowered)
+        Ok(Aggregate { function, arguments, filter, distinct, data_type })
     }
 }
 
 /// The (offset, length) pair of a list as one `u64`.
 fn list_view(list: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
-    let arguments = vec![lower_output(list, schema)?];
+    let arguments = vec![lower(list, schema)?];
     Ok(Expr::Call { function: Function::ListView, arguments, data_type: DataType::UInt64 })
 }
 

@@ -15,11 +15,12 @@ use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column, InListExpr};
 use datafusion::physical_expr::utils::collect_columns;
 use kernels::expr::{Aggregate, Expr};
+use kernels::support::supports_aggregate;
 
 use super::aggregate::AggregateCall;
 use super::builtin::is_builtin;
 use super::evaluation::Evaluation;
-use super::translate::{lower, lower_output, may_fail, must_be_column};
+use super::translate::{lower, may_fail, must_be_column, supported, supported_output};
 use crate::reason::Reason;
 
 /// Columns of computed strings behind those of a schema.
@@ -113,13 +114,6 @@ impl ComputedStrings {
         lower(&lifted, &self.schema)
     }
 
-    /// As [`lower`](Self::lower) for a value that is passed on unchanged, which may be a column of
-    /// lists.
-    pub fn lower_value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr, Reason> {
-        let lifted = self.lift(expr, Evaluation::Always).map_err(|error| error.to_string())?;
-        if lifted.is::<Column>() { lower_output(&lifted, &self.schema) } else { lower(&lifted, &self.schema) }
-    }
-
     /// As [`lower`](Self::lower) for an aggregate.
     pub fn lower_aggregate(&mut self, call: &AggregateCall) -> Result<Aggregate, Reason> {
         let call = call.over_keys(&self.schema).map_err(|error| error.to_string())?;
@@ -143,7 +137,7 @@ impl ComputedStrings {
 
     /// Checks that the strings are supported on the device.
     pub fn check(&self) -> Result<(), Reason> {
-        self.strings.iter().try_for_each(|string| lower_output(string, &self.schema).map(|_| ()))
+        self.strings.iter().try_for_each(|string| supported_output(string, &self.schema).map(|_| ()))
     }
 }
 
@@ -160,7 +154,8 @@ fn chooses(expr: &Arc<dyn PhysicalExpr>) -> bool {
 /// Whether an expression is supported on the device, with its strings as columns.
 pub(crate) fn support_of_expr(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Result<(), Reason> {
     let mut strings = ComputedStrings::new(schema);
-    strings.lower(expr)?;
+    let lifted = strings.lift(expr, Evaluation::Always).map_err(|error| error.to_string())?;
+    supported(&lifted, &strings.schema)?;
     strings.check()
 }
 
@@ -169,12 +164,13 @@ pub(crate) fn support_of_output(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef
     let mut strings = ComputedStrings::new(schema);
     let lifted = strings.lift_within(expr, Evaluation::Always).map_err(|error| error.to_string())?;
     strings.check()?;
-    lower_output(&lifted, &strings.schema).map(|_| ())
+    supported_output(&lifted, &strings.schema).map(|_| ())
 }
 
 /// As [`support_of_expr`] for an aggregate.
 pub(crate) fn support_of_aggregate(call: &AggregateCall, schema: &SchemaRef) -> Result<(), Reason> {
     let mut strings = ComputedStrings::new(schema);
-    strings.lower_aggregate(call)?;
+    let lowered = strings.lower_aggregate(call)?;
+    supports_aggregate(&lowered, &strings.schema)?;
     strings.check()
 }

@@ -24,16 +24,16 @@ use super::{functions, library};
 use crate::reason::Reason;
 use crate::session::DeviceOptions;
 
-/// Lowers an expression over a schema and checks that it is supported on the device.
-pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
-    let lowered = translate(expr, schema)?;
+/// Lowers an expression over a schema, and checks that it is supported on the device.
+pub(crate) fn supported(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    let lowered = lower(expr, schema)?;
     kernels::support::supports(&lowered, schema)?;
     Ok(lowered)
 }
 
-/// As [`lower`] for an output, which may be a list, and in a projection a new string.
-pub(crate) fn lower_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
-    let lowered = translate(expr, schema)?;
+/// As [`supported`] for an output, which may be a list, and in a projection a new string.
+pub(crate) fn supported_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    let lowered = lower(expr, schema)?;
     kernels::support::supports_output(&lowered, schema)?;
     Ok(lowered)
 }
@@ -41,15 +41,16 @@ pub(crate) fn lower_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Res
 /// Whether an output of a projection is a new string or list, which must become a column before
 /// another expression reads it.
 pub(crate) fn must_be_column(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
-    translate(expr, schema).is_ok_and(|expr| kernels::support::must_be_column(&expr, schema))
+    lower(expr, schema).is_ok_and(|expr| kernels::support::must_be_column(&expr, schema))
 }
 
 /// Whether an expression that is supported on the device may fail.
 pub(crate) fn may_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
-    translate(expr, schema).is_ok_and(|expr| kernels::support::can_fail(&expr, schema))
+    lower(expr, schema).is_ok_and(|expr| kernels::support::can_fail(&expr, schema))
 }
 
-fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+/// Lowers an expression over a schema. Kernels that take it may still refuse it, see [`supported`].
+pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     if let Some(column) = expr.downcast_ref::<Column>() {
         return Ok(Expr::Column(column.index()));
     }
@@ -60,16 +61,16 @@ fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
         return translate_binary(binary, expr, schema);
     }
     if let Some(not) = expr.downcast_ref::<NotExpr>() {
-        return Ok(Expr::Not(Box::new(translate(not.arg(), schema)?)));
+        return Ok(Expr::Not(Box::new(lower(not.arg(), schema)?)));
     }
     if let Some(is_null) = expr.downcast_ref::<IsNullExpr>() {
-        return Ok(Expr::IsNull(Box::new(translate(is_null.arg(), schema)?)));
+        return Ok(Expr::IsNull(Box::new(lower(is_null.arg(), schema)?)));
     }
     if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>() {
-        return Ok(Expr::Not(Box::new(Expr::IsNull(Box::new(translate(is_not_null.arg(), schema)?)))));
+        return Ok(Expr::Not(Box::new(Expr::IsNull(Box::new(lower(is_not_null.arg(), schema)?)))));
     }
     if let Some(negative) = expr.downcast_ref::<NegativeExpr>() {
-        return Ok(Expr::Negate(Box::new(translate(negative.arg(), schema)?)));
+        return Ok(Expr::Negate(Box::new(lower(negative.arg(), schema)?)));
     }
     if let Some(cast) = expr.downcast_ref::<CastExpr>() {
         return translate_cast(cast.expr(), cast.cast_type(), !cast.cast_options().safe, schema);
@@ -88,10 +89,10 @@ fn translate(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
     }
     if let Some(filter) = expr.downcast_ref::<DynamicFilterPhysicalExpr>() {
         let current = filter.current().map_err(|error| error.to_string())?;
-        return translate(&current, schema);
+        return lower(&current, schema);
     }
     if let Some(like) = expr.downcast_ref::<LikeExpr>() {
-        let (expr, pattern) = (Box::new(translate(like.expr(), schema)?), Box::new(translate(like.pattern(), schema)?));
+        let (expr, pattern) = (Box::new(lower(like.expr(), schema)?), Box::new(lower(like.pattern(), schema)?));
         let like_expr = Expr::Like { ignores_case: like.case_insensitive(), expr, pattern };
         return Ok(if like.negated() { Expr::Not(Box::new(like_expr)) } else { like_expr });
     }
@@ -126,15 +127,15 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
         _ => None,
     };
     if let Some((time, interval)) = shifted {
-        let (time, data_type) = (translate(time, schema)?, type_of(expr, schema)?);
+        let (time, data_type) = (lower(time, schema)?, type_of(expr, schema)?);
         let subtract = *binary.op() == Operator::Minus;
         return match functions::interval(interval) {
             Some(interval) => functions::add_interval(time, interval, subtract, data_type),
-            None => Ok(functions::add_interval_column(time, &translate(interval, schema)?, subtract, data_type)),
+            None => Ok(functions::add_interval_column(time, &lower(interval, schema)?, subtract, data_type)),
         };
     }
-    let left = translate(binary.left(), schema)?;
-    let right = translate(binary.right(), schema)?;
+    let left = lower(binary.left(), schema)?;
+    let right = lower(binary.right(), schema)?;
     let compare = |op| {
         // DataFusion does not fold -0.0 and 0.0 in dictionaries.
         let exact = matches!(type_of(binary.left(), schema)?, DataType::Dictionary(_, values) if values.is_floating());
@@ -202,7 +203,7 @@ fn flatten(left: Expr, right: Expr, split: impl Fn(Expr) -> Result<Vec<Expr>, Ex
 }
 
 fn translate_cast(inner: &Arc<dyn PhysicalExpr>, to: &DataType, checked: bool, schema: &Schema) -> Result<Expr, Reason> {
-    cast(translate(inner, schema)?, &type_of(inner, schema)?, to, checked)
+    cast(lower(inner, schema)?, &type_of(inner, schema)?, to, checked)
 }
 
 fn cast(expr: Expr, from: &DataType, to: &DataType, checked: bool) -> Result<Expr, Reason> {
@@ -224,11 +225,11 @@ fn equal(left: &Expr, right: Expr, data_type: &DataType) -> Expr {
 }
 
 fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason> {
-    let expr = translate(list.expr(), schema)?;
+    let expr = lower(list.expr(), schema)?;
     let mut literals = Vec::with_capacity(list.list().len());
     let mut others = Vec::new();
     for member in list.list() {
-        match translate(member, schema)? {
+        match lower(member, schema)? {
             Expr::Literal(literal) => literals.push(literal),
             other => others.push(other),
         }
@@ -244,19 +245,19 @@ fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason>
 
 fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let operand = match case.expr() {
-        Some(operand) => Some((translate(operand, schema)?, type_of(operand, schema)?)),
+        Some(operand) => Some((lower(operand, schema)?, type_of(operand, schema)?)),
         None => None,
     };
     let mut branches = Vec::with_capacity(case.when_then_expr().len());
     for (when, then) in case.when_then_expr() {
-        let when = translate(when, schema)?;
+        let when = lower(when, schema)?;
         let condition = match &operand {
             Some((operand, data_type)) => equal(operand, when, data_type),
             None => when,
         };
-        branches.push((condition, translate(then, schema)?));
+        branches.push((condition, lower(then, schema)?));
     }
-    let otherwise = case.else_expr().map(|value| translate(value, schema)).transpose()?.map(Box::new);
+    let otherwise = case.else_expr().map(|value| lower(value, schema)).transpose()?.map(Box::new);
     let data_type = type_of(expr, schema)?;
     Ok(Expr::Case { branches, otherwise, data_type })
 }
@@ -278,9 +279,9 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
     }
     match (name, arguments) {
         ("nullif", [left, right]) => {
-            let left = translate(left, schema)?;
+            let left = lower(left, schema)?;
             let data_type = value_type(function.return_type()).clone();
-            let equal = equal(&left, translate(right, schema)?, &data_type);
+            let equal = equal(&left, lower(right, schema)?, &data_type);
             let null = Literal { data_type: data_type.clone(), value: LiteralValue::Null };
             Ok(Expr::Case { branches: vec![(equal, Expr::Literal(null))], otherwise: Some(Box::new(left)), data_type })
         }
@@ -292,7 +293,7 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
 }
 
 fn translate_all(exprs: &[Arc<dyn PhysicalExpr>], schema: &Schema) -> Result<Vec<Expr>, Reason> {
-    exprs.iter().map(|expr| translate(expr, schema)).collect()
+    exprs.iter().map(|expr| lower(expr, schema)).collect()
 }
 
 /// `log([base, ]number)`: in the type of the number if that is a float. The default base is 10.
@@ -304,10 +305,10 @@ fn translate_log(
 ) -> Result<Expr, Reason> {
     let data_type = function.return_type().clone();
     let base = match base {
-        [base] => cast(translate(base, schema)?, &type_of(base, schema)?, &data_type, true)?,
+        [base] => cast(lower(base, schema)?, &type_of(base, schema)?, &data_type, true)?,
         _ => Expr::Literal(Literal { data_type: data_type.clone(), value: LiteralValue::Float(10.0) }),
     };
-    let arguments = vec![base, translate(number, schema)?];
+    let arguments = vec![base, lower(number, schema)?];
     if_exact(Expr::Call { function: Function::Log, arguments, data_type }, function, schema)
 }
 
@@ -319,7 +320,7 @@ fn translate_type_name(argument: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Res
     if is_plain(argument) {
         return Ok(name);
     }
-    let argument = translate(argument, schema)?;
+    let argument = lower(argument, schema)?;
     Ok(match kernels::support::can_fail(&argument, schema) {
         false => name,
         true => Expr::Case {
@@ -340,7 +341,7 @@ fn translate_named(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Exp
         && others.iter().all(|other| other.is::<Constant>())
         && let Some(steps) = functions::casts(name, &types, &data_type)
     {
-        let (mut expr, mut from) = (translate(argument, schema)?, from.clone());
+        let (mut expr, mut from) = (lower(argument, schema)?, from.clone());
         for step in steps {
             expr = cast(expr, &from, &step, true)?;
             from = step;
@@ -355,7 +356,7 @@ fn translate_named(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Exp
         return cast(Expr::Call { function: parse, arguments, data_type: parsed.clone() }, &parsed, &data_type, true);
     }
     let found = functions::find(name, arguments, &types)?;
-    let arguments = found.arguments.iter().map(|argument| translate(argument, schema));
+    let arguments = found.arguments.iter().map(|argument| lower(argument, schema));
     let numbers = found.numbers.into_iter().map(|number| Ok(functions::number(number)));
     let arguments = arguments.chain(numbers).collect::<Result<_, Reason>>()?;
     if_exact(Expr::Call { function: found.function, arguments, data_type }, function, schema)

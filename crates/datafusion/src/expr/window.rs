@@ -52,7 +52,7 @@ pub(crate) fn lower_window(
             }
             // The first value that is not NULL.
             [value] if name == "any_value" && is_builtin_aggregate(aggregate.fun()) => {
-                WindowFunction::NthNonNull(strings.lower_value(value)?, 1)
+                WindowFunction::NthNonNull(strings.lower(value)?, 1)
             }
             [value, delimiter] if name == "string_agg" && is_builtin_aggregate(aggregate.fun()) => {
                 string_agg(value, delimiter, distinct, strings)?
@@ -84,7 +84,7 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, strings: &mut ComputedStrings) ->
     let ignores_nulls = !described.contains("ignore_nulls: false");
     let is_reversed = !described.contains("is_reversed: false");
     let value = |index: usize, strings: &mut ComputedStrings| match udf.args().get(index) {
-        Some(argument) => strings.lower_value(argument),
+        Some(argument) => strings.lower(argument),
         None => Err(format!("{name} without its argument")),
     };
     let number = |index: usize, otherwise: i64| match udf.args().get(index) {

@@ -17,7 +17,7 @@ use futhark::Scalar;
 use kernels::expr::Expr;
 
 use super::device_call::{argument, as_argument, literal};
-use crate::expr::{AggregateCall, lower};
+use crate::expr::{AggregateCall, supported};
 use crate::futhark::aggregate::FutharkAggregate;
 use crate::futhark::convert::constant;
 use crate::futhark::function::Function;
@@ -70,7 +70,7 @@ impl DeviceAggregate {
                 let kept = CaseExpr::try_new(None, vec![(Arc::clone(filter), column)], None);
                 column = Arc::new(kept.map_err(|error| error.to_string())?);
             }
-            lower(&column, schema).map_err(|why| reason(function, &format!("its argument {name}: {why}")))?;
+            supported(&column, schema).map_err(|why| reason(function, &format!("its argument {name}: {why}")))?;
             columns.push(column);
         }
         Ok(DeviceAggregate { function: function.clone(), scalar: scalar.clone(), columns, constants })

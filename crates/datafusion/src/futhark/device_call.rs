@@ -17,7 +17,7 @@ use device::{Buffer, Queue};
 use futhark::Scalar;
 use kernels::expr::Expr;
 
-use crate::expr::{is_builtin, lower};
+use crate::expr::{is_builtin, lower, supported};
 use crate::futhark::convert::constant;
 use crate::futhark::function::Function;
 use crate::futhark::parameter::Nulls;
@@ -64,7 +64,7 @@ impl DeviceCall {
                     Nulls::Mask => with_mask(argument, &parameter.data_type, schema).map_err(|error| error.to_string())?,
                 };
                 for column in arguments {
-                    lower(&column, schema).map_err(|why| reason(function, &format!("its argument {name}: {why}")))?;
+                    supported(&column, schema).map_err(|why| reason(function, &format!("its argument {name}: {why}")))?;
                     columns.push(column);
                 }
                 continue;

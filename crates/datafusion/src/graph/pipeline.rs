@@ -19,7 +19,7 @@ use kernels::support::can_fail_over;
 
 use super::joins::{Joins, Side};
 use super::stage::{Stage, StageKind};
-use crate::expr::{ComputedStrings, Evaluation, lower, lower_output};
+use crate::expr::{ComputedStrings, Evaluation, lower};
 
 /// A source with the row-wise operators above it.
 ///
@@ -88,7 +88,7 @@ impl<'a> Pipeline<'a> {
         let mut types = columnar::natural_types(&schema).map_err(|error| plan_datafusion_err!("{error}"))?;
         types.splice(..self.source.types.len(), self.source.types.iter().cloned());
         for output in self.outputs.iter().flatten() {
-            if can_fail_over(&lowered_output(output, &schema)?, &types) {
+            if can_fail_over(&lowered(output, &schema)?, &types) {
                 return Ok(true);
             }
         }
@@ -278,15 +278,11 @@ fn kernel_outputs(
     schema: &Schema,
 ) -> Result<Vec<(KernelExpr, arrow::datatypes::Field)>> {
     let pairs = outputs.iter().zip(schema.fields());
-    pairs.map(|(output, field)| Ok((lowered_output(output, over)?, field.as_ref().clone()))).collect()
+    pairs.map(|(output, field)| Ok((lowered(output, over)?, field.as_ref().clone()))).collect()
 }
 
 pub(super) fn lowered(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<KernelExpr> {
     lower(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
-}
-
-pub(super) fn lowered_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<KernelExpr> {
-    lower_output(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
 }
 
 pub(super) fn kernel_error(error: kernels::Error) -> DataFusionError {

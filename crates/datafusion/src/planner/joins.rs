@@ -13,10 +13,9 @@ use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec, SymmetricHashJoinExec,
 };
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use kernels::support::supports;
 
 use crate::exec::{JoinSpec, JoinStrings};
-use crate::expr::lower;
+use crate::expr::supported;
 use crate::planner::columns::{reason_of, support_of_columns};
 use crate::reason::Reason;
 
@@ -58,11 +57,11 @@ pub(crate) fn supported_join(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, 
     strings.check()?;
     let (left, right) = (strings.left.schema, strings.right.schema);
     for (left_key, right_key) in &lifted.on {
-        supports(&lower(left_key, &left)?, &left)?;
-        supports(&lower(right_key, &right)?, &right)?;
+        supported(left_key, &left)?;
+        supported(right_key, &right)?;
     }
     if let Some(filter) = &lifted.filter {
-        supports(&lower(filter.expression(), filter.schema())?, filter.schema())?;
+        supported(filter.expression(), filter.schema())?;
     }
     support_of_columns(plan)?;
     Ok(spec)

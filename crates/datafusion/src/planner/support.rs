@@ -17,7 +17,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use crate::exec::{
     DeviceToHostExec, DeviceUnnestExec, GroupingSet, HostExec, is_limit, joins_other_lists, scan_projection, window_exprs,
 };
-use crate::expr::{AggregateCall, as_key, as_sort_key, lower, support_of_aggregate, support_of_expr, support_of_output};
+use crate::expr::{AggregateCall, as_key, as_sort_key, support_of_aggregate, support_of_expr, support_of_output, supported};
 use crate::futhark::{DeviceAggregate, LibraryCalls};
 use crate::planner::columns::{reason_of, support_of_columns};
 use crate::planner::grouping_sets::aggregate_of_sets;
@@ -75,7 +75,7 @@ pub(crate) fn support_of(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     }
     if let Some((projection, schema)) = scan_projection(plan) {
         for output in projection.iter() {
-            lower(&output.expr, &schema)?;
+            supported(&output.expr, &schema)?;
         }
         return Err("its expressions were merged into the file scan".to_string());
     }

@@ -10,7 +10,7 @@ use kernels::ops::{Sort, SortKey};
 use super::Lowering;
 use crate::exec::DeviceSortExec;
 use crate::expr::{Evaluation, as_sort_key};
-use crate::graph::pipeline::{LiftedStrings, Pipeline, column, kernel_error, lowered, lowered_output};
+use crate::graph::pipeline::{LiftedStrings, Pipeline, column, kernel_error, lowered};
 use crate::graph::stage::{Stage, StageKind};
 
 impl Lowering<'_> {
@@ -35,7 +35,7 @@ impl Lowering<'_> {
         let mut outputs = Vec::new();
         for (index, field) in schema.fields().iter().enumerate() {
             let expr = below.over_source(&column(&schema, index))?;
-            outputs.push((lowered_output(&expr, &source_schema)?, field.as_ref().clone()));
+            outputs.push((lowered(&expr, &source_schema)?, field.as_ref().clone()));
             checks.push(expr);
         }
         let op = Sort::try_new(below.input()?, keys, outputs, sort.fetch_rows(), self.options.clone()).map_err(kernel_error)?;
