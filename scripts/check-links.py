@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the relative links and anchors of README.md, CONTRIBUTING.md and docs/*.md, without the network.
+"""Checks links, anchors and paths of README.md, CONTRIBUTING.md and docs, without the network.
 
-A link must name a file of the repository, an anchor must name a heading of its page, and docs/SUMMARY.md
-must list every page of the book. Prints `file:line: what is wrong` and exits with 1 where something is.
+- A link names a file of the repository, and an anchor names a heading of its page.
+- A path in backticks, such as `crates/device/src/lib.rs`, exists.
+- docs/SUMMARY.md lists every page of the book; docs/log has records of runs and stays out.
 
-    scripts/check-links.py [FILE...]
+Prints FILE:LINE and the problem, and exits with 1 if there is one.
+
+    check-links.py [FILE...]
 """
 
 import re
@@ -14,6 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parent.parent
+LOG = ROOT / "docs" / "log"
 
 # The end of [text](target "title") and ![image](target), and definitions: [label]: target
 INLINE = re.compile(r"\]\(\s*<?([^)\s>]*)>?(?:\s+[\"'(][^)]*)?\)")
@@ -22,11 +26,12 @@ HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 EXPLICIT = re.compile(r"<[^>]*\b(?:id|name)\s*=\s*[\"']([^\"']+)[\"']")
 FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
 CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
+PATH = re.compile(r"`((?:crates|docs|benches|examples|scripts|sql-tests|\.ci)/[^`\s]*)`")
 EXTERNAL = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|//)", re.IGNORECASE)
 
 
 def prose(path):
-    """The numbered lines of a page that are not in code blocks."""
+    """The numbered lines of a page outside code blocks."""
     fence = None
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         mark = FENCE.match(line)
@@ -68,8 +73,20 @@ def links(path):
             yield number, target
 
 
+def paths(page):
+    """The paths in backticks of a page, with their line numbers; a record of runs names old ones."""
+    if LOG in page.parents:
+        return
+    for number, line in prose(page):
+        for path in PATH.findall(line):
+            # `…` and `*` stand for several files; `path:line` and `path#anchor` name a part of one.
+            path = re.split(r"[…*{<]|[:#]", path)[0]
+            if not (ROOT / path.rstrip("/")).exists():
+                yield number, path
+
+
 def problem(page, target):
-    """What is wrong with a link, if anything."""
+    """The problem of a link, if it has one."""
     if not target:
         return "a link without a target"
     if EXTERNAL.match(target):
@@ -92,19 +109,22 @@ def main():
     pages = [Path(name).resolve() for name in sys.argv[1:]]
     if not pages:
         pages = [page for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md") if page.exists()]
-        pages += sorted((ROOT / "docs").glob("*.md"))
+        pages += [page for page in (ROOT / "CHANGELOG.md",) if page.exists()]
+        pages += sorted((ROOT / "docs").rglob("*.md"))
     failures, checked = [], 0
     for page in pages:
         for number, target in links(page):
             checked += 1
             if reason := problem(page, target):
                 failures.append(f"{page.relative_to(ROOT)}:{number}: {reason}")
+        for number, path in paths(page):
+            failures.append(f"{page.relative_to(ROOT)}:{number}: {path}: no such path")
     summary = ROOT / "docs" / "SUMMARY.md"
     if summary in pages:
         listed = {(summary.parent / target.partition("#")[0]).resolve() for _, target in links(summary)}
-        for page in sorted(summary.parent.glob("*.md")):
-            if page != summary and page not in listed:
-                failures.append(f"docs/SUMMARY.md: does not list {page.name}")
+        for page in sorted(summary.parent.rglob("*.md")):
+            if page != summary and page not in listed and LOG not in page.parents:
+                failures.append(f"docs/SUMMARY.md: does not list {page.relative_to(summary.parent)}")
     print("\n".join(failures + [f"{checked} links in {len(pages)} pages, {len(failures)} broken"]))
     return 1 if failures else 0
 
