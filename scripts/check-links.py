@@ -74,12 +74,12 @@ def links(path):
 
 
 def paths(page):
-    """The paths in backticks of a page, with their line numbers; a record of runs names old ones."""
+    """The paths in backticks of a page, with line numbers. Records of runs name old ones."""
     if LOG in page.parents:
         return
     for number, line in prose(page):
         for path in PATH.findall(line):
-            # `…` and `*` stand for several files; `path:line` and `path#anchor` name a part of one.
+            # An ellipsis or a star stands for several files; a colon or # names a part of a file.
             path = re.split(r"[…*{<]|[:#]", path)[0]
             if not (ROOT / path.rstrip("/")).exists():
                 yield number, path

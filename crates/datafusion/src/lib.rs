@@ -16,6 +16,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod aggregate;
+#[cfg(doctest)]
+mod book;
 mod device_function;
 mod exchange;
 pub mod exec;
