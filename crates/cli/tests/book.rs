@@ -3,7 +3,8 @@
 //!
 //! The info string of a block selects its check:
 //!
-//! - `sql`: the statements of a page run in one session, in order. A `text` block behind it is its output.
+//! - `sql`: the statements of a page run in one session, in order. A `text` block behind it is its
+//!   output.
 //! - `sql,strict`: the same, and no operator may run on the host.
 //! - `sql,fails`: its statement must fail. A `text` block behind it is the message.
 //! - `console`: each line behind `$ ` is a shell command, which must succeed in an empty folder.
@@ -11,8 +12,9 @@
 //! - `text,measured`: an output whose numbers may differ.
 //! - `rust`: documentation tests of the crate `devicefusion` compile and run it.
 //!
-//! In an output `…` stands for any characters, and a line of `…` alone for any lines. Leading spaces and the frame of a
-//! table do not count. [`TESTED_ELSEWHERE`] names pages that have tests of their own.
+//! In an output `…` stands for any characters, and a line of `…` alone for any lines. Leading
+//! spaces and the frame of a table do not count. [`TESTED_ELSEWHERE`] names pages that have tests
+//! of their own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::{self, File};
@@ -28,7 +30,8 @@ use tpchgen_arrow::{LineItemArrow, OrderArrow};
 /// Blocks that no test runs.
 const MOST_NOT_RUN: usize = 10;
 
-/// Pages, languages, and the test that checks these blocks. An empty page name stands for all pages.
+/// Pages, languages, and the test that checks these blocks. An empty page name stands for all
+/// pages.
 const TESTED_ELSEWHERE: &[(&str, &[&str], &str)] = &[
     ("futhark.md", &["sql", "text", "futhark"], "crates/datafusion/tests/futhark/page.rs"),
     ("futhark-types.md", &["sql", "text", "futhark"], "crates/datafusion/tests/futhark/page.rs"),
@@ -194,7 +197,8 @@ fn is_part(shown: &str, line: &str) -> bool {
     true
 }
 
-/// Checks that an output has the shown lines, in their order and without others between them but for `…`.
+/// Checks that an output has the shown lines, in their order and without others between them but
+/// for `…`.
 fn compare(page: &Path, shown: &Block, output: &str) {
     let measured = shown.info == "text,measured";
     let lines: Vec<String> = output.lines().map(|line| normal(line, measured)).collect();
@@ -216,7 +220,8 @@ fn compare(page: &Path, shown: &Block, output: &str) {
     }
 }
 
-/// Runs the SQL blocks of a page in one session, then those that must fail behind what comes before them.
+/// Runs the SQL blocks of a page in one session, then those that must fail behind what comes before
+/// them.
 fn run_sql(page: &Path, folder: &Folder) -> usize {
     let all = blocks(page);
     let is_shown = |index: usize| all.get(index).filter(|block| block.info == "text" || block.info == "text,measured");

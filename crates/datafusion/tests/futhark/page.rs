@@ -57,8 +57,7 @@ async fn queries_of_the_page_give_what_it_says() {
 #[test]
 fn the_page_shows_code_that_runs() {
     // Lines that the book hides complete the code for its documentation test.
-    let trimmed =
-        |text: &str| text.lines().filter(|line| !line.starts_with("# ")).map(str::trim).collect::<Vec<_>>().join("\n");
+    let trimmed = |text: &str| text.lines().filter(|line| !line.starts_with("# ")).map(str::trim).collect::<Vec<_>>().join("\n");
     let source = trimmed(include_str!("main.rs"));
     let shown: Vec<String> =
         blocks().iter().filter(|(language, _)| *language == "rust,no_run").map(|(_, text)| trimmed(text)).collect();
