@@ -44,7 +44,8 @@ const TESTED_ELSEWHERE: &[(&str, &[&str], &str)] = &[
     ("device-data.md", &["rust,no_run"], "crates/datafusion/src/book.rs"),
     ("rust.md", &["rust"], "crates/datafusion/src/book.rs"),
     ("README.md", &["rust"], "crates/datafusion/src/book.rs"),
-    // Fragments of files and names.
+    // Sketches and fragments that are no programs.
+    ("", &["text,ignore"], "none"),
     ("", &["toml"], "none: Cargo.toml is no program"),
 ];
 
