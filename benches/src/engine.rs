@@ -205,6 +205,12 @@ impl Engine {
         Ok(Execution { seconds: begin.elapsed().as_secs_f64(), rows, batches, plan })
     }
 
+    /// Plans a query.
+    pub async fn plan(&self, source: Source, sql: &str) -> Result<Arc<dyn ExecutionPlan>> {
+        self.session.sql(&format!("SET datafusion.catalog.default_schema = '{}'", source.name())).await?;
+        self.session.sql(sql).await?.create_physical_plan().await
+    }
+
     /// Bytes that the columns a query scans take on the device, as far as the tables know.
     pub async fn scanned_bytes(&self, source: Source, sql: &str) -> Result<Option<usize>> {
         self.session.sql(&format!("SET datafusion.catalog.default_schema = '{}'", source.name())).await?;

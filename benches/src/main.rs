@@ -17,6 +17,7 @@ mod demo;
 mod engine;
 mod measure;
 mod micro;
+mod planning;
 mod report;
 mod sectors;
 mod sinks;
@@ -45,6 +46,8 @@ enum Command {
     Sinks(sinks::Arguments),
     /// What new kernels cost in a warm process with the drivers' caches off.
     Cold(tpch::Common),
+    /// What the plugin adds to the planning time of TPC-H's 22 queries.
+    Planning(planning::Arguments),
     /// Two engines, one of which reads what the other pushes, beside each of them alone.
     Chain(chain::Arguments),
     /// A handful of queries with their answers, where each operator ran, and times.
@@ -79,6 +82,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::Micro(arguments) => micro::run(arguments).await,
         Command::Sinks(arguments) => sinks::run(arguments).await,
         Command::Cold(arguments) => cold::run(arguments).await,
+        Command::Planning(arguments) => planning::run(arguments).await,
         Command::Chain(arguments) => chain::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),

@@ -119,7 +119,7 @@ pub fn mentions(sql: &str, name: &str) -> bool {
 }
 
 /// Number of TPC-H's queries.
-const ALL: usize = 22;
+pub const ALL: usize = 22;
 
 fn target(query: usize, source: Source, device: &Device) -> Option<Target> {
     match (query, source, device.is_cpu()) {

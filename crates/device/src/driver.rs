@@ -117,6 +117,9 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// `host .. host + bytes` stays valid, and is not written by the host, until [`free`](Self::free).
     unsafe fn import_host(&self, host: usize, bytes: usize) -> Result<Option<Memory>>;
+    /// The address by which kernels reach `memory`, as a number that other memory may hold. `None` where the driver
+    /// promises none: a `cl_mem` outside of host memory.
+    fn address(&self, memory: Memory) -> Option<u64>;
     /// What memory of somebody else is to this device: `handle` is a `CUdeviceptr` or `cl_mem`.
     ///
     /// # Safety

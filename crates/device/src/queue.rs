@@ -119,6 +119,19 @@ macro_rules! scalars {
 }
 scalars!(U8: u8, I8: i8, U16: u16, I16: i16, U32: u32, I32: i32, U64: u64, I64: i64, F32: f32, F64: f64);
 
+impl<'a> Arg<'a> {
+    fn buffer(&self) -> Option<&'a Buffer> {
+        if let Self::Buffer(buffer) = self { Some(buffer) } else { None }
+    }
+}
+
+/// The arguments of one launch that its kernel reads from memory.
+struct ArgTable {
+    words: Buffer,
+    /// Stand for buffers without an address.
+    copies: Vec<Buffer>,
+}
+
 /// A point in a queue that others can wait for.
 #[derive(Clone)]
 pub struct Event {
@@ -471,10 +484,21 @@ impl Queue {
     /// # Errors
     /// `Launch` for a grid or arguments that the device cannot take; the driver's refusal.
     pub fn launch(&self, kernel: &Kernel, grid: Grid, args: &[Arg<'_>]) -> Result<()> {
+        self.launch_with_table(kernel, grid, &[], args)
+    }
+
+    /// As [`launch`](Self::launch), for kernels with more arguments than the device passes: unless `table` is empty,
+    /// the first parameter is an array of 64-bit words, which hold the values and addresses in `table`.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch), and where the device gives buffers no addresses.
+    pub fn launch_with_table(&self, kernel: &Kernel, grid: Grid, table: &[Arg<'_>], args: &[Arg<'_>]) -> Result<()> {
+        let buffers = || table.iter().chain(args).filter_map(Arg::buffer);
+        buffers().try_for_each(|buffer| self.follow(buffer))?;
+        let table = self.arg_table(kernel, table)?;
+        let args: Vec<Arg<'_>> = table.iter().map(|table| Arg::Buffer(&table.words)).chain(args.iter().copied()).collect();
         let values: Vec<(usize, [u8; 8])> = args.iter().map(Arg::bytes).collect();
         self.check_launch(kernel, grid, values.iter().map(|(width, _)| width).sum())?;
-        let buffers = || args.iter().filter_map(|arg| if let Arg::Buffer(buffer) = arg { Some(*buffer) } else { None });
-        buffers().try_for_each(|buffer| self.follow(buffer))?;
         let raw_args: Vec<RawArg<'_>> = args
             .iter()
             .zip(&values)
@@ -489,7 +513,8 @@ impl Queue {
         let number = self.lane().launch(timed, kernel.totals(), &self.meters, |raw, timed| unsafe {
             self.driver().launch(raw, kernel.raw(), grid, &raw_args, timed)
         })?;
-        buffers().for_each(|buffer| buffer.uses().note(self.lane(), number));
+        let own = table.iter().flat_map(|table| table.copies.iter().chain([&table.words]));
+        buffers().chain(own).for_each(|buffer| buffer.uses().note(self.lane(), number));
         kernel.used(self.lane(), number);
         let totals = self.context().totals();
         totals.launches.fetch_add(1, Relaxed);
@@ -497,6 +522,42 @@ impl Queue {
         kernel.totals().launches.fetch_add(1, Relaxed);
         self.meters.launched();
         Ok(())
+    }
+
+    /// Uploads the values and addresses of arguments; `None` for none.
+    fn arg_table(&self, kernel: &Kernel, args: &[Arg<'_>]) -> Result<Option<ArgTable>> {
+        if args.is_empty() {
+            return Ok(None);
+        }
+        let mut copies = Vec::new();
+        let mut words = Vec::with_capacity(args.len() * 8);
+        for arg in args {
+            let Some(buffer) = arg.buffer() else {
+                words.extend(arg.bytes().1);
+                continue;
+            };
+            let address = match self.driver().address(buffer.raw()) {
+                Some(address) => address,
+                // A buffer of another library, at an address that its driver keeps to itself.
+                None => {
+                    let copy = self.alloc(buffer.len())?;
+                    self.copy(buffer, 0, &copy, 0, buffer.len())?;
+                    let address = self.driver().address(copy.raw()).ok_or_else(|| self.no_addresses(kernel))?;
+                    copies.push(copy);
+                    address
+                }
+            };
+            words.extend(address.to_ne_bytes());
+        }
+        let table = self.alloc_for_writes(words.len())?;
+        self.write(&table, 0, &words)?;
+        Ok(Some(ArgTable { words: table, copies }))
+    }
+
+    fn no_addresses(&self, kernel: &Kernel) -> Error {
+        let info = self.context().info();
+        let reason = format!("arguments exceed the limit of {} bytes, and buffers have no addresses", info.max_arg_bytes);
+        Error::Launch { device: info.label(), kernel: kernel.name().to_owned(), reason }
     }
 
     fn check_launch(&self, kernel: &Kernel, grid: Grid, arg_bytes: usize) -> Result<()> {

@@ -11,7 +11,7 @@ use columnar::ColumnType;
 
 use crate::codegen::{CType, Params, Profile, RowWriter};
 use crate::expr::{Aggregate, Expr};
-use crate::ops::{GroupBy, Input, Options, Reduce, Window, WindowCall};
+use crate::ops::{Input, Options, Reduce, Window, WindowCall};
 use crate::{Error, Result};
 
 /// Whether the expression can be computed on a device over a source of this schema, and why not.
@@ -76,12 +76,6 @@ fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
     let mut params = Params::new();
     let mut writer = RowWriter::new(&types, Profile::Gpu, &mut params);
     let value = if output { writer.result(expr)? } else { writer.eval(expr)? };
-    let (bytes, limit) = (params.bytes() + SINK_BYTES, Options::new(Profile::Gpu).max_arg_bytes);
-    if bytes > limit {
-        return Err(Error::Unsupported(format!(
-            "its columns and constants need {bytes} bytes of kernel arguments, the limit is {limit}"
-        )));
-    }
     Ok((value.ctype, params.can_fail()))
 }
 
@@ -107,38 +101,6 @@ pub fn supports_aggregate(aggregate: &Aggregate, schema: &Schema) -> Result<(), 
     let input = Input { schema: Arc::new(schema.clone()), types, filter: None };
     let field = Field::new("aggregate", aggregate.data_type.clone(), true);
     reason(Reduce::try_new(input, vec![(aggregate.clone(), field)], Options::new(Profile::Gpu)).map(|_| ()))
-}
-
-/// Whether rows can be grouped by keys of these types, and why not: there may be too many.
-pub fn supports_group_keys(keys: Vec<Field>) -> Result<(), String> {
-    let schema = Arc::new(Schema::new(keys.clone()));
-    let types = columnar::natural_types(&schema).map_err(|error| error.to_string())?;
-    let input = Input { schema, types, filter: None };
-    let keys = keys.into_iter().enumerate().map(|(index, key)| (Expr::Column(index), key)).collect();
-    reason(GroupBy::try_new(input, keys, vec![], Options::new(Profile::Gpu)).map(|_| ()))
-}
-
-/// Arguments of a kernel besides those of an expression, in bytes.
-const SINK_BYTES: usize = 256;
-
-/// Arguments of a search in a join's table besides keys and conditions, in bytes, and those of the joins around it.
-const SEARCH_BYTES: usize = 256;
-
-/// Whether a join can look at so many columns at once, and why not. `exprs`: the keys of both sides and the condition, each
-/// with the columns that it is over.
-pub fn supports_join<'a>(exprs: impl IntoIterator<Item = (&'a Expr, &'a Schema)>) -> Result<(), String> {
-    let mut bytes = SEARCH_BYTES;
-    for (expr, schema) in exprs {
-        let types = columnar::natural_types(schema).map_err(|error| error.to_string())?;
-        let mut params = Params::new();
-        reason(RowWriter::new(&types, Profile::Gpu, &mut params).eval(expr).map(|_| ()))?;
-        bytes += params.bytes();
-    }
-    let limit = Options::new(Profile::Gpu).max_arg_bytes;
-    if bytes > limit {
-        return Err(format!("its keys and conditions need {bytes} bytes of kernel arguments, the limit is {limit}"));
-    }
-    Ok(())
 }
 
 /// Whether a window function is supported on the device over a source of this schema, and why not.

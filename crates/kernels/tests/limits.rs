@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What operators say of more rows than they number. A column of NULLs has any number of rows without memory.
+//! More rows than operators number, over columns of NULLs, which take no memory; more arguments than kernels are passed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,7 +12,10 @@ use arrow::datatypes::{DataType, Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use futures::executor::block_on;
 use kernels::Error;
-use kernels::ops::{Concat, Frame, Join, JoinBuild, JoinKind, Sort, SortKey, Window, WindowCall, WindowFunction};
+use kernels::expr::{AggregateFunction, CompareOp};
+use kernels::ops::{
+    Concat, Frame, Join, JoinBuild, JoinKind, Options, Select, Sort, SortKey, Window, WindowCall, WindowFunction,
+};
 use support::*;
 
 fn schema() -> SchemaRef {
@@ -96,5 +99,39 @@ fn a_build_side_has_rows_that_30_bits_number() {
             more,
             "a build side of 1073741825 rows is over the limit of 1073741824; filter it, or let the other side be built",
         );
+    }
+}
+
+/// 16 bytes of arguments pass the address of a table, which has the others, and one more.
+#[test]
+fn arguments_beyond_the_limit_are_read_from_memory() {
+    let rows_of = table(0, 1000);
+    let schema = rows_of.schema();
+    let outputs: Vec<_> = schema.fields().iter().enumerate().map(|(index, field)| (col(index), Field::clone(field))).collect();
+    let numbers: Vec<usize> = (0..outputs.len()).filter(|index| outputs[*index].1.data_type() == &DataType::Int64).collect();
+    let filter = compare(CompareOp::NotEq, col(numbers[0]), int(7, DataType::Int64));
+    let key = (col(numbers[0]), outputs[numbers[0]].1.clone().with_nullable(true));
+    let aggregates: Vec<_> = numbers
+        .iter()
+        .flat_map(|index| {
+            [AggregateFunction::Min, AggregateFunction::Max]
+                .map(|function| aggregate(function, Some(col(*index)), DataType::Int64))
+        })
+        .collect();
+    for options in profiles() {
+        let few = Options { max_arg_bytes: 16, ..options.clone() };
+        let source =
+            Select::try_new(input(&schema, Some(filter.clone())), outputs.clone(), few.clone()).unwrap().programs().concat();
+        assert!(source.contains("u64 l0 = (u64)args[") || source.contains("i64 l0 = (i64)args["), "{source}");
+        let [all, with_table] = [&options, &few].map(|options| rows(&select(&rows_of, Some(filter.clone()), &outputs, options)));
+        assert_eq!(all, with_table);
+        let [mut all, mut with_table] = [&options, &few].map(|options| {
+            let batches = std::slice::from_ref(&rows_of);
+            let keys = std::slice::from_ref(&key);
+            rows(&group_with(input(&schema, Some(filter.clone())), batches, keys, &aggregates, options).unwrap())
+        });
+        all.sort_unstable();
+        with_table.sort_unstable();
+        assert_eq!(all, with_table);
     }
 }

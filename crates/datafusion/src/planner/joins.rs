@@ -13,7 +13,7 @@ use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec, SymmetricHashJoinExec,
 };
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use kernels::support::supports_join;
+use kernels::support::supports;
 
 use crate::exec::JoinSpec;
 use crate::expr::{Reason, lower};
@@ -111,7 +111,7 @@ pub(crate) fn join_form(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, Reaso
     if let Some(filter) = &lifted.filter {
         keys.push((lower(filter.expression(), filter.schema())?, filter.schema()));
     }
-    supports_join(keys.iter().map(|(expr, schema)| (expr, schema.as_ref())))?;
+    keys.iter().try_for_each(|(expr, schema)| supports(expr, schema))?;
     columns_have_device_form(plan)?;
     Ok(spec)
 }

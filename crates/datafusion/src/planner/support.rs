@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::{DataFusionError, plan_datafusion_err};
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -21,7 +21,6 @@ use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::unnest::UnnestExec;
-use kernels::support::supports_group_keys;
 
 use crate::aggregate::AggregateCall;
 use crate::exec::{DeviceToHostExec, DeviceUnionExec, DeviceUnnestExec, GroupingSet, HostExec, is_device};
@@ -204,9 +203,6 @@ pub(crate) fn aggregate_form(aggregate: &AggregateExec) -> Result<&AggregateExec
     Ok(raw)
 }
 
-/// Keys that always fit a kernel's arguments.
-const FEW_KEYS: usize = 8;
-
 /// What the aggregation of raw rows is not supported on the device for.
 fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     if raw.group_expr().has_grouping_set() && GroupingSet::numbered(raw.group_expr().groups()).is_none() {
@@ -217,19 +213,10 @@ fn raw_form(raw: &AggregateExec) -> Result<(), Reason> {
     // Rows that come in an order, or several times, are brought by operators that make no calls.
     let makes_calls = !raw.group_expr().has_grouping_set() && !has_ordered(raw);
     let mut library = Calls::behind(&schema);
-    let mut fields = Vec::new();
-    for (key, name) in raw.group_expr().expr() {
+    for (key, _) in raw.group_expr().expr() {
         let lifted = if makes_calls { library.lift(key)? } else { Arc::clone(key) };
         let key = as_key(&lifted, &library.schema).map_err(reason_of)?;
         has_device_form(&key, &library.schema)?;
-        let data_type = key.data_type(&library.schema).map_err(|error| error.to_string())?;
-        fields.push(Field::new(name, data_type, true));
-    }
-    if raw.group_expr().has_grouping_set() {
-        fields.push(Field::new("set", DataType::UInt8, false));
-    }
-    if fields.len() > FEW_KEYS {
-        supports_group_keys(fields)?;
     }
     if let Some(calls) = AggregateCall::of_libraries(raw) {
         return calls.iter().try_for_each(|call| {

@@ -229,6 +229,10 @@ impl Driver for CudaDriver {
         Native::Cuda { context: self.context.context as u64, device: self.context.device }
     }
 
+    fn address(&self, memory: Memory) -> Option<u64> {
+        Some(memory.handle)
+    }
+
     fn alloc(&self, bytes: usize) -> Result<Memory> {
         self.enter()?;
         let mut handle = 0;

@@ -37,8 +37,8 @@ pub(super) struct OpenClDriver {
     one_at_a_time: Option<Mutex<()>>,
     /// Where the driver confuses launches of one kernel that overlap: what keeps them apart.
     apart: Option<Apart>,
-    /// Bytes of the host memory under each buffer that was allocated here, by `cl_mem`.
-    owned: Mutex<HashMap<u64, usize>>,
+    /// Address and bytes of the host memory under each buffer that was allocated here, by `cl_mem`.
+    owned: Mutex<HashMap<u64, (usize, usize)>>,
     /// The buffer behind each pinned address.
     pinned: Mutex<HashMap<usize, u64>>,
     /// Programs that were compiled and not loaded yet, by image.
@@ -189,7 +189,7 @@ impl Driver for OpenClDriver {
         let host = host::allocate(bytes).ok_or_else(|| Error::driver_out_of_memory(&self.label, bytes))?;
         match self.buffer(memory::CL_MEM_READ_WRITE | memory::CL_MEM_USE_HOST_PTR, bytes, host) {
             Ok(handle) => {
-                self.owned.lock().insert(handle as u64, bytes);
+                self.owned.lock().insert(handle as u64, (host, bytes));
                 Ok(Memory { handle: handle as u64, bytes, host })
             }
             Err(error) => {
@@ -197,6 +197,14 @@ impl Driver for OpenClDriver {
                 unsafe { host::release(host, bytes) };
                 Err(error)
             }
+        }
+    }
+
+    fn address(&self, memory: Memory) -> Option<u64> {
+        // Kernels of a CPU device reach a buffer over host memory by the host's address.
+        match memory.host {
+            0 => self.owned.lock().get(&memory.handle).map(|(host, _)| *host as u64),
+            host => Some(host as u64),
         }
     }
 
@@ -256,9 +264,9 @@ impl Driver for OpenClDriver {
         let owned = self.owned.lock().remove(&memory.handle);
         // SAFETY: the caller promises that the buffer is ours and that no queue uses it.
         let _ = unsafe { memory::release_mem_object(memory.handle as cl_mem) };
-        if let Some(bytes) = owned {
+        if let Some((host, bytes)) = owned {
             // SAFETY: the map says that this memory was allocated here with these bytes.
-            unsafe { host::release(memory.host, bytes) };
+            unsafe { host::release(host, bytes) };
         }
     }
 

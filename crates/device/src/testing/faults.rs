@@ -297,6 +297,10 @@ impl Driver for Faulty {
         Ok(memory)
     }
 
+    fn address(&self, memory: Memory) -> Option<u64> {
+        self.driver.address(memory)
+    }
+
     unsafe fn import_host(&self, host: usize, bytes: usize) -> Result<Option<Memory>> {
         if !self.info.unified_memory {
             return Ok(None);

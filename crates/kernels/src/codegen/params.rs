@@ -6,6 +6,8 @@ use std::sync::Arc;
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::{DataType, i256};
 
+use device::Arg;
+
 use super::value::{CType, Value};
 use super::verdict::Verdict;
 use crate::expr::{Literal, LiteralValue};
@@ -82,6 +84,19 @@ pub enum Param {
     Named(String),
 }
 
+impl Param {
+    /// How early the argument moves to the argument table.
+    fn table_rank(&self) -> u8 {
+        match self {
+            Param::Literal { .. } => 0,
+            Param::Offset { .. } | Param::ValidityOffset { .. } | Param::DictOffset { .. } => 1,
+            Param::OfElements { param, .. } => param.table_rank(),
+            Param::Data { .. } | Param::Validity { .. } | Param::DictData { .. } | Param::Verdicts { .. } => 2,
+            Param::LiteralHeap | Param::Zones | Param::Cases | Param::Scratch | Param::Error | Param::Named(_) => 3,
+        }
+    }
+}
+
 /// The words that make up a literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LiteralPart {
@@ -110,6 +125,8 @@ pub(super) enum Constant {
 #[derive(Debug, Clone, Default)]
 pub struct Params {
     params: Vec<(Param, String)>,
+    /// Indices of the parameters whose arguments the kernel reads from the argument table, in the table's order.
+    table: Vec<usize>,
     pub(super) constants: Vec<Constant>,
     heap: Vec<u8>,
     tables: Vec<(Arc<[i64]>, InHeap)>,
@@ -119,6 +136,12 @@ pub struct Params {
     scratch_bytes: usize,
     sections: Sections,
 }
+
+/// The name of the argument table, a kernel's first parameter where it has one.
+const TABLE: &str = "args";
+
+/// Bytes that an argument counts for, whatever its type.
+const ARG_BYTES: usize = 8;
 
 /// C of what lies in the heap: the address of its first element, typed, and their number.
 type InHeap = (String, String);
@@ -217,20 +240,49 @@ impl Params {
 
     /// The list between a kernel's parentheses.
     pub fn declaration(&self) -> String {
-        let declared: Vec<String> = self
-            .params
-            .iter()
-            .map(|(param, c_type)| {
-                let space = if c_type.ends_with('*') { "" } else { " " };
-                format!("{c_type}{space}{}", name(param))
-            })
-            .collect();
-        declared.join(", ")
+        let table = (!self.table.is_empty()).then(|| format!("const G u64 *RESTRICT {TABLE}"));
+        let passed = self.params.iter().enumerate().filter(|(index, _)| !self.table.contains(index));
+        let passed = passed.map(|(_, (param, c_type))| declared(c_type, &name(param)));
+        table.into_iter().chain(passed).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Statements that read the arguments of the table, for the beginning of the kernel's body.
+    pub(crate) fn table_reads(&self) -> String {
+        let read = |(slot, index): (usize, &usize)| {
+            let (param, c_type) = &self.params[*index];
+            let value = match c_type.as_str() {
+                "f32" => format!("BITS_F32({TABLE}[{slot}])"),
+                "f64" => format!("BITS_F64({TABLE}[{slot}])"),
+                _ => format!("({}){TABLE}[{slot}]", c_type.trim_end_matches("RESTRICT")),
+            };
+            format!("  {} = {value};\n", declared(c_type, &name(param)))
+        };
+        self.table.iter().enumerate().map(read).collect()
     }
 
     /// Bytes of the arguments, each rounded up to 8: what a device's limit is compared with.
     pub fn bytes(&self) -> usize {
-        self.params.len() * 8
+        let passed = self.params.len() - self.table.len() + usize::from(!self.table.is_empty());
+        passed * ARG_BYTES
+    }
+
+    /// Moves arguments to the argument table until the others have at most `limit` bytes: first constants, then
+    /// where columns begin, then buffers, which compilers know less of when they come from memory.
+    pub(crate) fn limit_bytes(&mut self, limit: usize) {
+        if self.bytes() <= limit {
+            return;
+        }
+        let excess = self.params.len() + 1 - limit / ARG_BYTES;
+        let mut order: Vec<usize> = (0..self.params.len()).collect();
+        order.sort_by_key(|index| self.params[*index].0.table_rank());
+        self.table = order.into_iter().take(excess).collect();
+    }
+
+    /// Takes the arguments of the table out of those of all parameters, which are in their order.
+    pub(crate) fn split_table<'a>(&self, args: Vec<Arg<'a>>) -> (Vec<Arg<'a>>, Vec<Arg<'a>>) {
+        let table = self.table.iter().map(|index| args[*index]).collect();
+        let passed = args.into_iter().enumerate().filter(|(index, _)| !self.table.contains(index));
+        (table, passed.map(|(_, arg)| arg).collect())
     }
 
     /// Bytes of string literals and lists, aligned; `None` where no parameter takes them.
@@ -471,6 +523,12 @@ impl Params {
         let len = self.add(Param::Literal { index, part: LiteralPart::Len }, "u32");
         (heap, at, len)
     }
+}
+
+/// C that declares a variable or parameter.
+fn declared(c_type: &str, name: &str) -> String {
+    let space = if c_type.ends_with('*') { "" } else { " " };
+    format!("{c_type}{space}{name}")
 }
 
 /// Bounds of a literal: coarse, so that another constant seldom makes another text.

@@ -93,7 +93,8 @@ pub struct Options {
     pub compaction_tile_rows: u32,
     /// Most groups of a grid whose items share rows among themselves; 0 for a few for each unit of the device.
     pub max_work_groups: u32,
-    /// Bytes of arguments that one kernel may have. What needs more is split over several kernels.
+    /// Bytes of arguments that are passed to one kernel. An operator with more splits its work over several kernels;
+    /// a kernel that cannot be split reads the others from memory.
     pub max_arg_bytes: usize,
     /// Shared memory that one group may use, in bytes.
     pub shared_bytes: usize,

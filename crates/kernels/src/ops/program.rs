@@ -26,12 +26,14 @@ impl Kernel {
         Kernel { name: name.into(), params, body }
     }
 
+    /// Whether all arguments are passed, none by the argument table.
     pub fn fits(&self, options: &Options) -> bool {
         self.params.bytes() <= options.max_arg_bytes
     }
 
     fn text(&self) -> String {
-        format!("KERNEL void {}({}) {{\n{}}}\n", self.name, self.params.declaration(), self.body)
+        let Kernel { name, params, body } = self;
+        format!("KERNEL void {name}({}) {{\n{}{body}}}\n", params.declaration(), params.table_reads())
     }
 }
 
@@ -48,14 +50,8 @@ impl Program {
     pub fn try_new(operator: &str, options: &Options, mut kernels: Vec<Kernel>) -> Result<Program> {
         let verdicts = Verdicts::of(&mut kernels, options);
         let mut sections = Sections::default();
-        for kernel in &kernels {
-            if !kernel.fits(options) {
-                return Err(Error::Unsupported(format!(
-                    "{operator} needs {} bytes of arguments for one kernel, the limit is {}: it takes too many columns and constants at once",
-                    kernel.params.bytes(),
-                    options.max_arg_bytes
-                )));
-            }
+        for kernel in &mut kernels {
+            kernel.params.limit_bytes(options.max_arg_bytes);
             sections.extend(kernel.params.sections());
         }
         // The first line tells tools that look at texts which ones a GPU would see.
@@ -144,8 +140,8 @@ impl Loaded<'_> {
         let named = named.into_iter().chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch)))).collect();
         let verdicts = self.program.verdicts.for_kernel(self, queue, kernel, batch.as_ref())?;
         let bindings = Bindings { constants: Some(&self.constants[kernel]), error, verdicts: &verdicts, named };
-        let args = text.params.bind(batch.as_ref(), bindings)?;
-        queue.launch(&self.compiled.kernel(&text.name)?, grid, &args)?;
+        let (table, args) = text.params.split_table(text.params.bind(batch.as_ref(), bindings)?);
+        queue.launch_with_table(&self.compiled.kernel(&text.name)?, grid, &table, &args)?;
         Ok(())
     }
 }

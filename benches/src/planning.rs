@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `devicefusion-bench planning`: what the plugin adds to the planning time of TPC-H.
+
+use std::time::Instant;
+
+use datafusion::error::Result;
+
+use crate::data;
+use crate::engine::{Engine, Source};
+use crate::measure::median;
+use crate::tpch::{self, Common};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    data: data::Arguments,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Plans each query `1 + runs` times on both sides, in turns, over Parquet files; prints the medians in milliseconds.
+pub async fn run(arguments: Arguments) -> Result<bool> {
+    let Arguments { data: data_arguments, common } = arguments;
+    let devices = common.open_devices().await?;
+    let folder = data::run(&data_arguments)?;
+    let plain = Engine::plain(common.partitions()).await?;
+    let engines: Vec<&Engine> = std::iter::once(&plain).chain(devices.iter().map(|device| &device.engine)).collect();
+    for table in data::TABLES {
+        for engine in &engines {
+            engine.register(table, &folder.join(format!("{table}.parquet"))).await?;
+        }
+    }
+    println!("planning of TPC-H from Parquet, scale {}, medians of {} runs, ms", data_arguments.scale, common.runs);
+    let mut totals = vec![0.0; engines.len()];
+    for number in 1..=tpch::ALL {
+        let text = tpch::query(number, data_arguments.scale)?;
+        let mut times = vec![Vec::new(); engines.len()];
+        for round in 0..=common.runs {
+            for (engine, times) in engines.iter().zip(&mut times) {
+                let begin = Instant::now();
+                engine.plan(Source::Parquet, &text).await?;
+                if round > 0 {
+                    times.push(begin.elapsed().as_secs_f64() * 1e3);
+                }
+            }
+        }
+        let medians: Vec<f64> = times.iter().map(|times| median(times)).collect();
+        print_row(&format!("Q{number}"), &engines, &medians);
+        totals.iter_mut().zip(medians).for_each(|(total, median)| *total += median);
+    }
+    print_row("all", &engines, &totals);
+    Ok(true)
+}
+
+fn print_row(label: &str, engines: &[&Engine], times: &[f64]) {
+    let plain = times.first().copied().unwrap_or(f64::NAN);
+    let sides = engines.iter().zip(times).map(|(engine, time)| format!("{} {time:.2} (+{:.2})", engine.name, time - plain));
+    println!("{label:4} {}", sides.collect::<Vec<_>>().join("  "));
+}
