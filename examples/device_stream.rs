@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SQL over a stream that a C program produces, and the result handed to a C program, on the device.
+//! SQL over a device stream from C, with the result as a device stream for C.
 //!
-//! `cargo run --example device_stream`; it compiles `examples/c/prices.c` with `cc`.
+//! `cargo run --example device_stream` compiles `examples/c/prices.c` with `cc`.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,9 +39,9 @@ async fn main() -> Result<()> {
     let (open_prices, count_rows) =
         unsafe { (*c.get::<Open>(b"open_prices").map_err(external)?, *c.get::<Count>(b"count_rows").map_err(external)?) };
 
-    // In: a struct that C fills.
+    // Input: a struct that C fills.
     let mut prices = FFI_ArrowDeviceArrayStream::empty();
-    // SAFETY: the function fills the struct as the interface says, and the library outlives what it gives.
+    // SAFETY: the function fills the struct by the interface, and the library outlives its streams.
     let reader = unsafe {
         open_prices(&mut prices);
         ArrowDeviceArrayStreamReader::from_raw(&mut prices)
@@ -49,10 +49,10 @@ async fn main() -> Result<()> {
     let ctx = devicefusion::session()?;
     ctx.register_table("prices", Arc::new(DeviceStreamTable::try_new(reader.map_err(external)?)?))?;
 
-    // Out: a struct that C reads, on a thread of its own.
+    // Output: a struct that C reads, on another thread.
     let query = ctx.sql("SELECT price, price * 2 AS twice FROM prices WHERE price % 3 = 0").await?;
     let mut result = DeviceResult::try_new(query).await?.into_device_stream()?;
-    // SAFETY: the function reads the stream as the interface says, and releases it.
+    // SAFETY: the function reads the stream by the interface, and releases it.
     let counted = tokio::task::spawn_blocking(move || unsafe { count_rows(&mut result) });
     let rows = counted.await.map_err(external)?;
     println!("{rows} rows of 3000 can be divided by 3");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device for a session state of one's own, and the settings `device.*`.
+//! A device in a custom session state, with settings `device.*`.
 //!
 //! `cargo run --example own_state`
 
@@ -10,7 +10,7 @@ use devicefusion::{DeviceRuntime, SessionStateBuilderExt, placement};
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // Sessions that share a runtime share the device and its compiled kernels.
+    // Sessions of one runtime share the device and its compiled kernels.
     let runtime = DeviceRuntime::new();
     let state = SessionStateBuilder::new()
         .with_config(SessionConfig::new().with_target_partitions(2))

@@ -12,7 +12,7 @@ async fn main() -> Result<()> {
                FROM generate_series(1, 1000000) WHERE value % 3 <> 0 GROUP BY weekday ORDER BY weekday";
     ctx.sql(sql).await?.show().await?;
 
-    // What ran where.
+    // The plan shows which operators run on the device.
     ctx.sql(&format!("EXPLAIN FORMAT TREE {sql}")).await?.show().await?;
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The name under which programs that are linked with the shared library look for it.
+//! Sets the soname of the shared library.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

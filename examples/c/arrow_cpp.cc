@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Record batches of Arrow C++ in, SQL, record batches of Arrow C++ out.
+// SQL over record batches of Arrow C++, with a table of Arrow C++ as the result.
 //
 //     c++ -std=c++20 arrow_cpp.cc $(pkg-config --cflags --libs devicefusion arrow) -o arrow_cpp
 //     ./arrow_cpp         # or with a device: none, opencl, cuda, '#1', a part of its name
@@ -16,7 +16,7 @@
 #include <memory>
 #include <string>
 
-// What the library frees, freed at the end of a scope.
+// Deleter that calls one of the library's functions.
 template <auto free>
 struct Free {
   template <typename T>
@@ -25,13 +25,13 @@ struct Free {
 using Config = std::unique_ptr<devicefusion_context_config, Free<devicefusion_context_config_free>>;
 using Context = std::unique_ptr<devicefusion_context, Free<devicefusion_context_free>>;
 using Query = std::unique_ptr<devicefusion_query, Free<devicefusion_query_free>>;
-using Text = std::unique_ptr<char, Free<std::free>>;
+using String = std::unique_ptr<char, Free<std::free>>;
 
-// A code with its text as a status of Arrow's.
+// A code and its message as an Arrow status.
 arrow::Status Checked(devicefusion_context* context, int code) {
   if (code == DEVICEFUSION_SUCCESS) return arrow::Status::OK();
-  const Text text(devicefusion_context_get_error(context));
-  const std::string error = text ? text.get() : "no text";
+  const String message(devicefusion_context_get_error(context));
+  const std::string error = message ? message.get() : "no message";
   switch (code) {
     case DEVICEFUSION_PROGRAM_ERROR: return arrow::Status::Invalid(error);
     case DEVICEFUSION_OUT_OF_MEMORY: return arrow::Status::OutOfMemory(error);
@@ -59,7 +59,7 @@ arrow::Status Run(const char* device) {
   const Config config(devicefusion_context_config_new());
   ARROW_RETURN_NOT_OK(Checked(nullptr, devicefusion_context_config_set_device(config.get(), device)));
   const Context context(devicefusion_context_new(config.get()));
-  if (const Text problem(devicefusion_context_get_error(context.get())); problem) {
+  if (const String problem(devicefusion_context_get_error(context.get())); problem) {
     return arrow::Status::UnknownError(problem.get());
   }
 
@@ -74,7 +74,7 @@ arrow::Status Run(const char* device) {
                                        "SELECT city, sum(people) AS people FROM cities WHERE city IS NOT NULL "
                                        "GROUP BY city ORDER BY people"));
   std::cout << sums->ToString();
-  std::cout << Sql(context.get(), "SELECT nobody FROM cities").status().ToString() << std::endl;
+  std::cout << Sql(context.get(), "SELECT missing FROM cities").status().ToString() << std::endl;
   return arrow::Status::OK();
 }
 

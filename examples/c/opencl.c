@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that shares its OpenCL queue with the library. A kernel of its own runs between two queries: it reads the rows that
-// the first one left on the device, and writes those that the second one reads. No row leaves the device in between, and the
-// order of the work is that of the queue.
+// A program that shares its OpenCL queue with the library. Its kernel runs between two queries: it
+// reads the first query's rows on the device, and writes the table of the second query. No row
+// leaves the device, and the queue orders all work.
 //
 //     cc opencl.c $(pkg-config --cflags --libs devicefusion) -ldl -o opencl
 //
-// OpenCL is opened at run time, so that neither its headers nor its library are needed to build this.
+// OpenCL is opened at run time, so the build needs neither its headers nor its library.
 #include <devicefusion.h>
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// Prints what went wrong, and gives up.
+// Prints the error of a failed call and exits.
 static void check(struct devicefusion_context *context, int code) {
     if (code == DEVICEFUSION_SUCCESS) return;
     char *error = devicefusion_context_get_error(context);
-    fprintf(stderr, "%d: %s\n", code, error ? error : "no text");
+    fprintf(stderr, "%d: %s\n", code, error ? error : "no message");
     free(error);
     exit(code);
 }
 
-// What is needed of CL/cl.h; handles are pointers.
+// The declarations that this example needs of CL/cl.h. Handles are pointers.
 typedef void *handle;
 enum { READ_WRITE = 1 };
 static const uint64_t ALL_DEVICES = 0xFFFFFFFF;
@@ -76,10 +76,10 @@ static void cl(int32_t code) {
     exit(1);
 }
 
-static const char *text = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
-                          "kernel void tax(global const double *prices, ulong offset, global double *taxed) {\n"
-                          "    taxed[get_global_id(0)] = prices[offset + get_global_id(0)] * 1.5;\n"
-                          "}\n";
+static const char *source = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+                            "kernel void tax(global const double *prices, ulong offset, global double *taxed) {\n"
+                            "    taxed[get_global_id(0)] = prices[offset + get_global_id(0)] * 1.5;\n"
+                            "}\n";
 
 // The program's device, context and queue.
 static handle device, opencl, queue;
@@ -95,12 +95,12 @@ static void open_device(void) {
     cl(code);
 }
 
-// Enqueues the kernel over prices that lie on the device, and waits for nothing; the memory of what it writes.
+// Enqueues the kernel over prices on the device, without waiting. Returns the memory of its output.
 static handle taxed(const struct devicefusion_raw_values *prices) {
     int32_t code;
     handle memory = create_buffer(opencl, READ_WRITE, prices->bytes, NULL, &code);
     cl(code);
-    handle program = create_program(opencl, 1, &text, NULL, &code);
+    handle program = create_program(opencl, 1, &source, NULL, &code);
     cl(code);
     cl(build_program(program, 1, &device, "", NULL, NULL));
     handle kernel = create_kernel(program, "tax", &code);
@@ -117,7 +117,7 @@ static handle taxed(const struct devicefusion_raw_values *prices) {
     return memory;
 }
 
-// The library no longer uses the memory.
+// Called when the library no longer uses the memory.
 static void release(void *memory) { release_mem_object(memory); }
 
 int main(void) {
@@ -137,7 +137,7 @@ int main(void) {
                                         "FROM generate_series(1, 1000)",
                                         NULL));
 
-    // The first query leaves its rows on the device, in one batch.
+    // The first query's rows stay on the device, in one batch.
     struct devicefusion_query *query;
     struct ArrowDeviceArrayStream stream;
     struct ArrowSchema columns;
@@ -149,14 +149,14 @@ int main(void) {
         return 1;
     }
 
-    // What comes into the queue now waits for the prices, and what the library does next for what is in the queue.
+    // Later work in the queue waits for the prices. Later work of the library waits for the queue.
     struct devicefusion_raw_values prices;
     check(context, devicefusion_array_values_raw(context, &batch, &columns, 0, &prices));
     handle memory = taxed(&prices);
     struct devicefusion_raw_column mine = {.name = "price", .format = "g", .memory = memory};
     check(context, devicefusion_register_raw(context, "taxed", &mine, 1, prices.length, release, memory));
 
-    // The batch is given back once the kernel has read it.
+    // The batch can be released once the kernel has read it.
     cl(finish(queue));
     batch.array.release(&batch.array);
     columns.release(&columns);

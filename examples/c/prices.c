@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two functions of a C program: one gives its data away as a device stream, the other takes one.
+// Two functions of a C program: one produces a device stream, the other consumes one.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { BATCHES = 3, ROWS = 1000 };
 
-// Schemas of a struct "+s" of one column "price" of 64-bit integers "l", without NULLs.
+// Schema of a struct "+s" with a column "price" of 64-bit integers "l", without NULLs.
 static void release_schema(struct ArrowSchema *schema) {
     for (int64_t i = 0; i < schema->n_children; ++i) {
         if (schema->children[i]->release) schema->children[i]->release(schema->children[i]);
@@ -41,7 +41,7 @@ static void release_array(struct ArrowArray *array) {
 static int get_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out) {
     int *batch = stream->private_data;
     memset(out, 0, sizeof *out);
-    if (*batch == BATCHES) return 0; // released: the end
+    if (*batch == BATCHES) return 0; // a released array ends the stream
     int64_t *values = malloc(ROWS * sizeof *values);
     for (int i = 0; i < ROWS; ++i) values[i] = *batch * ROWS + i;
     ++*batch;
@@ -69,7 +69,7 @@ static void release_stream(struct ArrowDeviceArrayStream *stream) {
     stream->release = NULL;
 }
 
-// Prices from 0 on, in host memory.
+// A stream of prices from 0, in host memory.
 void open_prices(struct ArrowDeviceArrayStream *out) {
     *out = (struct ArrowDeviceArrayStream){
         .device_type = ARROW_DEVICE_CPU,
@@ -81,7 +81,7 @@ void open_prices(struct ArrowDeviceArrayStream *out) {
     };
 }
 
-// Reads a stream to its end and says what came; the number of rows, or -1.
+// Reads a stream to its end and prints its batches. Returns the number of rows, or -1.
 int64_t count_rows(struct ArrowDeviceArrayStream *stream) {
     int64_t rows = 0;
     for (;;) {
@@ -95,7 +95,7 @@ int64_t count_rows(struct ArrowDeviceArrayStream *stream) {
         }
         if (!array.array.release) break;
         printf("C: %lld rows on device type %d, id %lld, %s\n", (long long)array.array.length, array.device_type,
-               (long long)array.device_id, array.sync_event ? "to wait for" : "complete");
+               (long long)array.device_id, array.sync_event ? "pending" : "complete");
         rows += array.array.length;
         array.array.release(&array.array);
     }

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// SQL over an Arrow table of the program's own: rows in, a query with a parameter, rows out.
+// SQL over the program's Arrow table: rows in, a query with a parameter, rows out.
 //
 //     cc quickstart.c $(pkg-config --cflags --libs devicefusion) -o quickstart
-//     ./quickstart          # a GPU if there is one, else a CPU driver of OpenCL, else the host
-//     ./quickstart none     # or any other device: opencl, cuda, '#1', a part of its name
+//     ./quickstart          # a GPU if there is one, else an OpenCL CPU driver, else the host
+//     ./quickstart none     # or another device: opencl, cuda, '#1', a part of its name
 #include <devicefusion.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Prints what went wrong, and gives up.
+// Prints the error of a failed call and exits.
 static void check(struct devicefusion_context *context, int code) {
     if (code == DEVICEFUSION_SUCCESS) return;
     char *error = devicefusion_context_get_error(context);
-    fprintf(stderr, "%d: %s\n", code, error ? error : "no text");
+    fprintf(stderr, "%d: %s\n", code, error ? error : "no message");
     free(error);
     exit(code);
 }
 
-// The table: columns "city" of texts and "people" of integers, in memory that stays the program's.
+// The table: string column "city" and integer column "people", in static memory.
 static const int32_t ends[] = {0, 4, 8, 12, 16};
 static const char cities[] = "BernOsloRomeOslo";
 static const int64_t people[] = {134000, 700000, 2750000, 9000};
 
-static const void *city_buffers[] = {NULL, ends, cities}; // The first would tell what is NULL.
+static const void *city_buffers[] = {NULL, ends, cities}; // No validity bitmap: no NULL.
 static const void *people_buffers[] = {NULL, people};
 static const void *row_buffers[] = {NULL};
 
@@ -52,7 +52,7 @@ static int get_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out) 
 }
 static int get_next(struct ArrowArrayStream *stream, struct ArrowArray *out) {
     int *given = stream->private_data;
-    memset(out, 0, sizeof *out); // Released: the end.
+    memset(out, 0, sizeof *out); // A released array ends the stream.
     if ((*given)++ > 0) return 0;
     *out = (struct ArrowArray){.length = 4, .n_buffers = 1, .n_children = 2, .buffers = row_buffers,
                                .children = array_children, .release = release_array};
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
                                     .release = release_stream, .private_data = &given};
     check(context, devicefusion_register_stream(context, "cities", &rows, DEVICEFUSION_TABLE_HOST));
 
-    // A query with a parameter. It can run again, with another value.
+    // A query with a parameter. It can run again with another value.
     struct devicefusion_query *query;
     check(context, devicefusion_query_new(context,
                                           "SELECT city, sum(people) AS people FROM cities WHERE people < $1 "
@@ -90,7 +90,7 @@ int main(int argc, char **argv) {
                                           &query));
     check(context, devicefusion_query_bind_int64(query, 1, 1000000));
 
-    // Its rows come as a stream of batches.
+    // The result is a stream of batches.
     struct ArrowArrayStream result;
     check(context, devicefusion_query_stream(query, &result));
     for (;;) {
@@ -102,11 +102,11 @@ int main(int argc, char **argv) {
         if (batch.release == NULL) break;
         const struct ArrowArray *city = batch.children[0], *sum = batch.children[1];
         const int32_t *offsets = city->buffers[1];
-        const char *texts = city->buffers[2];
+        const char *bytes = city->buffers[2];
         const int64_t *sums = sum->buffers[1];
         for (int64_t row = 0; row < batch.length; ++row) {
             const int32_t *at = offsets + city->offset + row;
-            printf("%.*s %" PRId64 "\n", (int)(at[1] - at[0]), texts + at[0], sums[sum->offset + row]);
+            printf("%.*s %" PRId64 "\n", (int)(at[1] - at[0]), bytes + at[0], sums[sum->offset + row]);
         }
         batch.release(&batch);
     }

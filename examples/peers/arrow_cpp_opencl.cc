@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrow C++ with memory of an OpenCL device: record batches in cl_mem go into a query, and the result is read from the
-// cl_mem in which the query left it. Arrow C++ has no such device of its own; this one is small.
+// Arrow C++ with memory of an OpenCL device. Record batches in cl_mem are the query's input, and
+// the result is read from the query's cl_mem. Arrow C++ has no OpenCL device, so this file defines
+// one.
 //
-// OpenCL is opened at run time, so that neither its headers nor its library are needed to build this.
+// OpenCL is opened at run time, so the build needs neither its headers nor its library.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -27,7 +28,7 @@ using arrow::MemoryManager;
 using arrow::Result;
 using arrow::Status;
 
-// What is needed of CL/cl.h; handles are pointers.
+// The declarations that this example needs of CL/cl.h. Handles are pointers.
 using Handle = void*;
 constexpr uint32_t kMemContext = 0x1106, kContextDevices = 0x1081;
 constexpr uint64_t kReadWrite = 1, kAnyDevice = 0xFFFFFFFF;
@@ -77,7 +78,8 @@ Status Check(int32_t code, const char* call) {
   return code == 0 ? Status::OK() : Status::IOError(call, " failed with ", code);
 }
 
-/// A device, and a context for what is copied to it. Alive until the process ends, as Arrow's buffers may be.
+/// A device with a context for copies to it. It lives until the process ends, because Arrow's
+/// buffers may.
 struct Card {
   OpenCl cl;
   Handle context;
@@ -93,7 +95,7 @@ struct Card {
     return new Card{cl, context};
   }
 
-  /// Copies, with a queue of the context that the memory is of, and waits for it.
+  /// Copies with a new queue of the memory's context, and waits for the copy.
   template <typename Copy>
   Status WithQueue(Handle memory, Copy copy) {
     Handle of, device;
@@ -110,7 +112,7 @@ struct Card {
 
 Card* card = nullptr;
 
-/// Memory of the device that this program allocated: its address is the cl_mem.
+/// Device memory that this program allocated. Its address is the cl_mem.
 class Owned : public Buffer {
  public:
   Owned(Handle memory, int64_t size, std::shared_ptr<MemoryManager> manager)
@@ -143,7 +145,7 @@ class Manager : public MemoryManager {
   }
   Result<std::unique_ptr<Buffer>> AllocateBuffer(int64_t size) override {
     int32_t code;
-    // OpenCL has no buffers without bytes.
+    // OpenCL has no empty buffers.
     Handle memory = card->cl.clCreateBuffer(card->context, kReadWrite, size > 0 ? size : 1, nullptr, &code);
     ARROW_RETURN_NOT_OK(Check(code, "clCreateBuffer"));
     return std::make_unique<Owned>(memory, size, shared_from_this());
@@ -200,13 +202,13 @@ class OpenClDevice : public Device {
 
 std::shared_ptr<MemoryManager> OnDevice() { return std::make_shared<OpenClDevice>()->default_memory_manager(); }
 
-/// The rows of a query over batches of the device, copied to the host by Arrow C++.
+/// Runs a query over device batches. Arrow C++ copies the result to the host.
 Result<std::shared_ptr<arrow::RecordBatch>> Query(const char* sql, std::shared_ptr<arrow::RecordBatchReader> reader) {
   ArrowDeviceArrayStream rows, result;
   ARROW_RETURN_NOT_OK(arrow::ExportDeviceRecordBatchReader(std::move(reader), &rows));
-  if (char* text = peers_query(sql, &rows, /*on_device=*/1, &result)) {
-    const auto failed = Status::UnknownError(text);
-    peers_free_text(text);
+  if (char* error = peers_query(sql, &rows, /*on_device=*/1, &result)) {
+    const auto failed = Status::UnknownError(error);
+    peers_free_error(error);
     return failed;
   }
   const auto mapper = [](ArrowDeviceType, int64_t) -> Result<std::shared_ptr<MemoryManager>> { return OnDevice(); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SQL on the device over record batches of Arrow C++, and the result as a table of Arrow C++.
+// SQL on the device over record batches of Arrow C++, with a table of Arrow C++ as the result.
 #include <iostream>
 #include <string>
 
@@ -15,10 +15,10 @@
 arrow::Result<std::shared_ptr<arrow::Table>> Query(const char* sql, std::shared_ptr<arrow::RecordBatchReader> reader) {
   ArrowDeviceArrayStream rows, result;
   ARROW_RETURN_NOT_OK(arrow::ExportDeviceRecordBatchReader(std::move(reader), &rows));
-  // The result in host memory; in that of an OpenCL device: arrow_cpp_opencl.cc.
-  if (char* text = peers_query(sql, &rows, /*on_device=*/0, &result)) {
-    const auto failed = arrow::Status::UnknownError(text);
-    peers_free_text(text);
+  // The result is in host memory. arrow_cpp_opencl.cc leaves it on an OpenCL device.
+  if (char* error = peers_query(sql, &rows, /*on_device=*/0, &result)) {
+    const auto failed = arrow::Status::UnknownError(error);
+    peers_free_error(error);
     return failed;
   }
   ARROW_ASSIGN_OR_RAISE(auto batches, arrow::ImportDeviceRecordBatchReader(&result));
@@ -38,7 +38,7 @@ arrow::Status Run() {
   if (sum->ToString() != "1418000") return arrow::Status::Invalid("expected 1418000, got ", sum->ToString());
 
   ARROW_ASSIGN_OR_RAISE(reader, arrow::RecordBatchReader::Make({batch}, columns));
-  std::cout << Query("SELECT nobody FROM t", reader).status().ToString() << std::endl;
+  std::cout << Query("SELECT missing FROM t", reader).status().ToString() << std::endl;
   return arrow::Status::OK();
 }
 

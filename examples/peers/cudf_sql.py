@@ -1,6 +1,6 @@
 # Not run: needs an NVIDIA GPU, and cuDF 25.06 or later.
 # SPDX-License-Identifier: Apache-2.0
-"""SQL on the GPU over a data frame of cuDF, in place, and the result as a data frame, in place too."""
+"""SQL on the GPU over a cuDF data frame. Input and result are used in place."""
 
 import cudf
 import pylibcudf
@@ -10,15 +10,15 @@ from peers import DEVICE_ARRAY, DeviceArray, lend, pointer_of, query
 def batch_of(frame):
     """A data frame's columns as a record batch, without a copy."""
     table, _ = frame.to_pylibcudf()
-    # The table's own schema has no names for the columns.
+    # The schema of a pylibcudf table has no column names.
     schema = frame.head(0).to_arrow(preserve_index=False).schema.__arrow_c_schema__()
     _, capsule = table.__arrow_c_device_array__()
-    # pylibcudf's release drops Python objects without taking the interpreter's lock. `lend` takes it.
+    # pylibcudf's release drops Python objects without the interpreter's lock. `lend` takes it.
     return lend(schema, DeviceArray.from_address(pointer_of(capsule, DEVICE_ARRAY)), owner=capsule)
 
 
 def frame_of(batch):
-    """A record batch of the GPU as a data frame, without a copy."""
+    """A record batch on the GPU as a data frame, without a copy."""
     names = batch.column_names()
     return cudf.DataFrame.from_pylibcudf(pylibcudf.Table.from_arrow(batch), {"columns": names})
 

@@ -1,6 +1,6 @@
 # Not run: needs an NVIDIA GPU, and CuPy.
 # SPDX-License-Identifier: Apache-2.0
-"""SQL on the GPU over arrays of CuPy, in place, and a column of the result as such an array, in place too."""
+"""SQL on the GPU over CuPy arrays. Input and result are used in place."""
 
 from ctypes import POINTER, c_void_p, pointer
 
@@ -15,29 +15,29 @@ def _with_its_batch(address):
 
 
 def column_of(values):
-    """An Arrow array over an array of CuPy: no validity, and the values."""
+    """An Arrow array over a CuPy array, without a validity bitmap."""
     buffers = (c_void_p * 2)(None, values.data.ptr)
     return Array(length=values.size, n_buffers=2, buffers=buffers, release=_with_its_batch)
 
 
 def batch_of(**columns):
-    """Arrays of one length as the columns of a record batch, without a copy: nobody may change them during a query."""
+    """Equally long arrays as a record batch, without a copy. They must not change meanwhile."""
     columns = {name: cupy.ascontiguousarray(values) for name, values in columns.items()}
-    # Types of Arrow and of CuPy have the same names, but for bool, which is a bit here and a byte there.
+    # Arrow and CuPy share the names of types. A bool is a bit in Arrow and a byte in CuPy.
     types = {name: getattr(nanoarrow, values.dtype.name)() for name, values in columns.items()}
     arrays = [column_of(values) for values in columns.values()]
     children = (POINTER(Array) * len(arrays))(*map(pointer, arrays))
     (length,) = {values.size for values in columns.values()}
     rows = Array(length=length, n_buffers=1, buffers=(c_void_p * 1)(), n_children=len(arrays), children=children)
     (device,) = {values.device.id for values in columns.values()}
-    # Without an event, all work on the memory must have been done.
+    # Without an event, all work on the memory must be complete.
     cupy.cuda.get_current_stream().synchronize()
     array = DeviceArray(array=rows, device_type=CUDA, device_id=device, sync_event=None)
     return lend(nanoarrow.struct(types).__arrow_c_schema__(), array, owner=(columns, arrays, rows, array))
 
 
 def column_to_cupy(batch, index, dtype):
-    """A column of a batch as an array of CuPy, without a copy. It keeps the batch."""
+    """A column of a batch as a CuPy array, without a copy. The array keeps the batch alive."""
     column = batch.array.array.children[index].contents
     assert batch.array.device_type == CUDA and column.null_count == 0
     if batch.array.sync_event:  # points to a cudaEvent_t

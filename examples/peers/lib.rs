@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SQL on the device behind three C functions, for whatever has Arrow data: `peers.h` declares them, `peers.py` calls them
-//! from Python, and the files beside it connect pyarrow, nanoarrow, Arrow C++, cuDF and CuPy.
+//! Three C functions for SQL on the device over Arrow data of other libraries. `peers.h` declares
+//! them, `peers.py` calls them from Python. Other files connect pyarrow, nanoarrow, Arrow C++, cuDF
+//! and CuPy.
 //!
 //! `cargo build --workspace --example peers` makes `target/debug/examples/libpeers.so`.
 //!
-//! Functions return null, or a text that says what went wrong and goes back to [`peers_free_text`]. Inputs are moved out of
-//! the caller's memory in every case, outputs are only written on success.
+//! Functions return null, or an error message to free with [`peers_free_error`]. Inputs are moved
+//! in any case, outputs are written on success only.
 
 use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -25,13 +26,14 @@ use tokio::runtime::Runtime;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// One device for all queries: what one leaves there, the next reads in place.
+/// The device of all queries. A query reads the result of an earlier one in place.
 static DEVICE: LazyLock<Arc<DeviceRuntime>> = LazyLock::new(DeviceRuntime::new);
 static TOKIO: LazyLock<std::io::Result<Runtime>> = LazyLock::new(Runtime::new);
 
-/// Runs a query over the rows of a stream, which are the table `t`. All of it runs on the device, or it is an error.
+/// Runs a query over the rows of a stream, which is the table `t`. Fails if an operator would run
+/// on the host.
 ///
-/// The result stays in memory of the device if `on_device` is not 0; otherwise it is collected in host memory.
+/// The result stays in device memory if `on_device` is not 0, else it is in host memory.
 ///
 /// # Safety
 /// `sql` is a C string, `rows` follows the interface, `out` can be written.
@@ -42,12 +44,12 @@ pub unsafe extern "C" fn peers_query(
     on_device: c_int,
     out: *mut FFI_ArrowDeviceArrayStream,
 ) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
+    error_of(|| {
+        // SAFETY: this function's own condition.
         let (rows, sql) = unsafe { (ArrowDeviceArrayStreamReader::from_raw(rows)?, CStr::from_ptr(sql)) };
         let tokio = TOKIO.as_ref()?;
         let result = tokio.block_on(query(sql.to_str()?, rows, on_device != 0))?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: this function's own condition.
         unsafe { out.write(result) };
         Ok(())
     })
@@ -70,7 +72,8 @@ async fn query(sql: &str, rows: ArrowDeviceArrayStreamReader, on_device: bool) -
     Ok(cpu::export_reader(RecordBatchIterator::new(batches.into_iter().map(Ok), schema))?)
 }
 
-/// Makes a stream of one record batch: most libraries in Python have arrays for the device, and no streams.
+/// Makes a stream of one record batch. Most Python libraries have device arrays, but no device
+/// streams.
 ///
 /// # Safety
 /// `array` and `columns` follow the interface, `out` can be written.
@@ -80,39 +83,39 @@ pub unsafe extern "C" fn peers_stream(
     columns: *mut FFI_ArrowSchema,
     out: *mut FFI_ArrowDeviceArrayStream,
 ) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
+    error_of(|| {
+        // SAFETY: this function's own condition.
         let (array, columns) = unsafe { (FFI_ArrowDeviceArray::from_raw(array), FFI_ArrowSchema::from_raw(columns)) };
-        // SAFETY: as this function's own condition.
+        // SAFETY: this function's own condition.
         let field = unsafe { schema::import_field(columns)? };
-        // SAFETY: as this function's own condition.
+        // SAFETY: this function's own condition.
         let batch = unsafe { ImportedArray::import(array, &field)? };
         let stream = export_iterator(&field, batch.device_type(), [Ok(batch.into_ffi())])?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: this function's own condition.
         unsafe { out.write(stream) };
         Ok(())
     })
 }
 
-/// Frees what another function returned.
+/// Frees an error message.
 ///
 /// # Safety
-/// The text comes from this library, and has not been freed; or it is null.
+/// The message is null, or comes from this library and has not been freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn peers_free_text(text: *mut c_char) {
-    if text.is_null() {
+pub unsafe extern "C" fn peers_free_error(error: *mut c_char) {
+    if error.is_null() {
         return;
     }
-    // SAFETY: as this function's own condition.
-    drop(unsafe { CString::from_raw(text) });
+    // SAFETY: this function's own condition.
+    drop(unsafe { CString::from_raw(error) });
 }
 
-/// Null, or what went wrong: nothing may unwind into C.
-fn text_of(body: impl FnOnce() -> Result<()>) -> *mut c_char {
-    let text = match catch_unwind(AssertUnwindSafe(body)) {
+/// Runs a function's body. Returns null or the error message; a panic does not unwind into C.
+fn error_of(body: impl FnOnce() -> Result<()>) -> *mut c_char {
+    let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return std::ptr::null_mut(),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "panicked; standard error has its message".to_owned(),
     };
-    CString::new(text.replace('\0', "")).unwrap_or_default().into_raw()
+    CString::new(error.replace('\0', "")).unwrap_or_default().into_raw()
 }

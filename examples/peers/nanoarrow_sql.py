@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL on the device over an array of nanoarrow, and the result as such an array."""
+"""SQL on the device over a nanoarrow array, with nanoarrow arrays as the result."""
 
 import nanoarrow as na
 from nanoarrow import device

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL on the device over record batches of any library with `__arrow_c_device_array__`, by way of lib.rs and ctypes.
+"""SQL on the device over record batches of any library with `__arrow_c_device_array__`.
 
-`query` runs a query over a batch, in place where the device can read its memory. Its result are `Batch`es, which other
-libraries take through the same method. PEERS_LIBRARY names the library, if it is not that of a debug build.
+This module calls lib.rs through ctypes. `query` runs a query over a batch, in place if the device
+can read its memory. The result is a list of `Batch`es, which other libraries take through the same
+method. PEERS_LIBRARY is the path of the library, by default that of a debug build.
 """
 
 import atexit
@@ -76,7 +77,7 @@ Stream._fields_ = [
     ("private_data", c_void_p),
 ]
 
-# ---- PyCapsules, in which Python's libraries hand each other these structs
+# ---- PyCapsules, in which Python libraries exchange these structs
 
 capsule = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
 pointer_of = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", pythonapi))
@@ -85,14 +86,14 @@ SCHEMA, DEVICE_ARRAY = b"arrow_schema", b"arrow_device_array"
 
 
 class Batch:
-    """A record batch somewhere: an ArrowDeviceArray with its ArrowSchema, released at its end if nobody took them."""
+    """A record batch: an ArrowDeviceArray and its ArrowSchema, released with the object."""
 
     def __init__(self):
         self.array, self.schema = DeviceArray(), Schema()
 
     def __arrow_c_device_array__(self, requested_schema=None, **kwargs):
         self._check()
-        # The capsules own nothing: they can be used while this lives.
+        # The capsules own nothing, so they are valid while this batch lives.
         return (
             capsule(ctypes.addressof(self.schema), SCHEMA, None),
             capsule(ctypes.addressof(self.array), DEVICE_ARRAY, None),
@@ -100,7 +101,7 @@ class Batch:
 
     def _check(self):
         if not self.schema.release or not self.array.array.release:
-            raise PeersError("this batch has been taken already; a batch is taken once")
+            raise PeersError("this batch was moved already; a batch can be moved once")
 
     def column_names(self):
         self._check()
@@ -120,16 +121,16 @@ _lent, _keys = {}, itertools.count(1)
 
 @RELEASE
 def _give_back(address):
-    # On any thread; ctypes takes the interpreter's lock.
+    # Called on any thread; ctypes takes the interpreter's lock.
     array = Array.from_address(address)
     array.release = RELEASE()
     _lent.pop(array.private_data, None)
 
 
 def lend(schema, array, owner):
-    """A batch of a schema's capsule and an array's struct, over memory that lives as long as `owner`.
+    """A batch of a schema capsule and an array struct, over memory of `owner`.
 
-    The owner is dropped when the library has released the array.
+    The release of the array drops the owner.
     """
     batch, key = Batch(), next(_keys)
     source = Schema.from_address(pointer_of(schema, SCHEMA))
@@ -147,8 +148,8 @@ def _is_taken(batch):
 
 @atexit.register
 def _wait():
-    # The library may release shortly after a query's end, and needs the interpreter for it. What nobody has taken is
-    # released with its batch.
+    # The library may release arrays shortly after a query's end, which needs the interpreter. A
+    # batch that was not moved releases its own array.
     deadline = time.monotonic() + 1
     while any(_is_taken(batch) for _, batch in list(_lent.values())) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -161,28 +162,29 @@ library = ctypes.CDLL(os.environ.get("PEERS_LIBRARY", str(_debug_build)))
 library.peers_query.argtypes = [c_char_p, POINTER(Stream), c_int, POINTER(Stream)]
 library.peers_stream.argtypes = [c_void_p, c_void_p, POINTER(Stream)]
 library.peers_query.restype = library.peers_stream.restype = c_void_p
-library.peers_free_text.argtypes = [c_void_p]
+library.peers_free_error.argtypes = [c_void_p]
 
 
 class PeersError(Exception):
-    """What the library says went wrong."""
+    """An error of the library."""
 
 
 def _call(function, *arguments):
-    if text := function(*arguments):
-        message = ctypes.string_at(text).decode()
-        library.peers_free_text(text)
+    if error := function(*arguments):
+        message = ctypes.string_at(error).decode()
+        library.peers_free_error(error)
         raise PeersError(message)
 
 
 def query(sql, batch, on_device=False):
-    """The batches that a query over the table `t`, a batch of any library, results in.
+    """Runs a query over the table `t`, a batch of any library. Returns the result's batches.
 
-    They are in host memory, or left on the device. No rows are no batches; on the device, a column of a dictionary with narrow
-    keys may come in several, each of as many rows as the keys number.
+    They are in host memory or, with `on_device`, on the device. A result without rows has no
+    batches. On the device, a dictionary column with narrow keys may split the result: a batch has
+    at most as many rows as there are keys.
     """
     if "\0" in sql:
-        raise PeersError("the text of the query has a NUL in it, where C would end it")
+        raise PeersError("the query contains a NUL character")
     schema, array = batch.__arrow_c_device_array__()
     rows, result, batches = Stream(), Stream(), []
     _call(library.peers_stream, pointer_of(array, DEVICE_ARRAY), pointer_of(schema, SCHEMA), byref(rows))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL on the device over a record batch of pyarrow, and the result as a table of pyarrow."""
+"""SQL on the device over a pyarrow record batch, with a pyarrow table as the result."""
 
 import pyarrow as pa
 from peers import query
@@ -12,7 +12,7 @@ table = pa.Table.from_batches([pa.record_batch(one) for one in rows])
 print(table.sort_by("city").to_pylist())
 assert table.sort_by("city").to_pydict() == {"city": ["Bern", "Oslo"], "people": [134_000, 709_000]}
 
-# A result that stays on the device is the next query's table: no row leaves it in between.
+# A result that stays on the device is the next query's table. No row leaves the device.
 (large,) = query("SELECT city, people * 2 AS twice FROM t WHERE people > 10", batch, on_device=True)
 rows = query("SELECT max(twice) AS most FROM t WHERE city = 'Oslo'", large)
 

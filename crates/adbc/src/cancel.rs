@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cancelling, from any thread.
+//! Cancellation of statements and connections, from any thread.
 
 use adbc_core::CancelHandle;
 use adbc_core::error::{Error, Result, Status};
@@ -7,40 +7,40 @@ use tokio::sync::watch;
 
 use crate::error::error;
 
-/// What a statement or a connection is cancelled by.
+/// Cancel handle of a statement or a connection. It counts the calls of `try_cancel`.
 #[derive(Debug, Clone)]
-pub(crate) struct Cancel(watch::Sender<u64>);
+pub(crate) struct Canceller(watch::Sender<u64>);
 
-impl Default for Cancel {
+impl Default for Canceller {
     fn default() -> Self {
-        Cancel(watch::Sender::new(0))
+        Canceller(watch::Sender::new(0))
     }
 }
 
-impl CancelHandle for Cancel {
+impl CancelHandle for Canceller {
     fn try_cancel(&self) -> Result<()> {
         self.0.send_modify(|times| *times = times.wrapping_add(1));
         Ok(())
     }
 }
 
-/// One piece of work, which any of several cancels.
+/// Receiver of one operation, which any of several cancellers stops.
 #[derive(Debug)]
-pub(crate) struct Cancelled(Vec<watch::Receiver<u64>>);
+pub(crate) struct CancelSignal(Vec<watch::Receiver<u64>>);
 
-impl Cancelled {
-    /// By what happens from now on.
-    pub fn by(cancels: &[&Cancel]) -> Cancelled {
-        Cancelled(cancels.iter().map(|cancel| cancel.0.subscribe()).collect())
+impl CancelSignal {
+    /// Listens to `cancellers` from now on; earlier cancellations do not count.
+    pub fn of(cancellers: &[&Canceller]) -> CancelSignal {
+        CancelSignal(cancellers.iter().map(|canceller| canceller.0.subscribe()).collect())
     }
 
-    /// Waits for work, or for the end of it.
-    pub async fn or<T>(&mut self, work: impl Future<Output = T>) -> std::result::Result<T, Error> {
+    /// Runs `work` to its end, or until a cancellation.
+    pub async fn race<T>(&mut self, work: impl Future<Output = T>) -> std::result::Result<T, Error> {
         let mut work = std::pin::pin!(work);
         let changes = self.0.iter_mut().map(|receiver| {
             Box::pin(async {
                 if receiver.changed().await.is_err() {
-                    // Nobody is left who could cancel.
+                    // The canceller was dropped, so this signal never comes.
                     std::future::pending::<()>().await;
                 }
             })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drivers and databases.
+//! The driver and its databases.
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use adbc_core::options::{OptionConnection, OptionDatabase, OptionValue};
 use adbc_core::{Database, Driver, Optionable};
 use datafusion::prelude::SessionContext;
 
-use crate::connection::{DeviceFusionConnection, Settings};
-use crate::error::of_datafusion;
-use crate::threads::Threads;
+use crate::connection::DeviceFusionConnection;
+use crate::error::from_datafusion;
+use crate::runtime::DatabaseRuntime;
+use crate::settings::Settings;
 
-/// Makes databases.
+/// The driver, which makes databases.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceFusionDriver {}
@@ -34,16 +35,16 @@ impl Driver for DeviceFusionDriver {
     }
 }
 
-/// A catalog in memory and a device, which the first query opens.
+/// An in-memory catalog and a device, which opens with the first query.
 pub struct DeviceFusionDatabase {
-    threads: Arc<Threads>,
+    runtime: Arc<DatabaseRuntime>,
     session: SessionContext,
 }
 
 impl DeviceFusionDatabase {
     fn new() -> Result<DeviceFusionDatabase> {
-        let session = devicefusion::session().map_err(of_datafusion)?;
-        Ok(DeviceFusionDatabase { threads: Arc::new(Threads::start()?), session })
+        let session = devicefusion::session().map_err(from_datafusion)?;
+        Ok(DeviceFusionDatabase { runtime: Arc::new(DatabaseRuntime::start()?), session })
     }
 
     fn settings(&self) -> Settings<'_> {
@@ -56,7 +57,7 @@ impl Optionable for DeviceFusionDatabase {
 
     fn set_option(&mut self, key: OptionDatabase, value: OptionValue) -> Result<()> {
         match (&key, &value) {
-            // Driver managers may hand over an empty one.
+            // Driver managers may pass an empty one.
             (OptionDatabase::Uri, OptionValue::String(uri)) if uri.is_empty() => Ok(()),
             _ => self.settings().set(key.as_ref(), value),
         }
@@ -83,7 +84,7 @@ impl Database for DeviceFusionDatabase {
     type ConnectionType = DeviceFusionConnection;
 
     fn new_connection(&self) -> Result<DeviceFusionConnection> {
-        Ok(DeviceFusionConnection::new(Arc::clone(&self.threads), &self.session))
+        Ok(DeviceFusionConnection::new(Arc::clone(&self.runtime), &self.session))
     }
 
     fn new_connection_with_opts(

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DataFusion's errors as ADBC's.
+//! DataFusion's errors as ADBC errors.
 
 use adbc_core::error::{Error, Status};
 use datafusion::common::{DataFusionError, SchemaError};
 
-/// An error of a kind.
+/// An error with a status.
 pub(crate) fn error(status: Status, message: impl Into<String>) -> Error {
-    // C ends a text where a NUL is, and whoever makes one of it here panics.
+    // The exporter panics at a NUL within a message, because it makes a C string of it.
     Error::with_message_and_status(message.into().replace('\0', ""), status)
 }
 
-/// What this driver does not do.
-pub(crate) fn not_implemented<T>(what: &str) -> Result<T, Error> {
-    Err(error(Status::NotImplemented, format!("{what} is not implemented")))
+/// Error for a feature that this driver lacks.
+pub(crate) fn not_implemented<T>(feature: &str) -> Result<T, Error> {
+    Err(error(Status::NotImplemented, format!("{feature} is not implemented")))
 }
 
-/// The same words, and the nearest kind.
-pub(crate) fn of_datafusion(failure: DataFusionError) -> Error {
+/// Keeps DataFusion's message and chooses the nearest ADBC status.
+pub(crate) fn from_datafusion(failure: DataFusionError) -> Error {
     let status = match failure.find_root() {
         DataFusionError::SQL(..) | DataFusionError::Plan(_) | DataFusionError::Configuration(_) => Status::InvalidArguments,
         DataFusionError::SchemaError(schema, _) => match schema.as_ref() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bulk ingest: bound rows become a table, or come behind those of one.
+//! Bulk ingest: bound rows become a new table, or are appended to one.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan};
 
-use crate::error::{error, not_implemented, of_datafusion};
+use crate::error::{error, from_datafusion, not_implemented};
 
-/// Where rows go, and what becomes of those that are there.
+/// Target table and mode, from the statement's options.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ingest {
     table: Option<String>,
@@ -26,8 +26,8 @@ pub(crate) struct Ingest {
 }
 
 impl Ingest {
-    /// Whether a table was named.
-    pub fn is_wanted(&self) -> bool {
+    /// Whether the statement is an ingest, which has a target table.
+    pub fn has_target(&self) -> bool {
         self.table.is_some()
     }
 
@@ -67,30 +67,30 @@ impl Ingest {
             (None, None) => TableReference::bare(table),
             (None, Some(schema)) => TableReference::partial(schema, table),
             (Some(catalog), schema) => {
-                let own = || session.state().config_options().catalog.default_schema.clone();
-                TableReference::full(catalog, schema.unwrap_or_else(own), table)
+                let current = || session.state().config_options().catalog.default_schema.clone();
+                TableReference::full(catalog, schema.unwrap_or_else(current), table)
             }
         })
     }
 
-    /// Puts the rows into the table.
+    /// Writes the rows into the target table.
     pub async fn run(&self, session: &SessionContext, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<()> {
         let target = self.target(session)?;
-        let exists = session.table_exist(target.clone()).map_err(of_datafusion)?;
+        let exists = session.table_exist(target.clone()).map_err(from_datafusion)?;
         let (creates, replaces) = match (self.mode(), exists) {
             (IngestMode::Create, true) => {
-                return Err(error(Status::AlreadyExists, format!("there is a table {target} already")));
+                return Err(error(Status::AlreadyExists, format!("the table {target} exists already")));
             }
             (IngestMode::Append, false) => return Err(error(Status::NotFound, format!("there is no table {target}"))),
             (IngestMode::Replace, _) => (true, true),
             (IngestMode::Create | IngestMode::CreateAppend, false) => (true, false),
             (IngestMode::Append | IngestMode::CreateAppend, true) => (false, false),
         };
-        let rows = MemTable::try_new(schema, vec![batches]).map_err(of_datafusion)?;
-        let rows = session.read_table(Arc::new(rows)).map_err(of_datafusion)?;
+        let rows = MemTable::try_new(schema, vec![batches]).map_err(from_datafusion)?;
+        let rows = session.read_table(Arc::new(rows)).map_err(from_datafusion)?;
         if !creates {
             let options = DataFrameWriteOptions::new().with_insert_operation(InsertOp::Append);
-            rows.write_table(&target.to_quoted_string(), options).await.map_err(of_datafusion)?;
+            rows.write_table(&target.to_quoted_string(), options).await.map_err(from_datafusion)?;
             return Ok(());
         }
         let create = CreateMemoryTable {
@@ -103,7 +103,7 @@ impl Ingest {
             temporary: false,
         };
         let create = LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create));
-        session.execute_logical_plan(create).await.map_err(of_datafusion)?;
+        session.execute_logical_plan(create).await.map_err(from_datafusion)?;
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An [ADBC](https://arrow.apache.org/adbc/) driver: SQL on devices, loaded by any ADBC driver manager.
+//! An [ADBC](https://arrow.apache.org/adbc/) driver: SQL on devices, for any ADBC driver manager.
 //!
-//! The C library has it, with the entry point [`devicefusion_adbc_init`]. In Rust the driver is [`DeviceFusionDriver`]:
+//! The C library exports it by the entry point [`devicefusion_adbc_init`]. In Rust the driver is
+//! [`DeviceFusionDriver`]:
 //!
 //! ```
 //! use adbc_core::{Connection, Database, Driver, Statement};
@@ -15,22 +16,29 @@
 //! # Ok::<(), adbc_core::error::Error>(())
 //! ```
 //!
-//! A database is a catalog and a device; its connections share both. Options are DataFusion's settings and ours under their
-//! own names, such as `device.selector`: of a database before it is opened, of a connection at any time. Rows of a bulk ingest
-//! go to a table in the host's memory, or to the device where the target schema is `device`.
+//! - **Databases.** A database is a catalog and a device. Its connections share both.
+//! - **Options** are the settings of DataFusion and DeviceFusion by their names, such as
+//!   `device.selector`. A database takes them before it has connections, a connection at any time.
+//! - **Execution.** `execute` runs INSERT, UPDATE, DELETE, COPY, DDL and SET to their end. Queries
+//!   are lazy: the reader runs them.
+//! - **Bulk ingest** writes to a table in host memory, or in device memory if the target schema is
+//!   `device`.
 
 mod cancel;
 mod connection;
 mod database;
+mod effect;
 mod error;
 mod ffi;
 mod ingest;
 mod objects;
 mod reader;
+mod runtime;
+mod settings;
 mod statement;
-mod threads;
 
 pub use connection::DeviceFusionConnection;
 pub use database::{DeviceFusionDatabase, DeviceFusionDriver};
+pub use effect::{counts_written_rows, writes_rows};
 pub use ffi::devicefusion_adbc_init;
 pub use statement::DeviceFusionStatement;

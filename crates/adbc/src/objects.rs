@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What there is: information about the driver, catalogs, schemas, tables and columns, in ADBC's own schemas.
+//! Metadata in ADBC's schemas: driver information, catalogs, schemas, tables and columns.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::TableType;
 
-use crate::connection::Rows;
-use crate::error::{error, of_datafusion};
+use crate::error::{error, from_datafusion};
+use crate::reader::BoxedReader;
 
-/// As the information schema calls it.
-const fn kind_of(table: TableType) -> &'static str {
+/// The name of a table type in the information schema.
+const fn table_type_name(table: TableType) -> &'static str {
     match table {
         TableType::Base => "BASE TABLE",
         TableType::View => "VIEW",
@@ -30,50 +30,51 @@ const fn kind_of(table: TableType) -> &'static str {
     }
 }
 
-fn one(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<Rows> {
+fn single_batch(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<BoxedReader> {
     let batch = RecordBatch::try_new(Arc::clone(schema), columns)?;
     Ok(Box::new(RecordBatchIterator::new([Ok(batch)], Arc::clone(schema))))
 }
 
-/// The kinds of tables.
-pub(crate) fn table_types() -> Result<Rows> {
-    let kinds = [TableType::Base, TableType::View, TableType::Temporary].map(|kind| Some(kind_of(kind)));
-    one(&GET_TABLE_TYPES_SCHEMA, vec![Arc::new(StringArray::from_iter(kinds))])
+/// The result of `get_table_types`.
+pub(crate) fn table_types() -> Result<BoxedReader> {
+    let kinds = [TableType::Base, TableType::View, TableType::Temporary].map(|kind| Some(table_type_name(kind)));
+    single_batch(&GET_TABLE_TYPES_SCHEMA, vec![Arc::new(StringArray::from_iter(kinds))])
 }
 
-enum Info {
-    Text(&'static str),
+/// A value of `get_info`. ADBC's union of them has the same order.
+enum InfoValue {
+    String(&'static str),
     Flag(bool),
     Number(i64),
 }
 
-/// What is known about the driver, or of that what is asked for.
-pub(crate) fn info(codes: Option<HashSet<InfoCode>>) -> Result<Rows> {
+/// The result of `get_info`: the values with these codes, all without codes.
+pub(crate) fn info(codes: Option<HashSet<InfoCode>>) -> Result<BoxedReader> {
     let all = [
-        (InfoCode::VendorName, Info::Text("DeviceFusion")),
-        (InfoCode::VendorVersion, Info::Text(env!("CARGO_PKG_VERSION"))),
-        (InfoCode::VendorArrowVersion, Info::Text(arrow::ARROW_VERSION)),
-        (InfoCode::VendorSql, Info::Flag(true)),
-        (InfoCode::VendorSubstrait, Info::Flag(false)),
-        (InfoCode::DriverName, Info::Text("DeviceFusion ADBC driver")),
-        (InfoCode::DriverVersion, Info::Text(env!("CARGO_PKG_VERSION"))),
-        (InfoCode::DriverArrowVersion, Info::Text(arrow::ARROW_VERSION)),
-        (InfoCode::DriverAdbcVersion, Info::Number(adbc_core::constants::ADBC_VERSION_1_1_0.into())),
+        (InfoCode::VendorName, InfoValue::String("DeviceFusion")),
+        (InfoCode::VendorVersion, InfoValue::String(env!("CARGO_PKG_VERSION"))),
+        (InfoCode::VendorArrowVersion, InfoValue::String(arrow::ARROW_VERSION)),
+        (InfoCode::VendorSql, InfoValue::Flag(true)),
+        (InfoCode::VendorSubstrait, InfoValue::Flag(false)),
+        (InfoCode::DriverName, InfoValue::String("DeviceFusion ADBC driver")),
+        (InfoCode::DriverVersion, InfoValue::String(env!("CARGO_PKG_VERSION"))),
+        (InfoCode::DriverArrowVersion, InfoValue::String(arrow::ARROW_VERSION)),
+        (InfoCode::DriverAdbcVersion, InfoValue::Number(adbc_core::constants::ADBC_VERSION_1_1_0.into())),
     ];
     let wanted = all.iter().filter(|(code, _)| codes.as_ref().is_none_or(|codes| codes.contains(code)));
     let (mut names, mut kinds, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut texts, mut flags, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut strings, mut flags, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
     for (code, value) in wanted {
         let (kind, count) = match value {
-            Info::Text(text) => {
-                texts.push(*text);
-                (0, texts.len())
+            InfoValue::String(string) => {
+                strings.push(*string);
+                (0, strings.len())
             }
-            Info::Flag(flag) => {
+            InfoValue::Flag(flag) => {
                 flags.push(*flag);
                 (1, flags.len())
             }
-            Info::Number(number) => {
+            InfoValue::Number(number) => {
                 numbers.push(*number);
                 (2, numbers.len())
             }
@@ -86,17 +87,17 @@ pub(crate) fn info(codes: Option<HashSet<InfoCode>>) -> Result<Rows> {
         return Err(error(Status::Internal, "ADBC's schema of information has no union"));
     };
     let children = fields.iter().map(|(kind, field)| match kind {
-        0 => Arc::new(StringArray::from_iter_values(&texts)) as ArrayRef,
+        0 => Arc::new(StringArray::from_iter_values(&strings)) as ArrayRef,
         1 => Arc::new(BooleanArray::from(flags.clone())),
         2 => Arc::new(Int64Array::from(numbers.clone())),
         _ => new_empty_array(field.data_type()),
     });
     let values = UnionArray::try_new(fields.clone(), kinds.into(), Some(offsets.into()), children.collect())?;
-    one(&GET_INFO_SCHEMA, vec![Arc::new(UInt32Array::from(names)), Arc::new(values)])
+    single_batch(&GET_INFO_SCHEMA, vec![Arc::new(UInt32Array::from(names)), Arc::new(values)])
 }
 
-/// What to list: names are patterns of `LIKE`.
-pub(crate) struct Wanted<'a> {
+/// Arguments of `get_objects`. Names are patterns of `LIKE`.
+pub(crate) struct ObjectFilter<'a> {
     pub depth: ObjectDepth,
     pub catalog: Option<&'a str>,
     pub schema: Option<&'a str>,
@@ -111,17 +112,17 @@ fn like(name: &str, pattern: Option<&str>) -> Result<bool> {
     Ok(found.value(0))
 }
 
-/// Lists of so many elements each, of all elements; NULL where they are not known.
+/// A list column over `elements`, with these lengths. All lists are NULL below the depth asked for.
 fn lists(lengths: Vec<usize>, elements: StructArray, known: bool) -> Result<ArrayRef> {
     let item = Arc::new(Field::new_list_field(elements.data_type().clone(), true));
     let nulls = (!known).then(|| NullBuffer::new_null(lengths.len()));
     Ok(Arc::new(ListArray::try_new(item, OffsetBuffer::from_lengths(lengths), Arc::new(elements), nulls)?))
 }
 
-/// Structs of a type; columns that are not given are NULL.
+/// A struct column of `data_type`. Fields that are absent from `columns` are NULL.
 fn structs(data_type: &DataType, rows: usize, columns: Vec<(&str, ArrayRef)>) -> Result<StructArray> {
     let DataType::Struct(fields) = data_type else {
-        return Err(error(Status::Internal, format!("{data_type} is no struct")));
+        return Err(error(Status::Internal, format!("{data_type} is not a struct")));
     };
     let column = |field: &Arc<Field>| {
         let given = columns.iter().find(|(name, _)| name == field.name()).map(|(_, column)| Arc::clone(column));
@@ -130,13 +131,13 @@ fn structs(data_type: &DataType, rows: usize, columns: Vec<(&str, ArrayRef)>) ->
     Ok(StructArray::try_new_with_length(fields.clone(), fields.iter().map(column).collect(), None, rows)?)
 }
 
-fn texts(values: Vec<String>) -> ArrayRef {
+fn strings(values: Vec<String>) -> ArrayRef {
     Arc::new(StringArray::from(values))
 }
 
-/// Catalogs with what is in them, down to a depth.
-pub(crate) async fn objects(session: &SessionContext, wanted: &Wanted<'_>) -> Result<Rows> {
-    let (schemas_known, tables_known, columns_known) = match wanted.depth {
+/// The result of `get_objects`: catalogs with their schemas, tables and columns, down to a depth.
+pub(crate) async fn objects(session: &SessionContext, filter: &ObjectFilter<'_>) -> Result<BoxedReader> {
+    let (schemas_known, tables_known, columns_known) = match filter.depth {
         ObjectDepth::Catalogs => (false, false, false),
         ObjectDepth::Schemas => (true, false, false),
         ObjectDepth::Tables => (true, true, false),
@@ -147,29 +148,29 @@ pub(crate) async fn objects(session: &SessionContext, wanted: &Wanted<'_>) -> Re
     let (mut columns, mut positions, mut type_names, mut nullable) = (vec![], vec![], vec![], vec![]);
     for catalog_name in session.catalog_names() {
         let Some(catalog) = session.catalog(&catalog_name) else { continue };
-        if !like(&catalog_name, wanted.catalog)? {
+        if !like(&catalog_name, filter.catalog)? {
             continue;
         }
         let first_schema = schemas.len();
         for schema_name in catalog.schema_names().into_iter().filter(|_| schemas_known) {
             let Some(schema) = catalog.schema(&schema_name) else { continue };
-            if !like(&schema_name, wanted.schema)? {
+            if !like(&schema_name, filter.schema)? {
                 continue;
             }
             let first_table = tables.len();
             for table_name in schema.table_names().into_iter().filter(|_| tables_known) {
-                if !like(&table_name, wanted.table)? {
+                if !like(&table_name, filter.table)? {
                     continue;
                 }
-                let Some(table) = schema.table(&table_name).await.map_err(of_datafusion)? else { continue };
-                let kind = kind_of(table.table_type());
-                if wanted.table_types.as_ref().is_some_and(|types| !types.contains(&kind)) {
+                let Some(table) = schema.table(&table_name).await.map_err(from_datafusion)? else { continue };
+                let kind = table_type_name(table.table_type());
+                if filter.table_types.as_ref().is_some_and(|types| !types.contains(&kind)) {
                     continue;
                 }
                 let first_column = columns.len();
                 let described: SchemaRef = if columns_known { table.schema() } else { Arc::new(Schema::empty()) };
                 for (position, field) in described.fields().iter().enumerate() {
-                    if like(field.name(), wanted.column)? {
+                    if like(field.name(), filter.column)? {
                         columns.push(field.name().clone());
                         positions.push(position as i32 + 1);
                         type_names.push(field.data_type().to_string());
@@ -191,9 +192,9 @@ pub(crate) async fn objects(session: &SessionContext, wanted: &Wanted<'_>) -> Re
         &COLUMN_SCHEMA,
         columns.len(),
         vec![
-            ("column_name", texts(columns)),
+            ("column_name", strings(columns)),
             ("ordinal_position", Arc::new(Int32Array::from(positions))),
-            ("xdbc_type_name", texts(type_names)),
+            ("xdbc_type_name", strings(type_names)),
             ("xdbc_nullable", Arc::new(nullable.iter().map(|nullable| Some(i16::from(*nullable))).collect::<Int16Array>())),
             ("xdbc_is_nullable", Arc::new(yes_or_no)),
         ],
@@ -203,14 +204,14 @@ pub(crate) async fn objects(session: &SessionContext, wanted: &Wanted<'_>) -> Re
         tables.len(),
         vec![
             ("table_columns", lists(columns_of, columns, columns_known)?),
-            ("table_name", texts(tables)),
-            ("table_type", texts(kinds)),
+            ("table_name", strings(tables)),
+            ("table_type", strings(kinds)),
         ],
     )?;
     let schemas = structs(
         &OBJECTS_DB_SCHEMA_SCHEMA,
         schemas.len(),
-        vec![("db_schema_tables", lists(tables_of, tables, tables_known)?), ("db_schema_name", texts(schemas))],
+        vec![("db_schema_tables", lists(tables_of, tables, tables_known)?), ("db_schema_name", strings(schemas))],
     )?;
-    one(&GET_OBJECTS_SCHEMA, vec![texts(catalogs), lists(schemas_of, schemas, schemas_known)?])
+    single_batch(&GET_OBJECTS_SCHEMA, vec![strings(catalogs), lists(schemas_of, schemas, schemas_known)?])
 }

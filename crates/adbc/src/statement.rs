@@ -1,97 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements: SQL with parameters, or a bulk ingest.
 
+use std::ffi::CStr;
 use std::sync::Arc;
 
 use adbc_core::error::{Result, Status};
 use adbc_core::options::{OptionStatement, OptionValue};
 use adbc_core::{CancelHandle, Optionable, PartitionedResult, Statement};
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchReader};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 
-use crate::cancel::{Cancel, Cancelled};
-use crate::connection::Rows;
-use crate::error::{error, not_implemented, of_datafusion};
+use crate::cancel::{CancelSignal, Canceller};
+use crate::error::{error, from_datafusion, not_implemented};
 use crate::ingest::Ingest;
-use crate::reader::Reader;
-use crate::threads::Threads;
+use crate::reader::{BoxedReader, PlanReader};
+use crate::runtime::DatabaseRuntime;
 
-/// A query, a command, or rows to ingest.
+/// Statement option: the number of rows that the last execution has written, -1 if unknown.
+/// `adbc_core` returns it from `execute_update` only.
+pub(crate) const ROWS_AFFECTED: &CStr = c"devicefusion.rows_affected";
+
+/// A statement of SQL, or rows to ingest.
 pub struct DeviceFusionStatement {
-    threads: Arc<Threads>,
+    runtime: Arc<DatabaseRuntime>,
     session: SessionContext,
-    connection: Cancel,
-    own: Cancel,
+    connection_canceller: Canceller,
+    canceller: Canceller,
     sql: Option<String>,
-    /// The plan of `sql` where it was prepared.
+    /// The plan of `sql`, once it is prepared.
     prepared: Option<LogicalPlan>,
     bound: Vec<RecordBatch>,
     bound_schema: Option<SchemaRef>,
     ingest: Ingest,
+    /// Of the last execution.
+    rows_affected: Option<i64>,
 }
 
 impl DeviceFusionStatement {
-    pub(crate) fn new(threads: Arc<Threads>, session: SessionContext, connection: Cancel) -> DeviceFusionStatement {
+    pub(crate) fn new(
+        runtime: Arc<DatabaseRuntime>,
+        session: SessionContext,
+        connection_canceller: Canceller,
+    ) -> DeviceFusionStatement {
         DeviceFusionStatement {
-            threads,
+            runtime,
             session,
-            connection,
-            own: Cancel::default(),
+            connection_canceller,
+            canceller: Canceller::default(),
             sql: None,
             prepared: None,
             bound: Vec::new(),
             bound_schema: None,
             ingest: Ingest::default(),
+            rows_affected: None,
         }
     }
 
-    fn cancelled(&self) -> Cancelled {
-        Cancelled::by(&[&self.own, &self.connection])
+    fn signal(&self) -> CancelSignal {
+        CancelSignal::of(&[&self.canceller, &self.connection_canceller])
     }
 
-    /// The plan, prepared now if it was not.
-    fn plan(&self, cancelled: &mut Cancelled) -> Result<LogicalPlan> {
+    /// The prepared plan, or a new one.
+    fn plan(&self, signal: &mut CancelSignal) -> Result<LogicalPlan> {
         if let Some(plan) = &self.prepared {
             return Ok(plan.clone());
         }
         let Some(sql) = &self.sql else { return Err(error(Status::InvalidState, "the statement has no query")) };
         let planned = async { self.session.state().create_logical_plan(sql).await };
-        self.threads.wait(cancelled, planned)?.map_err(of_datafusion)
+        self.runtime.block_on(signal, planned)?.map_err(from_datafusion)
     }
 
-    /// The values of each bound row.
+    /// The parameter values of each bound row.
     fn parameters(&self, plan: &LogicalPlan) -> Result<Vec<ParamValues>> {
-        let wanted = plan.get_parameter_names().map_err(of_datafusion)?.len();
+        let expected = plan.get_parameter_names().map_err(from_datafusion)?.len();
         let columns = self.bound_schema.as_ref().map_or(0, |schema| schema.fields().len());
-        if columns != wanted {
-            return Err(error(Status::InvalidState, format!("the query has {wanted} parameters, and {columns} are bound")));
+        if columns != expected {
+            return Err(error(Status::InvalidState, format!("the query has {expected} parameters, and {columns} are bound")));
         }
         let mut rows = Vec::new();
         for batch in &self.bound {
             for row in 0..batch.num_rows() {
-                let value = |column: &ArrayRef| ScalarValue::try_from_array(column, row).map_err(of_datafusion);
+                let value = |column: &ArrayRef| ScalarValue::try_from_array(column, row).map_err(from_datafusion);
                 rows.push(ParamValues::from(batch.columns().iter().map(value).collect::<Result<Vec<_>>>()?));
             }
         }
         Ok(rows)
     }
 
-    /// Runs the query once for each row of parameters, once where there are none.
-    fn run(&mut self) -> Result<Reader> {
-        let mut cancelled = self.cancelled();
-        let plan = self.plan(&mut cancelled)?;
+    /// Runs the statement once for each bound row, or once if no rows are bound. The bound rows are
+    /// used up.
+    fn run(&mut self) -> Result<PlanReader> {
+        let mut signal = self.signal();
+        let plan = self.plan(&mut signal)?;
         let parameters = self.parameters(&plan)?;
         let plans = match self.bound_schema.take() {
             None => vec![plan.clone()],
             Some(_) => {
                 self.bound.clear();
-                devicefusion::with_rows_of_parameters(&plan, parameters).map_err(of_datafusion)?
+                devicefusion::with_rows_of_parameters(&plan, parameters).map_err(from_datafusion)?
             }
         };
-        Reader::begin(Arc::clone(&self.threads), self.session.clone(), plan.schema().as_arrow(), plans, cancelled)
+        PlanReader::begin(Arc::clone(&self.runtime), self.session.clone(), &plan, plans, signal)
+    }
+
+    /// Ingests the bound rows and returns how many there were.
+    fn run_ingest(&mut self) -> Result<i64> {
+        let mut signal = self.signal();
+        let Some(schema) = self.bound_schema.take() else {
+            return Err(error(Status::InvalidState, "no rows are bound for the ingest"));
+        };
+        let batches = std::mem::take(&mut self.bound);
+        let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+        self.runtime.block_on(&mut signal, self.ingest.run(&self.session, schema, batches))??;
+        Ok(rows as i64)
     }
 }
 
@@ -111,11 +135,14 @@ impl Optionable for DeviceFusionStatement {
     }
 
     fn get_option_int(&self, key: OptionStatement) -> Result<i64> {
-        Err(error(Status::NotFound, format!("the option {} is no number", key.as_ref())))
+        if ROWS_AFFECTED.to_bytes() == key.as_ref().as_bytes() {
+            return Ok(self.rows_affected.unwrap_or(-1));
+        }
+        Err(error(Status::NotFound, format!("the option {} is not a number", key.as_ref())))
     }
 
     fn get_option_double(&self, key: OptionStatement) -> Result<f64> {
-        Err(error(Status::NotFound, format!("the option {} is no number", key.as_ref())))
+        Err(error(Status::NotFound, format!("the option {} is not a number", key.as_ref())))
     }
 }
 
@@ -133,51 +160,41 @@ impl Statement for DeviceFusionStatement {
         Ok(())
     }
 
-    fn execute(&mut self) -> Result<Rows> {
-        if self.ingest.is_wanted() {
+    fn execute(&mut self) -> Result<BoxedReader> {
+        if self.ingest.has_target() {
             self.execute_update()?;
-            let none = Reader::begin(Arc::clone(&self.threads), self.session.clone(), &Schema::empty(), vec![], self.cancelled());
-            return Ok(Box::new(none?));
+            return Ok(Box::new(RecordBatchIterator::new([], Arc::new(Schema::empty()))));
         }
-        Ok(Box::new(self.run()?))
+        self.rows_affected = None;
+        let reader = self.run()?;
+        self.rows_affected = reader.rows_affected();
+        Ok(Box::new(reader))
     }
 
     fn execute_update(&mut self) -> Result<Option<i64>> {
-        if self.ingest.is_wanted() {
-            let mut cancelled = self.cancelled();
-            let Some(schema) = self.bound_schema.take() else {
-                return Err(error(Status::InvalidState, "no rows are bound to be ingested"));
-            };
-            let batches = std::mem::take(&mut self.bound);
-            let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
-            self.threads.wait(&mut cancelled, self.ingest.run(&self.session, schema, batches))??;
-            return Ok(Some(rows as i64));
-        }
-        let mut reader = self.run()?;
-        let schema = reader.schema();
-        let is_count =
-            matches!(schema.fields().as_ref(), [field] if field.name() == "count" && *field.data_type() == DataType::UInt64);
-        let mut count = 0;
-        while let Some(batch) = reader.advance()? {
-            if let Some(counts) = batch.columns().first().and_then(|column| total(column)).filter(|_| is_count) {
-                count += counts;
-            }
-        }
-        Ok(is_count.then_some(count))
+        self.rows_affected = None;
+        self.rows_affected = if self.ingest.has_target() {
+            Some(self.run_ingest()?)
+        } else {
+            let mut reader = self.run()?;
+            while reader.advance()?.is_some() {}
+            reader.rows_affected()
+        };
+        Ok(self.rows_affected)
     }
 
     fn execute_schema(&mut self) -> Result<Schema> {
-        let plan = self.plan(&mut self.cancelled())?;
+        let plan = self.plan(&mut self.signal())?;
         Ok(plan.schema().as_arrow().clone())
     }
 
     fn execute_partitions(&mut self) -> Result<PartitionedResult> {
-        not_implemented("a result in partitions")
+        not_implemented("a partitioned result")
     }
 
     fn get_parameter_schema(&self) -> Result<Schema> {
-        let plan = self.plan(&mut self.cancelled())?;
-        let mut types: Vec<_> = plan.get_parameter_types().map_err(of_datafusion)?.into_iter().collect();
+        let plan = self.plan(&mut self.signal())?;
+        let mut types: Vec<_> = plan.get_parameter_types().map_err(from_datafusion)?.into_iter().collect();
         // $2 comes before $10.
         types.sort_by_key(|(name, _)| (name.trim_start_matches('$').parse().unwrap_or(usize::MAX), name.clone()));
         let field = |(name, data_type): (String, Option<DataType>)| Field::new(name, data_type.unwrap_or(DataType::Null), true);
@@ -185,7 +202,7 @@ impl Statement for DeviceFusionStatement {
     }
 
     fn prepare(&mut self) -> Result<()> {
-        self.prepared = Some(self.plan(&mut self.cancelled())?);
+        self.prepared = Some(self.plan(&mut self.signal())?);
         Ok(())
     }
 
@@ -201,11 +218,6 @@ impl Statement for DeviceFusionStatement {
     }
 
     fn get_cancel_handle(&self) -> Box<dyn CancelHandle> {
-        Box::new(self.own.clone())
+        Box::new(self.canceller.clone())
     }
-}
-
-/// The sum of a column of counts.
-fn total(column: &dyn Array) -> Option<i64> {
-    Some(column.as_primitive_opt::<UInt64Type>()?.iter().flatten().sum::<u64>() as i64)
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Versions 0.x promise nothing to each other.
+# Versions 0.x with different minor numbers are incompatible.
 set(PACKAGE_VERSION "@VERSION@")
 if(PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION)
   set(PACKAGE_VERSION_EXACT TRUE)

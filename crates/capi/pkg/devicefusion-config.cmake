@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# find_package(devicefusion) gives the targets devicefusion::devicefusion, the shared library, and
+# find_package(devicefusion) defines devicefusion::devicefusion, the shared library, and
 # devicefusion::static.
 get_filename_component(_devicefusion_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 

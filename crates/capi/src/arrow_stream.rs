@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrow's structs as C hands them over: moved here, and brought into the one form that tables are made from.
+//! Arrow structs from C: moved out of C's memory, and turned into readers of device arrays.
 
 use std::ffi::{CStr, c_int};
 
@@ -11,23 +11,23 @@ use arrow_device::{Error, schema};
 
 use crate::error::{Failure, Result};
 
-/// A struct of Arrow's interfaces that C gives away.
-pub(crate) trait Given: Sized {
-    /// Moves the struct out of C's memory, which is marked as released.
+/// A struct of the Arrow C interfaces.
+pub(crate) trait ArrowStruct: Sized {
+    /// Moves the struct out of C's memory and marks the source as released.
     ///
     /// # Safety
     /// `raw` points to an initialised struct that can be read and written.
-    unsafe fn moved(raw: *mut Self) -> Self;
+    unsafe fn take(raw: *mut Self) -> Self;
 
-    /// Whether there is anything in it.
+    /// Whether the struct has not been released.
     fn is_live(&self) -> bool;
 }
 
-macro_rules! given {
+macro_rules! arrow_struct {
     ($($name:ident),*) => {$(
-        impl Given for $name {
-            unsafe fn moved(raw: *mut Self) -> Self {
-                // SAFETY: as this function's own condition.
+        impl ArrowStruct for $name {
+            unsafe fn take(raw: *mut Self) -> Self {
+                // SAFETY: this function's own condition.
                 unsafe { Self::from_raw(raw) }
             }
 
@@ -37,11 +37,11 @@ macro_rules! given {
         }
     )*};
 }
-given!(FFI_ArrowArray, FFI_ArrowSchema, FFI_ArrowArrayStream, FFI_ArrowDeviceArrayStream);
+arrow_struct!(FFI_ArrowArray, FFI_ArrowSchema, FFI_ArrowArrayStream, FFI_ArrowDeviceArrayStream);
 
-impl Given for FFI_ArrowDeviceArray {
-    unsafe fn moved(raw: *mut Self) -> Self {
-        // SAFETY: as this function's own condition.
+impl ArrowStruct for FFI_ArrowDeviceArray {
+    unsafe fn take(raw: *mut Self) -> Self {
+        // SAFETY: this function's own condition.
         unsafe { Self::from_raw(raw) }
     }
 
@@ -50,23 +50,23 @@ impl Given for FFI_ArrowDeviceArray {
     }
 }
 
-/// Moves a struct out of C's memory. What it holds is released here in any case, also where the call fails later on.
+/// Moves a struct out of C's memory. The struct is released here even if the call fails later.
 ///
 /// # Safety
 /// `raw` is NULL, or points to an initialised struct that can be read and written.
-pub(crate) unsafe fn taken<T: Given>(what: &str, raw: *mut T) -> Result<T> {
+pub(crate) unsafe fn take_struct<T: ArrowStruct>(what: &str, raw: *mut T) -> Result<T> {
     if raw.is_null() {
         return Err(Failure::program(format!("the {what} is NULL")));
     }
     // SAFETY: not null, and the rest is this function's own condition.
-    let given = unsafe { T::moved(raw) };
-    match given.is_live() {
-        true => Ok(given),
+    let taken = unsafe { T::take(raw) };
+    match taken.is_live() {
+        true => Ok(taken),
         false => Err(Failure::program(format!("the {what} has been released, or moved away"))),
     }
 }
 
-/// A reader of a stream of host arrays, which are device arrays of the device CPU.
+/// A reader of a host stream, whose arrays become device arrays of the device type CPU.
 ///
 /// # Safety
 /// The stream is live and follows the interface, and so do its arrays.
@@ -74,7 +74,8 @@ pub(crate) unsafe fn reader_of_host_stream(stream: FFI_ArrowArrayStream) -> Resu
     let mut stream = HostStream(stream);
     let field = schema::batch_field(&stream.schema()?);
     let exported = export_iterator(&field, ArrowDeviceType::CPU, stream)?;
-    // SAFETY: the stream comes from arrow-device's export, its arrays follow the interface as this function was promised.
+    // SAFETY: arrow-device exported the stream; its arrays follow the interface by this function's
+    // own condition.
     Ok(unsafe { ArrowDeviceArrayStreamReader::try_new(exported)? })
 }
 
@@ -86,14 +87,15 @@ pub(crate) unsafe fn reader_of_array(
     array: FFI_ArrowDeviceArray,
     schema: FFI_ArrowSchema,
 ) -> Result<ArrowDeviceArrayStreamReader> {
-    // SAFETY: as this function's own condition.
+    // SAFETY: this function's own condition.
     let field = unsafe { schema::import_field(schema)? };
     let exported = export_iterator(&field, array.device_type, [Ok(array)])?;
-    // SAFETY: the stream comes from arrow-device's export, its array follows the interface as this function was promised.
+    // SAFETY: arrow-device exported the stream; its array follows the interface by this function's
+    // own condition.
     Ok(unsafe { ArrowDeviceArrayStreamReader::try_new(exported)? })
 }
 
-/// The arrays of a stream that C produces.
+/// Iterator over the arrays of a stream that C produces.
 struct HostStream(FFI_ArrowArrayStream);
 
 impl HostStream {
@@ -102,12 +104,12 @@ impl HostStream {
             return Err(Error::Invalid("get_schema of the stream is NULL".into()));
         };
         let mut schema = FFI_ArrowSchema::empty();
-        // SAFETY: the stream is live, nobody else calls it meanwhile, and the output is ours.
+        // SAFETY: the stream is live, this is its only caller, and the output is a local.
         match unsafe { get_schema(&raw mut self.0, &raw mut schema) } {
             // SAFETY: a producer that succeeds has written a schema.
             0 => unsafe { schema::import_schema(schema) },
             code => {
-                // What a failing call leaves in its output is nobody's.
+                // A failing call leaves its output undefined, so it must not be released.
                 std::mem::forget(schema);
                 Err(self.failed("get_schema", code))
             }
@@ -115,10 +117,10 @@ impl HostStream {
     }
 
     fn failed(&mut self, call: &'static str, code: c_int) -> Error {
-        // SAFETY: the stream is live, and its last call has failed, which is when a text may be asked for.
-        let text = self.0.get_last_error.map(|get| unsafe { get(&raw mut self.0) }).filter(|text| !text.is_null());
+        // SAFETY: the stream is live, and its last call has failed, as `get_last_error` requires.
+        let message = self.0.get_last_error.map(|get| unsafe { get(&raw mut self.0) }).filter(|message| !message.is_null());
         // SAFETY: a C string until the next call.
-        let message = text.map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
+        let message = message.map(|message| unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned());
         Error::Foreign { call, code, message }
     }
 }
@@ -131,19 +133,19 @@ impl Iterator for HostStream {
             return Some(Err(Error::Invalid("get_next of the stream is NULL".into())));
         };
         let mut array = FFI_ArrowArray::empty();
-        // SAFETY: the stream is live, nobody else calls it meanwhile, and the output is ours.
+        // SAFETY: the stream is live, this is its only caller, and the output is a local.
         let code = unsafe { get_next(&raw mut self.0, &raw mut array) };
         if code != 0 {
-            // What a failing call leaves in its output is nobody's.
+            // A failing call leaves its output undefined, so it must not be released.
             std::mem::forget(array);
             return Some(Err(self.failed("get_next", code)));
         }
-        array.is_live().then(|| Ok(on_host(array)))
+        array.is_live().then(|| Ok(as_cpu_array(array)))
     }
 }
 
-/// A host array as a device array of the device CPU.
-pub(crate) fn on_host(array: FFI_ArrowArray) -> FFI_ArrowDeviceArray {
+/// A host array as a device array of the device type CPU.
+pub(crate) fn as_cpu_array(array: FFI_ArrowArray) -> FFI_ArrowDeviceArray {
     FFI_ArrowDeviceArray {
         array,
         device_id: -1,

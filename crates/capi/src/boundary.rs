@@ -1,99 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The border to C: panics stop here, texts and results cross it.
+//! The C boundary: panics become failures, failures become codes, strings are converted.
 
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::Arc;
 
-use crate::DEVICEFUSION_SUCCESS;
-use crate::context::{CONTEXTS, Context, devicefusion_context};
-use crate::error::{Failure, Result, keep_on_thread};
-use crate::query::{QUERIES, Query, devicefusion_query};
+use crate::error::{DEVICEFUSION_SUCCESS, Failure, Result, keep_on_thread};
 
-/// Runs what a function of C does; a panic is a failure like any other.
-pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Runs the body of a C function. A panic becomes a failure.
+pub(crate) fn catch_panics<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let text = panicked(panic.as_ref());
-        // Dropping it might panic once more.
+        let message = panic_message(panic.as_ref());
+        // Dropping the payload might panic again.
         std::mem::forget(panic);
-        Err(Failure::other(text))
+        Err(Failure::other(message))
     })
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("a bug of this library: it panicked, {}", said.unwrap_or("without a text"))
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let message = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("a bug in this library: it panicked, {}", message.unwrap_or("without a message"))
 }
 
-/// Runs what a function without a context does. Its failure is kept for the thread.
+/// Runs the body of a C function without a context. The calling thread keeps its failure.
 pub(crate) fn without_context<T>(body: impl FnOnce() -> Result<T>) -> std::result::Result<T, c_int> {
-    caught(body).map_err(|failure| {
-        keep_on_thread(failure.text);
+    catch_panics(body).map_err(|failure| {
+        keep_on_thread(failure.message);
         failure.code
     })
 }
 
-/// Runs what a function does with a context, which keeps its failure.
-pub(crate) fn with_context<T>(
-    context: *const devicefusion_context,
-    body: impl FnOnce(&Arc<Context>) -> Result<T>,
-) -> std::result::Result<T, c_int> {
-    let context = without_context(|| CONTEXTS.get(context))?;
-    reporting_to(&context, || body(&context))
-}
-
-/// Runs what a function does with a query, whose context keeps its failure.
-pub(crate) fn with_query<T>(
-    query: *const devicefusion_query,
-    body: impl FnOnce(&Arc<Query>) -> Result<T>,
-) -> std::result::Result<T, c_int> {
-    let query = without_context(|| QUERIES.get(query))?;
-    reporting_to(query.context(), || body(&query))
-}
-
-fn reporting_to<T>(context: &Context, body: impl FnOnce() -> Result<T>) -> std::result::Result<T, c_int> {
-    caught(body).map_err(|failure| {
-        context.errors.keep(failure.text);
-        failure.code
-    })
-}
-
-/// The code of a function that only succeeds or fails.
+/// The code that a C function without another result returns.
 pub(crate) fn code(result: std::result::Result<(), c_int>) -> c_int {
     result.err().unwrap_or(DEVICEFUSION_SUCCESS)
 }
 
-/// The text that C passes for `what`.
+/// A C string as UTF-8. `what` names the argument in messages.
 ///
 /// # Safety
-/// `text` is NULL, or a C string that outlives the result.
-pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str> {
-    if text.is_null() {
+/// `string` is NULL, or a C string that outlives the result.
+pub(crate) unsafe fn string<'a>(what: &str, string: *const c_char) -> Result<&'a str> {
+    if string.is_null() {
         return Err(Failure::program(format!("the {what} is NULL")));
     }
     // SAFETY: not null, and the rest is this function's own condition.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|error| Failure::program(format!("the {what} is not UTF-8: {error}")))
+    let string = unsafe { CStr::from_ptr(string) };
+    string.to_str().map_err(|error| Failure::program(format!("the {what} is not UTF-8: {error}")))
 }
 
-/// Checks that C wants a result, before it is computed.
-pub(crate) fn wanted<T>(what: &str, out: *mut T) -> Result<()> {
-    if out.is_null() { Err(Failure::program(format!("there is no place for the {what}: the pointer is NULL"))) } else { Ok(()) }
+/// Checks the pointer for a result before the result is computed.
+pub(crate) fn check_out<T>(what: &str, out: *mut T) -> Result<()> {
+    if out.is_null() { Err(Failure::program(format!("the pointer for the {what} is NULL"))) } else { Ok(()) }
 }
 
-/// A text for C, which calls `free` on it; NULL without memory. Cut at a NUL.
-pub(crate) fn give_text(text: &str) -> *mut c_char {
-    let len = text.find('\0').unwrap_or(text.len());
+/// A copy of a string for C, which calls `free` on it. The copy ends at the first NUL.
+///
+/// NULL if there is no memory.
+pub(crate) fn malloc_string(string: &str) -> *mut c_char {
+    let len = string.find('\0').unwrap_or(string.len());
     // SAFETY: `malloc` has no precondition.
     let copy = unsafe { libc::malloc(len + 1) }.cast::<u8>();
     if copy.is_null() {
         return ptr::null_mut();
     }
-    // SAFETY: the memory is new and has `len + 1` bytes, of which the text fills all but the last.
+    // SAFETY: the memory is new and has `len + 1` bytes; the string fills all but the last.
     unsafe {
-        ptr::copy_nonoverlapping(text.as_ptr(), copy, len);
+        ptr::copy_nonoverlapping(string.as_ptr(), copy, len);
         copy.add(len).write(0);
     }
     copy.cast()
@@ -102,13 +75,12 @@ pub(crate) fn give_text(text: &str) -> *mut c_char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DEVICEFUSION_FAILURE;
-    use crate::error::take_from_thread;
+    use crate::error::{DEVICEFUSION_FAILURE, take_from_thread};
 
     #[test]
-    fn a_panic_is_a_failure_with_its_text() {
+    fn a_panic_is_a_failure_with_its_message() {
         let number = 7;
-        let text_of = |body: &dyn Fn()| {
+        let message_of = |body: &dyn Fn()| {
             let result = without_context(|| {
                 body();
                 Ok(())
@@ -116,18 +88,18 @@ mod tests {
             assert_eq!(result, Err(DEVICEFUSION_FAILURE));
             take_from_thread().unwrap()
         };
-        assert!(text_of(&|| panic!("number {number}")).ends_with("it panicked, number 7"));
-        assert!(text_of(&|| panic!("plainly")).ends_with("it panicked, plainly"));
-        assert!(text_of(&|| std::panic::panic_any(7)).ends_with("it panicked, without a text"));
+        assert!(message_of(&|| panic!("number {number}")).ends_with("it panicked, number 7"));
+        assert!(message_of(&|| panic!("plainly")).ends_with("it panicked, plainly"));
+        assert!(message_of(&|| std::panic::panic_any(7)).ends_with("it panicked, without a message"));
     }
 
     #[test]
-    fn texts_for_c_end_at_their_first_nul() {
-        let given = give_text("öne\0two");
+    fn strings_for_c_end_at_their_first_nul() {
+        let copy = malloc_string("öne\0two");
         // SAFETY: a C string of `malloc`, freed once.
         unsafe {
-            assert_eq!(text("text", given).unwrap(), "öne");
-            libc::free(given.cast());
+            assert_eq!(string("string", copy).unwrap(), "öne");
+            libc::free(copy.cast());
         }
     }
 }

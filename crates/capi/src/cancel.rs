@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a run of a query is stopped from another thread.
+//! Cancellation of a query's runs, from any thread.
 
 use std::future::pending;
 
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::error::{Failure, Result};
 
-/// Stops what is at work when it is asked to, and nothing that comes later.
+/// Cancels the runs that are under way. Later runs are not affected.
 pub(crate) struct Canceller(Mutex<watch::Sender<bool>>);
 
 impl Canceller {
@@ -16,7 +16,8 @@ impl Canceller {
         Self(Mutex::new(watch::Sender::new(false)))
     }
 
-    /// Ready once this is cancelled; never if it is dropped before that.
+    /// A future that is ready once [`cancel`](Self::cancel) is called, and pending for ever if the
+    /// canceller is dropped before that.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut cancelled = self.0.lock().subscribe();
         async move {
@@ -32,8 +33,8 @@ impl Canceller {
     }
 }
 
-/// Runs `work` until it is done or the query is cancelled.
-pub(crate) async fn unless<T>(cancelled: impl Future<Output = ()>, work: impl Future<Output = Result<T>>) -> Result<T> {
+/// Runs `work` to its end, or fails once `cancelled` is ready.
+pub(crate) async fn unless_cancelled<T>(cancelled: impl Future<Output = ()>, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         biased;
         () = cancelled => Err(Failure::other("the query was cancelled")),

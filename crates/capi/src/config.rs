@@ -1,54 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Configurations: settings that are collected, checked one by one, and frozen while a context is made of them.
+//! Configurations: settings that C collects for a context.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use datafusion::execution::context::SessionConfig;
-use device::ProgramQueue;
+use device::{ApplicationQueue, DriverKind};
 use devicefusion::DeviceOptions;
 use parking_lot::Mutex;
 
-use crate::boundary::{code, text, without_context};
+use crate::boundary::{code, string, without_context};
 use crate::error::{Failure, Result};
 use crate::handle::Registry;
 use crate::settings;
 
-/// The settings of a context that is to be made. Cheap to make and to free; making one opens no driver and starts no thread.
-/// Of a setting that is set several times, by whatever function, the last value counts.
+/// The settings of a future context. Making one is cheap: it opens no driver and starts no thread.
+/// If several calls set one setting, the last value counts.
 pub struct devicefusion_context_config {
     _opaque: [u8; 0],
 }
 
 pub(crate) static CONFIGS: Registry<devicefusion_context_config, Config> = Registry::new("configuration");
 
-/// What C has set so far.
+/// A configuration, which is frozen while a context uses it.
 #[derive(Default)]
-pub(crate) struct Config(Mutex<State>);
+pub(crate) struct Config(Mutex<ConfigState>);
 
 #[derive(Default)]
-struct State {
-    choices: Choices,
-    /// Whether a context lives that was made of this.
-    lent: bool,
+struct ConfigState {
+    options: ContextOptions,
+    /// Whether a live context was made of this.
+    in_use: bool,
 }
 
-/// What a context is made of.
+/// The settings so far.
 #[derive(Clone, Default)]
-pub(crate) struct Choices {
-    /// Names and values, in the order in which they were set.
+pub(crate) struct ContextOptions {
+    /// Names and values, in the order of the calls.
     settings: Vec<(String, String)>,
-    /// Worker threads; 0 for one for each processor.
+    /// Worker threads; 0 means one for each processor.
     pub threads: usize,
-    /// Bytes of host memory that operators of the host may claim; 0 for no limit.
+    /// Bytes of host memory that host operators may claim; 0 means no limit.
     pub host_memory: usize,
     /// The queue or stream that the program shares.
-    pub queue: Option<ProgramQueue>,
+    pub queue: Option<ApplicationQueue>,
     pub logging: bool,
     pub debugging: bool,
 }
 
-impl Choices {
-    /// The session's configuration. Made anew each time, since sessions share what their device has frozen.
+impl ContextOptions {
+    /// A new session configuration. Clones of one would share the settings that an open device has
+    /// frozen.
     pub fn session_config(&self) -> Result<SessionConfig> {
         let mut config = SessionConfig::new().with_option_extension(DeviceOptions::default());
         if self.threads > 0 {
@@ -62,229 +63,244 @@ impl Choices {
 }
 
 impl Config {
-    /// Changes what is set; nothing if the result is not valid, or a context lives that was made of it.
-    fn change(&self, change: impl FnOnce(&mut Choices) -> Result<()>) -> Result<()> {
+    /// Applies a change, unless the result is invalid or a context uses the configuration.
+    fn change(&self, change: impl FnOnce(&mut ContextOptions) -> Result<()>) -> Result<()> {
         let mut state = self.0.lock();
-        if state.lent {
-            return Err(Failure::program("the configuration is frozen: a context that was made of it has not been freed"));
+        if state.in_use {
+            return Err(Failure::program("the configuration is frozen: its context has not been freed"));
         }
-        let mut choices = state.choices.clone();
-        change(&mut choices)?;
-        choices.session_config()?;
-        state.choices = choices;
+        let mut options = state.options.clone();
+        change(&mut options)?;
+        options.session_config()?;
+        state.options = options;
         Ok(())
     }
 
-    /// What is set, for a context, until that calls [`give_back`](Self::give_back).
-    pub fn lend(&self) -> Result<Choices> {
+    /// The settings for a context, which freezes them until [`release`](Self::release).
+    pub fn acquire(&self) -> Result<ContextOptions> {
         let mut state = self.0.lock();
-        if std::mem::replace(&mut state.lent, true) {
+        if std::mem::replace(&mut state.in_use, true) {
             return Err(Failure::program(
-                "the configuration is that of another context, which has not been freed; make one for each context",
+                "another context uses the configuration, and has not been freed; make one for each context",
             ));
         }
-        Ok(state.choices.clone())
+        Ok(state.options.clone())
     }
 
-    pub fn give_back(&self) {
-        self.0.lock().lent = false;
+    pub fn release(&self) {
+        self.0.lock().in_use = false;
     }
 }
 
-fn change(config: *mut devicefusion_context_config, change: impl FnOnce(&mut Choices) -> Result<()>) -> c_int {
+fn change(config: *mut devicefusion_context_config, change: impl FnOnce(&mut ContextOptions) -> Result<()>) -> c_int {
     code(without_context(|| CONFIGS.get(config)?.change(change)))
 }
 
 fn set(config: *mut devicefusion_context_config, name: &str, value: impl ToString) -> c_int {
-    change(config, |choices| {
-        choices.settings.push((name.to_owned(), value.to_string()));
+    change(config, |options| {
+        options.settings.push((name.to_owned(), value.to_string()));
         Ok(())
     })
 }
 
-/// As [`set`], for a value that C passes as a text.
+/// [`set`] for a C string.
 ///
 /// # Safety
 /// `value` is NULL or a C string.
-unsafe fn set_text(config: *mut devicefusion_context_config, name: &str, value: *const c_char) -> c_int {
-    change(config, |choices| {
-        // SAFETY: as this function's own condition.
-        let value = unsafe { text(name, value) }?;
-        choices.settings.push((name.to_owned(), value.to_owned()));
+unsafe fn set_string(config: *mut devicefusion_context_config, name: &str, value: *const c_char) -> c_int {
+    change(config, |options| {
+        // SAFETY: this function's own condition.
+        let value = unsafe { string(name, value) }?;
+        options.settings.push((name.to_owned(), value.to_owned()));
         Ok(())
     })
 }
 
-/// As [`set_text`], where NULL is no folder.
+/// [`set_string`] for a folder; NULL means none.
 ///
 /// # Safety
-/// As [`set_text`].
+/// That of [`set_string`].
 unsafe fn set_folder(config: *mut devicefusion_context_config, name: &str, folder: *const c_char) -> c_int {
     let folder = if folder.is_null() { c"".as_ptr() } else { folder };
-    // SAFETY: as this function's own condition.
-    unsafe { set_text(config, name, folder) }
+    // SAFETY: this function's own condition.
+    unsafe { set_string(config, name, folder) }
 }
 
-/// Makes a configuration in which every setting has its default. Free it with devicefusion_context_config_free.
+/// Makes a configuration with default settings. Free it with devicefusion_context_config_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_new() -> *mut devicefusion_context_config {
     CONFIGS.insert(Config::default())
 }
 
-/// Frees a configuration. Contexts that were made of it are not touched.
+/// Frees a configuration. Contexts that were made of it live on.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_free(config: *mut devicefusion_context_config) -> c_int {
     code(without_context(|| CONFIGS.take(config).map(drop)))
 }
 
-/// Chooses the device: "auto" (a GPU if there is one, else an OpenCL CPU device; the default), "none" (queries run on the
-/// host), "opencl", "cuda", "#k" for the k-th device, or a part of its name. That there is no such device is found out by
-/// devicefusion_context_new.
+/// Chooses the device. devicefusion_context_new fails if there is no such device.
+///
+/// - "auto", the default: a GPU if there is one, else an OpenCL CPU device.
+/// - "none": queries run on the host.
+/// - "opencl" or "cuda": a device of that driver.
+/// - "#k": the device with number k; or a part of a device's name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_device(
     config: *mut devicefusion_context_config,
     device: *const c_char,
 ) -> c_int {
     // SAFETY: `device` is as the header asks.
-    unsafe { set_text(config, "device.selector", device) }
+    unsafe { set_string(config, "device.selector", device) }
 }
 
-/// Shares a queue of the program's, a cl_command_queue of any kind: the context uses its device, which the configuration may
-/// also name, and its cl_context, so that each cl_mem and cl_event of the one is good in the other. The queue is retained as
-/// long as configuration and context need it. See devicefusion_context_get_command_queue for what the two promise each other. The
-/// queue must be live: that is not checked.
+/// Shares the program's cl_command_queue, of any kind. The context uses its device and cl_context,
+/// so that program and context can use each other's cl_mem and cl_event.
+///
+/// The configuration may also name the device. The queue must be live, which is not checked. It is
+/// retained while configuration and context need it. devicefusion_context_get_command_queue has the
+/// order of work in it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_command_queue(
     config: *mut devicefusion_context_config,
     queue: *mut c_void,
 ) -> c_int {
     // SAFETY: the queue is NULL or live, as the header asks.
-    share(config, || unsafe { ProgramQueue::opencl(queue.addr() as u64) })
+    share(config, || unsafe { ApplicationQueue::new(DriverKind::OpenCl, queue.addr() as u64) })
 }
 
-/// As devicefusion_context_config_set_command_queue, for a CUstream or cudaStream_t of a device's primary context, which is the one
-/// that CUDA's run-time library uses. The stream must live until the context has been freed with all that came from it. CUDA's
-/// default stream is CU_STREAM_LEGACY here, not NULL.
+/// devicefusion_context_config_set_command_queue for a CUstream or cudaStream_t.
+///
+/// - The stream belongs to a device's primary context, which CUDA's runtime library uses.
+/// - It must live until the context is freed, with all streams and tables of the context.
+/// - CUDA's default stream is CU_STREAM_LEGACY here, not NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_cuda_stream(
     config: *mut devicefusion_context_config,
     stream: *mut c_void,
 ) -> c_int {
     // SAFETY: the stream is NULL or live, and stays so, as the header asks.
-    share(config, || unsafe { ProgramQueue::cuda(stream.addr() as u64) })
+    share(config, || unsafe { ApplicationQueue::new(DriverKind::Cuda, stream.addr() as u64) })
 }
 
-fn share(config: *mut devicefusion_context_config, queue: impl FnOnce() -> device::Result<ProgramQueue>) -> c_int {
-    change(config, |choices| {
-        choices.queue = Some(queue()?);
+fn share(config: *mut devicefusion_context_config, queue: impl FnOnce() -> device::Result<ApplicationQueue>) -> c_int {
+    change(config, |options| {
+        options.queue = Some(queue()?);
         Ok(())
     })
 }
 
-/// Takes only devices of OpenCL platforms with this part in their name; "" takes any, which is the default.
+/// Restricts devices to OpenCL platforms with this part in their name; "", the default, allows any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_platform(
     config: *mut devicefusion_context_config,
     platform: *const c_char,
 ) -> c_int {
     // SAFETY: `platform` is as the header asks.
-    unsafe { set_text(config, "device.platform", platform) }
+    unsafe { set_string(config, "device.platform", platform) }
 }
 
-/// With a nonzero flag, which is the default, each kernel is timed, for devicefusion_context_report and EXPLAIN ANALYZE: a few
-/// microseconds each.
+/// With a nonzero flag, the default, each kernel is timed for devicefusion_context_report and
+/// EXPLAIN ANALYZE. Timing costs a few microseconds each.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_profiling(config: *mut devicefusion_context_config, flag: c_int) -> c_int {
     set(config, "device.profiling", flag != 0)
 }
 
-/// With a nonzero flag the context logs what it does (the device, each program that is compiled, each query), to standard
-/// error or to devicefusion_context_set_logging_file. Off by default.
+/// With a nonzero flag the context logs its device, each compiled program and each query. The log
+/// goes to standard error, or to devicefusion_context_set_logging_file. Off by default.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_logging(config: *mut devicefusion_context_config, flag: c_int) -> c_int {
-    change(config, |choices| {
-        choices.logging = flag != 0;
+    change(config, |options| {
+        options.logging = flag != 0;
         Ok(())
     })
 }
 
-/// With a nonzero flag the log has the plan of each query as well, with the reason of whatever runs on the host; this turns
-/// the log on. Off by default.
+/// With a nonzero flag the log also has the plan of each query, with the reason why an operator
+/// runs on the host. This turns the log on. Off by default.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_debugging(config: *mut devicefusion_context_config, flag: c_int) -> c_int {
-    change(config, |choices| {
-        choices.debugging = flag != 0;
+    change(config, |options| {
+        options.debugging = flag != 0;
         Ok(())
     })
 }
 
-/// With a nonzero flag a query fails rather than compute anything on the host, and a context without a device cannot be
-/// made. Off by default: operators that the device does not support run on the host, and devicefusion_query_explain says why.
+/// With a nonzero flag a query fails if an operator would run on the host, and a context needs a
+/// device. Off by default: operators that the device does not support run on the host.
+/// devicefusion_query_explain says why.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_strict(config: *mut devicefusion_context_config, flag: c_int) -> c_int {
     set(config, "device.fallback", if flag == 0 { "host" } else { "error" })
 }
 
-/// Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory or half of the host's.
+/// Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory
+/// or half of the host's.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_memory_limit(config: *mut devicefusion_context_config, bytes: usize) -> c_int {
     set(config, "device.memory_bytes", bytes)
 }
 
-/// Limits the memory, in bytes, that operators on the host may claim for what they gather, as SQL's
-/// SET datafusion.runtime.memory_limit does; beyond it they spill to temporary files where they can, and fail where not. 0, the
-/// default, is no limit.
+/// Limits the memory of host operators, in bytes, as SQL's SET datafusion.runtime.memory_limit.
+/// Beyond it they spill to temporary files if they can, else they fail. 0, the default: no limit.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_host_memory_limit(
     config: *mut devicefusion_context_config,
     bytes: usize,
 ) -> c_int {
-    change(config, |choices| {
-        choices.host_memory = bytes;
+    change(config, |options| {
+        options.host_memory = bytes;
         Ok(())
     })
 }
 
-/// Says whether kernels work in memory of the host in place: 0 for never, 1 for always, in which case a context on a device that
-/// cannot is refused, 2, the default, where the device is the host's processor. Results are the same.
+/// Chooses whether kernels use host memory in place. Results are the same.
+///
+/// - 0: never.
+/// - 1: always; devicefusion_context_new refuses a device that cannot.
+/// - 2, the default: if the device is the host's processor.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_unified_memory(config: *mut devicefusion_context_config, flag: c_int) -> c_int {
-    change(config, |choices| {
+    change(config, |options| {
         let value = match flag {
             0 => "never",
             1 => "always",
             2 => "auto",
-            other => return Err(Failure::program(format!("unified memory is 0, 1 or 2, and not {other}"))),
+            other => return Err(Failure::program(format!("unified memory is 0, 1 or 2, not {other}"))),
         };
-        choices.settings.push(("device.unified_memory".to_owned(), value.to_owned()));
+        options.settings.push(("device.unified_memory".to_owned(), value.to_owned()));
         Ok(())
     })
 }
 
-/// Sets how many items a group has in kernels of the profile "gpu": a power of two from 32 to 512, or 0, the default, for the
-/// profile's own choice. devicefusion_context_new refuses a size that the device cannot take, and any where its kernels
-/// have the profile "cpu", which has no groups of items.
+/// Sets the work-group size (CUDA: block size) of kernels of the profile "gpu": a power of two from
+/// 32 to 512. 0, the default, leaves it to the profile.
+///
+/// devicefusion_context_new refuses a size that the device does not support. It refuses any size in
+/// the profile "cpu", which does not use work-groups.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_default_group_size(
     config: *mut devicefusion_context_config,
-    items: c_int,
+    work_items: c_int,
 ) -> c_int {
-    set(config, "device.work_group_size", items)
+    set(config, "device.work_group_size", work_items)
 }
 
-/// Sets how many groups a grid has at most where its items share a batch's rows among themselves: up to 65536, or 0, the default,
-/// for a few for each unit of the device.
+/// Limits the work-groups (CUDA: blocks) of kernels that loop over a batch's rows: up to 65536. 0,
+/// the default, means a few for each compute unit of the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_default_grid_size(
     config: *mut devicefusion_context_config,
-    groups: c_int,
+    work_groups: c_int,
 ) -> c_int {
-    set(config, "device.max_work_groups", groups)
+    set(config, "device.max_work_groups", work_groups)
 }
 
-/// Sets of how many rows a group brings those together that pass a filter: a multiple of 32 up to 1048576, or 0, the default, for
-/// the profile's own choice. In the profile "gpu" it is a multiple of the group's size, and at most 32 times as many: else
-/// devicefusion_context_new refuses it.
+/// Sets the rows of a compaction tile, from which a work-group collects the rows that pass a
+/// filter: a multiple of 32 up to 1048576. 0, the default, leaves it to the profile.
+///
+/// In the profile "gpu" it must be a multiple of the work-group size, and at most 32 times as
+/// large. Otherwise devicefusion_context_new refuses it.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_default_tile_size(
     config: *mut devicefusion_context_config,
@@ -293,8 +309,8 @@ pub extern "C" fn devicefusion_context_config_set_default_tile_size(
     set(config, "device.compaction_tile_rows", rows)
 }
 
-/// Leaves each program that the context compiles or loads in this folder: its text as HASH.cl, and its image as HASH.program.
-/// NULL or "", the default, leaves none.
+/// Writes each program that the context compiles or loads to this folder: its source as HASH.cl,
+/// its binary as HASH.program. NULL or "", the default, writes none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_dump_programs_to(
     config: *mut devicefusion_context_config,
@@ -304,9 +320,12 @@ pub unsafe extern "C" fn devicefusion_context_config_dump_programs_to(
     unsafe { set_folder(config, "device.dump_programs", folder) }
 }
 
-/// Takes programs from a folder that devicefusion_context_config_dump_programs_to has filled, in which nothing is written: a HASH.cl
-/// whose text was changed is compiled in place of the one that it is named for, an image is loaded where device, driver,
-/// compiler, options and text are the same. Whatever is not there is compiled as ever. NULL or "", the default, takes none.
+/// Reads programs from a folder that devicefusion_context_config_dump_programs_to has filled.
+/// Nothing is written there. NULL or "", the default, reads none.
+///
+/// - A HASH.cl with changed source is compiled in place of the original.
+/// - A binary is loaded if device, driver, compiler, options and source are the same.
+/// - Programs that are absent are compiled as usual.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_load_programs_from(
     config: *mut devicefusion_context_config,
@@ -316,8 +335,11 @@ pub unsafe extern "C" fn devicefusion_context_config_load_programs_from(
     unsafe { set_folder(config, "device.load_programs", folder) }
 }
 
-/// Keeps compiled programs in this folder, for the next process. NULL or "", the default, keeps none. What does not fit the
-/// device, its driver or this library is compiled anew; hits are counted in devicefusion_context_report.
+/// Caches compiled programs in this folder, for the next process. NULL or "", the default, caches
+/// none.
+///
+/// A program of another device, driver or version of this library is compiled again.
+/// devicefusion_context_report counts the hits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_cache_dir(
     config: *mut devicefusion_context_config,
@@ -327,78 +349,81 @@ pub unsafe extern "C" fn devicefusion_context_config_set_cache_dir(
     unsafe { set_folder(config, "device.cache_dir", folder) }
 }
 
-/// Hands one more option to the device's compiler, behind those that were added before: clBuildProgram's or NVRTC's.
+/// Appends an option for the device's compiler, clBuildProgram or NVRTC.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_add_build_option(
     config: *mut devicefusion_context_config,
     option: *const c_char,
 ) -> c_int {
     const NAME: &str = "device.compile_options";
-    change(config, |choices| {
+    change(config, |options| {
         // SAFETY: `option` is as the header asks.
-        let option = unsafe { text("build option", option) }?;
+        let option = unsafe { string("build option", option) }?;
         if option.is_empty() || option.contains(char::is_whitespace) {
-            return Err(Failure::program(format!("the build option '{option}' must be one word: options are parted by spaces")));
+            return Err(Failure::program(format!(
+                "the build option '{option}' must be one word, because spaces separate options"
+            )));
         }
-        let options = choices.settings.iter().rev().find(|(name, _)| name == NAME).map_or("", |(_, options)| options);
-        let options = format!("{options} {option}");
-        choices.settings.push((NAME.to_owned(), options.trim_start().to_owned()));
+        let earlier = options.settings.iter().rev().find(|(name, _)| name == NAME).map_or("", |(_, value)| value);
+        let value = format!("{earlier} {option}").trim_start().to_owned();
+        options.settings.push((NAME.to_owned(), value));
         Ok(())
     })
 }
 
-/// Names the library of CUDA's run-time compiler, libnvrtc.so.*, or its folder; "", the default, searches the usual places.
+/// Sets the path of CUDA's runtime compiler, libnvrtc.so.*, or of its folder. "", the default,
+/// searches the usual folders.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_nvrtc_path(
     config: *mut devicefusion_context_config,
     path: *const c_char,
 ) -> c_int {
     // SAFETY: `path` is as the header asks.
-    unsafe { set_text(config, "device.nvrtc_path", path) }
+    unsafe { set_string(config, "device.nvrtc_path", path) }
 }
 
-/// Sets how many threads the context has for planning, decoding and what runs on the host; less than 1, the default, is one
-/// for each processor.
+/// Sets the number of the context's threads, for planning, decoding and host operators. Less than
+/// 1, the default, means one for each processor.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_num_threads(config: *mut devicefusion_context_config, threads: c_int) -> c_int {
-    change(config, |choices| {
-        choices.threads = usize::try_from(threads).unwrap_or(0);
+    change(config, |options| {
+        options.threads = usize::try_from(threads).unwrap_or(0);
         Ok(())
     })
 }
 
-/// Sets any setting, by the name and with the value that SQL's SET takes: those that devicefusion_get_option_name lists, and
-/// DataFusion's own, as in "datafusion.execution.batch_size".
+/// Sets any setting, by the name and value that SQL's SET takes: those of
+/// devicefusion_get_option_name, and DataFusion's own, such as "datafusion.execution.batch_size".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_option(
     config: *mut devicefusion_context_config,
     name: *const c_char,
     value: *const c_char,
 ) -> c_int {
-    change(config, |choices| {
-        // SAFETY: both texts are as the header asks.
-        let (name, value) = unsafe { (text("name of the setting", name)?, text("value of the setting", value)?) };
-        choices.settings.push((name.to_owned(), value.to_owned()));
+    change(config, |options| {
+        // SAFETY: both strings are as the header asks.
+        let (name, value) = unsafe { (string("name of the setting", name)?, string("value of the setting", value)?) };
+        options.settings.push((name.to_owned(), value.to_owned()));
         Ok(())
     })
 }
 
-/// Sets a tuning parameter, one of those that devicefusion_get_tuning_param_name lists. Those of the class "threshold" can
-/// change later, by SQL's SET; the others cannot.
+/// Sets one of the tuning parameters that devicefusion_get_tuning_param_name lists. SQL's SET can
+/// change those of the class "threshold" later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_tuning_param(
     config: *mut devicefusion_context_config,
     name: *const c_char,
     value: usize,
 ) -> c_int {
-    change(config, |choices| {
+    change(config, |options| {
         // SAFETY: `name` is as the header asks.
-        let name = unsafe { text("name of the tuning parameter", name) }?;
+        let name = unsafe { string("name of the tuning parameter", name) }?;
         if !settings::tuning_params().any(|param| param.name() == name) {
             let known: Vec<&str> = settings::tuning_params().map(|param| param.name()).collect();
-            return Err(Failure::program(format!("{name} is no tuning parameter; there are {}", known.join(", "))));
+            return Err(Failure::program(format!("{name} is not a tuning parameter; there are {}", known.join(", "))));
         }
-        choices.settings.push((name.to_owned(), value.to_string()));
+        options.settings.push((name.to_owned(), value.to_string()));
         Ok(())
     })
 }

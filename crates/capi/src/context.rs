@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Contexts: a session with its device, threads, log and last error.
+//! Contexts: a session with its device, threads, log and last failure.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use device::DriverKind;
 
-use crate::boundary::{caught, code, give_text, with_context, without_context};
+use crate::boundary::{catch_panics, code, malloc_string, without_context};
 use crate::config::{CONFIGS, Config, devicefusion_context_config};
 use crate::error::{Failure, LastError, Result, take_from_thread};
 use crate::handle::Registry;
 use crate::log::Log;
 use crate::session::Session;
 
-/// Tables, queries and the device that runs them. Contexts know nothing of each other. All functions may be called from
-/// several threads at once.
+/// Tables, queries and the device that runs them. Contexts are independent of each other. All
+/// functions may be called from several threads at once.
 pub struct devicefusion_context {
     _opaque: [u8; 0],
 }
@@ -25,21 +25,21 @@ pub(crate) static CONTEXTS: Registry<devicefusion_context, Context> = Registry::
 pub(crate) struct Context {
     pub errors: LastError,
     pub log: Arc<Log>,
-    /// Nothing if it could not be opened.
+    /// `None` if it could not be opened.
     session: Option<Session>,
     config: Arc<Config>,
 }
 
 impl Context {
-    /// A context with a session, or with the error that kept it from having one.
+    /// A context with a session, or with the reason why it has none.
     fn new(config: Arc<Config>) -> Result<Self> {
-        let choices = config.lend()?;
+        let options = config.acquire()?;
         let log = Arc::new(Log::new());
         let errors = LastError::default();
-        let session = match caught(|| Session::open(&choices, &log)) {
+        let session = match catch_panics(|| Session::open(&options, &log)) {
             Ok(session) => Some(session),
             Err(failure) => {
-                errors.keep(failure.text);
+                errors.keep(failure.message);
                 None
             }
         };
@@ -47,33 +47,53 @@ impl Context {
     }
 
     pub fn session(&self) -> Result<&Session> {
-        self.session.as_ref().ok_or_else(|| Failure::program("this context could not be made, and can only be freed"))
+        self.session.as_ref().ok_or_else(|| Failure::program("this context could not be made, so it can only be freed"))
     }
 
-    /// The device, where one was opened.
+    /// Runs the body of a C function and keeps its failure in this context.
+    pub fn report<T>(&self, body: impl FnOnce() -> Result<T>) -> std::result::Result<T, c_int> {
+        catch_panics(body).map_err(|failure| {
+            self.errors.keep(failure.message);
+            failure.code
+        })
+    }
+
+    /// The device, if one was opened.
     pub fn device(&self) -> Result<Option<device::Context>> {
         Ok(self.session()?.device.opened())
     }
 }
 
-/// Makes a context: opens the device and starts threads. The configuration is frozen until the context is freed; for several
-/// contexts make several of them.
+/// Runs the body of a C function with a context, which keeps its failure.
+pub(crate) fn with_context<T>(
+    context: *const devicefusion_context,
+    body: impl FnOnce(&Arc<Context>) -> Result<T>,
+) -> std::result::Result<T, c_int> {
+    let context = without_context(|| CONTEXTS.get(context))?;
+    context.report(|| body(&context))
+}
+
+/// Makes a context: opens the device and starts threads. The configuration is frozen until the
+/// context is freed; several contexts need several configurations.
 ///
-/// Call devicefusion_context_get_error next: a text tells why the context could not be made. Such a context can only be freed,
-/// which it must be. Without a device the context runs everything on the host, unless the configuration asked for a device
-/// or for strictness. NULL only if `config` is none, or is in use; devicefusion_context_get_error(NULL) has the reason.
+/// - Call devicefusion_context_get_error next. A message says why the context could not be made.
+///   Such a context must still be freed, and allows nothing else.
+/// - Without a device the context runs everything on the host. If the configuration names a device
+///   or is strict, that is a failure instead.
+/// - NULL if `config` is not a configuration or is in use. devicefusion_context_get_error(NULL) has
+///   the message.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_new(config: *mut devicefusion_context_config) -> *mut devicefusion_context {
     without_context(|| Ok(CONTEXTS.insert(Context::new(CONFIGS.get(config)?)?))).unwrap_or(ptr::null_mut())
 }
 
-/// Frees a context with its tables, and waits until its threads have ended. Queries and streams that are still there keep what
-/// they need until they are freed and released themselves.
+/// Frees a context with its tables, and waits for its threads. Queries and streams that are left
+/// keep the parts of the context that they need.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_free(context: *mut devicefusion_context) -> c_int {
     code(without_context(|| {
         let context = CONTEXTS.take(context)?;
-        context.config.give_back();
+        context.config.release();
         if let Some(session) = Arc::into_inner(context).and_then(|context| context.session) {
             session.shut_down();
         }
@@ -81,7 +101,7 @@ pub extern "C" fn devicefusion_context_free(context: *mut devicefusion_context) 
     }))
 }
 
-/// Waits until the device has done everything that this context gave it, and tells what of that failed.
+/// Waits until the device has finished all work of this context. Fails if some of that work failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_sync(context: *mut devicefusion_context) -> c_int {
     code(with_context(context, |context| match context.device()? {
@@ -90,18 +110,20 @@ pub extern "C" fn devicefusion_context_sync(context: *mut devicefusion_context) 
     }))
 }
 
-/// The cl_command_queue that this context shares with the program: the one of the configuration, else a queue in the context's
-/// own cl_context, made by the first call. The queue stays the library's; it is good until the context has been freed.
+/// The cl_command_queue that this context shares with the program. It is that of the configuration,
+/// or a queue that the first call makes in the context's cl_context. The library owns it until the
+/// context is freed.
 ///
-/// What the program has enqueued there when it calls a function of this library comes before the work of that call, on the
-/// device: kernels may write what a query reads, and nobody waits. The library's own work runs in queues of its own. What the
-/// program enqueues behind a query waits for its rows by their `sync_event`, or after devicefusion_array_values_raw.
+/// - The device finishes the program's earlier work in this queue before the work of a later call.
+///   A kernel may write the rows that a query reads; the host does not wait.
+/// - The library's work runs in its own queues. The program's later work waits for a query's rows
+///   by their `sync_event`, or by devicefusion_array_values_raw.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_get_command_queue(context: *mut devicefusion_context) -> *mut c_void {
     shared_queue(context, DriverKind::OpenCl)
 }
 
-/// As devicefusion_context_get_command_queue, the CUstream of a context on a device of CUDA's.
+/// devicefusion_context_get_command_queue for CUDA: the CUstream of a context on a CUDA device.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_get_cuda_stream(context: *mut devicefusion_context) -> *mut c_void {
     shared_queue(context, DriverKind::Cuda)
@@ -109,32 +131,37 @@ pub extern "C" fn devicefusion_context_get_cuda_stream(context: *mut devicefusio
 
 fn shared_queue(context: *mut devicefusion_context, driver: DriverKind) -> *mut c_void {
     let queue = with_context(context, |context| {
-        let Some(device) = context.device()? else { return Err(Failure::program("the context has no device, and no queue")) };
+        let Some(device) = context.device()? else {
+            return Err(Failure::program("the context has no device, so it has no queue"));
+        };
         let info = device.info();
         if info.driver != driver {
             let label = info.label();
-            return Err(Failure::program(format!("the context's device is {label}, which has no queue of {driver}'s")));
+            return Err(Failure::program(format!("the context's device is {label}, which has no queue of the driver {driver}")));
         }
         Ok(ptr::without_provenance_mut(usize::try_from(device.shared_queue()?.0).unwrap_or_default()))
     });
     queue.unwrap_or(ptr::null_mut())
 }
 
-/// The text of the last failure in this context, on whatever thread, or NULL if there was none since this was last called. The
-/// caller frees it. With NULL as context: of the last failure on this thread that no context could keep, such as a setting
-/// that was refused.
+/// The message of the last failure in this context, on any thread. The caller frees it. NULL if
+/// there was no failure since the last call.
+///
+/// With NULL as the context: the last failure on this thread that belongs to no context, such as a
+/// setting that was refused.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_get_error(context: *mut devicefusion_context) -> *mut c_char {
-    let text = match context.is_null() {
+    let message = match context.is_null() {
         true => Ok(take_from_thread()),
         false => without_context(|| CONTEXTS.get(context).map(|context| context.errors.take())),
     };
-    text.ok().flatten().map_or(ptr::null_mut(), |text| give_text(&text))
+    message.ok().flatten().map_or(ptr::null_mut(), |message| malloc_string(&message))
 }
 
-/// What the context has done, as JSON: "version", "device", "kernels" (name, launches, nanoseconds), "copies", "programs" and
-/// "memory". Without a device only "version", "device", which is null, and "problem". The caller frees the text. NULL on
-/// failure.
+/// Counters of the context as JSON: "version", "device", "kernels" (name, launches, nanoseconds),
+/// "copies", "programs" and "memory". The caller frees the string. NULL on failure.
+///
+/// Without a device there are only "version", "device", which is null, and "problem".
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_report(context: *mut devicefusion_context) -> *mut c_char {
     let report = with_context(context, |context| {
@@ -142,12 +169,13 @@ pub extern "C" fn devicefusion_context_report(context: *mut devicefusion_context
         let report = session.device.report();
         let report =
             report.unwrap_or_else(|| serde_json::json!({ "version": 1, "device": null, "problem": session.device.problem() }));
-        Ok(give_text(&report.to_string()))
+        Ok(malloc_string(&report.to_string()))
     });
     report.unwrap_or(ptr::null_mut())
 }
 
-/// Gives up what is only kept for later: free device memory, compiled programs that no query holds, idle queues. Tables stay.
+/// Frees caches: free device memory, compiled programs that no query holds, idle queues. Tables
+/// stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_clear_caches(context: *mut devicefusion_context) -> c_int {
     code(with_context(context, |context| {
@@ -158,7 +186,7 @@ pub extern "C" fn devicefusion_context_clear_caches(context: *mut devicefusion_c
     }))
 }
 
-/// Leaves the kernels that come untimed. They are still counted.
+/// Stops the timing of later kernels. They are still counted.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_pause_profiling(context: *mut devicefusion_context) -> c_int {
     code(with_context(context, |context| {
@@ -169,7 +197,7 @@ pub extern "C" fn devicefusion_context_pause_profiling(context: *mut devicefusio
     }))
 }
 
-/// Times kernels again, if the configuration asked for it.
+/// Resumes the timing of kernels, if the configuration asked for it.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_unpause_profiling(context: *mut devicefusion_context) -> c_int {
     code(with_context(context, |context| {
@@ -180,8 +208,8 @@ pub extern "C" fn devicefusion_context_unpause_profiling(context: *mut devicefus
     }))
 }
 
-/// Sends the log to `file`, or to standard error with NULL. The file must stay open until another one is named or the context
-/// has been freed with all that came from it.
+/// Sends the log to `file`, or to standard error with NULL. The file must stay open until another
+/// call replaces it, or until the context is freed with all its queries and streams.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_set_logging_file(
     context: *mut devicefusion_context,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What went wrong: the code that a function returns, and the text that is kept until C takes it.
+//! Failures: the code that a function returns, and the message that is kept until C takes it.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -8,49 +8,49 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
 use parking_lot::Mutex;
 
-/// Returned by a function that did what it says.
+/// Success.
 pub const DEVICEFUSION_SUCCESS: c_int = 0;
-/// Returned where something outside of the program failed (a device, a driver, a file), or a query was cancelled.
+/// Something outside of the program failed (a device, a driver, a file), or a query was cancelled.
 pub const DEVICEFUSION_FAILURE: c_int = 1;
-/// Returned where the program is at fault: bad SQL, a value that the query cannot compute with, a pointer that is NULL or
-/// has been freed, a call out of order.
+/// The program is at fault: bad SQL, an invalid value, a call out of order, a NULL or freed pointer.
 pub const DEVICEFUSION_PROGRAM_ERROR: c_int = 2;
-/// Returned where memory ran out, that of the device or the host's limit. Smaller pieces or a higher limit may help.
+/// Memory ran out: that of the device, or the host's limit. Smaller batches or a higher limit may
+/// help.
 pub const DEVICEFUSION_OUT_OF_MEMORY: c_int = 3;
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// A failure on its way to C.
+/// A failure to report to C.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub code: c_int,
-    pub text: String,
+    pub message: String,
 }
 
 impl Failure {
-    /// The program's own fault.
-    pub fn program(text: impl Into<String>) -> Self {
-        Self { code: DEVICEFUSION_PROGRAM_ERROR, text: text.into() }
+    /// The program is at fault.
+    pub fn program(message: impl Into<String>) -> Self {
+        Self { code: DEVICEFUSION_PROGRAM_ERROR, message: message.into() }
     }
 
-    /// Memory of the host ran out.
-    pub fn out_of_memory(text: impl Into<String>) -> Self {
-        Self { code: DEVICEFUSION_OUT_OF_MEMORY, text: text.into() }
+    /// Host memory ran out.
+    pub fn out_of_memory(message: impl Into<String>) -> Self {
+        Self { code: DEVICEFUSION_OUT_OF_MEMORY, message: message.into() }
     }
 
-    /// Anything that has no code of its own.
-    pub fn other(text: impl Into<String>) -> Self {
-        Self { code: DEVICEFUSION_FAILURE, text: text.into() }
+    /// Any other failure.
+    pub fn other(message: impl Into<String>) -> Self {
+        Self { code: DEVICEFUSION_FAILURE, message: message.into() }
     }
 }
 
 impl From<DataFusionError> for Failure {
     fn from(error: DataFusionError) -> Self {
         use DataFusionError::*;
-        if let Some(url) = without_store(&error) {
+        if let Some(url) = url_without_store(&error) {
             return Self::program(format!(
-                "{url} cannot be reached: tables are files of this machine, by path or file:// URL; copy them there, or register \
-                 their rows as a stream"
+                "{url} cannot be read: tables are files on this machine, by path or file:// URL; copy the file, or register its rows as a \
+                 stream"
             ));
         }
         let code = match error.find_root() {
@@ -58,28 +58,28 @@ impl From<DataFusionError> for Failure {
             SQL(..) | Plan(_) | SchemaError(..) | Configuration(_) | NotImplemented(_) | Execution(_) => {
                 DEVICEFUSION_PROGRAM_ERROR
             }
-            ArrowError(error, _) => of_arrow(error),
-            External(error) => error.downcast_ref().map_or(DEVICEFUSION_FAILURE, of_arrow_device),
+            ArrowError(error, _) => code_of_arrow(error),
+            External(error) => error.downcast_ref().map_or(DEVICEFUSION_FAILURE, code_of_arrow_device),
             _ => DEVICEFUSION_FAILURE,
         };
-        Self { code, text: error.strip_backtrace() }
+        Self { code, message: error.strip_backtrace() }
     }
 }
 
-/// The URL that DataFusion has no store for, which it takes for a bug of its own.
-fn without_store(error: &DataFusionError) -> Option<&str> {
-    let DataFusionError::Internal(text) = error.find_root() else { return None };
-    text.strip_prefix("No suitable object store found for ")?.split(". See `").next()
+/// The URL of an object store that is not registered. DataFusion reports it as an internal error.
+fn url_without_store(error: &DataFusionError) -> Option<&str> {
+    let DataFusionError::Internal(message) = error.find_root() else { return None };
+    message.strip_prefix("No suitable object store found for ")?.split(". See `").next()
 }
 
 impl From<ArrowError> for Failure {
     fn from(error: ArrowError) -> Self {
-        Self { code: of_arrow(&error), text: error.to_string() }
+        Self { code: code_of_arrow(&error), message: error.to_string() }
     }
 }
 
-/// What Arrow's kernels refuse, values brought about.
-fn of_arrow(error: &ArrowError) -> c_int {
+/// Errors of Arrow's kernels come from values, so most of them are the program's.
+fn code_of_arrow(error: &ArrowError) -> c_int {
     match error {
         ArrowError::MemoryError(_) => DEVICEFUSION_OUT_OF_MEMORY,
         ArrowError::IoError(..) | ArrowError::IpcError(_) | ArrowError::ExternalError(_) => DEVICEFUSION_FAILURE,
@@ -94,18 +94,18 @@ impl From<device::Error> for Failure {
             error if error.is_out_of_memory() => DEVICEFUSION_OUT_OF_MEMORY,
             _ => DEVICEFUSION_FAILURE,
         };
-        Self { code, text: error.to_string() }
+        Self { code, message: error.to_string() }
     }
 }
 
 impl From<arrow_device::Error> for Failure {
     fn from(error: arrow_device::Error) -> Self {
-        Self { code: of_arrow_device(&error), text: error.to_string() }
+        Self { code: code_of_arrow_device(&error), message: error.to_string() }
     }
 }
 
-/// What the other side gave may be wrong; where its callbacks fail, something behind them has.
-fn of_arrow_device(error: &arrow_device::Error) -> c_int {
+/// An invalid struct is the program's fault. A failing callback has some other cause.
+fn code_of_arrow_device(error: &arrow_device::Error) -> c_int {
     match error {
         arrow_device::Error::Invalid(_) | arrow_device::Error::Unsupported(_) => DEVICEFUSION_PROGRAM_ERROR,
         arrow_device::Error::OutOfMemory(_) => DEVICEFUSION_OUT_OF_MEMORY,
@@ -119,13 +119,13 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// The text of the last failure of a context.
+/// The message of a context's last failure.
 #[derive(Debug, Default)]
 pub(crate) struct LastError(Mutex<Option<String>>);
 
 impl LastError {
-    pub fn keep(&self, text: String) {
-        *self.0.lock() = Some(text);
+    pub fn keep(&self, message: String) {
+        *self.0.lock() = Some(message);
     }
 
     pub fn take(&self) -> Option<String> {
@@ -134,17 +134,17 @@ impl LastError {
 }
 
 thread_local! {
-    /// Of calls on this thread that had no context to keep it.
-    static HOMELESS: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// The message of this thread's last failure without a context.
+    static THREAD_ERROR: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps a text for this thread.
-pub(crate) fn keep_on_thread(text: String) {
-    // A thread that is ending has nobody who would ask.
-    _ = HOMELESS.try_with(|last| last.replace(Some(text)));
+/// Keeps a message for this thread.
+pub(crate) fn keep_on_thread(message: String) {
+    // At the end of a thread the variable is gone, and no call can ask for it.
+    _ = THREAD_ERROR.try_with(|last| last.replace(Some(message)));
 }
 
-/// The text that was kept for this thread.
+/// Takes the message that was kept for this thread.
 pub(crate) fn take_from_thread() -> Option<String> {
-    HOMELESS.try_with(RefCell::take).ok().flatten()
+    THREAD_ERROR.try_with(RefCell::take).ok().flatten()
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pointers that C gets for our objects: numbers that are looked up, never addresses that are followed.
+//! Handles: the pointers that C has for objects. They are numbers to look up, never addresses.
 //!
-//! A number is never given out twice. So whatever C passes in (NULL, an object that was freed, one of another kind) is
-//! noticed, and an object that one thread frees stays whole for the thread that is using it.
+//! A number is used once. So NULL, a freed object and an object of another kind are errors. An
+//! object that one thread frees stays alive for a thread that uses it.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -13,12 +13,12 @@ use parking_lot::RwLock;
 
 use crate::error::{Failure, Result};
 
-/// The next number, of whatever kind. They begin where an address could, which debuggers show better.
+/// The next number, for all kinds. Numbers start where addresses could, which debuggers show well.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
 
-/// The living objects of one kind, which C knows by pointers to `H`.
+/// The live objects of one kind. Their handles are pointers to `H`.
 pub(crate) struct Registry<H, T> {
-    /// What C calls such an object.
+    /// Name of the kind, for messages.
     kind: &'static str,
     objects: RwLock<BTreeMap<usize, Arc<T>>>,
     handle: std::marker::PhantomData<fn(*mut H)>,
@@ -29,19 +29,19 @@ impl<H, T> Registry<H, T> {
         Self { kind, objects: RwLock::new(BTreeMap::new()), handle: std::marker::PhantomData }
     }
 
-    /// Gives an object away.
+    /// Adds an object and returns its handle.
     pub fn insert(&self, object: T) -> *mut H {
         let number = NEXT.fetch_add(0x10, Ordering::Relaxed);
         self.objects.write().insert(number, Arc::new(object));
         ptr::without_provenance_mut(number)
     }
 
-    /// The object behind a pointer.
+    /// The object of a handle.
     pub fn get(&self, handle: *const H) -> Result<Arc<T>> {
         self.objects.read().get(&handle.addr()).cloned().ok_or_else(|| self.unknown(handle))
     }
 
-    /// The object behind a pointer that is no longer good.
+    /// Removes the object of a handle.
     pub fn take(&self, handle: *const H) -> Result<Arc<T>> {
         self.objects.write().remove(&handle.addr()).ok_or_else(|| self.unknown(handle))
     }
@@ -49,7 +49,7 @@ impl<H, T> Registry<H, T> {
     fn unknown(&self, handle: *const H) -> Failure {
         match handle.is_null() {
             true => Failure::program(format!("the {} is NULL", self.kind)),
-            false => Failure::program(format!("{handle:p} is no {}: it has been freed, or is something else", self.kind)),
+            false => Failure::program(format!("{handle:p} is not a {}: it was freed, or is something else", self.kind)),
         }
     }
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C library: what `include/devicefusion.h` declares, in the shape of Futhark's context API.
+//! The C library behind `include/devicefusion.h`, in the shape of Futhark's context API.
 //!
-//! A file for each kind of object that C sees ([`config`], [`context`], [`query`]) or gives ([`table`], [`raw`], [`store`]), and below them what
-//! all functions stand on: `handle.rs` and `boundary.rs` let nothing but good pointers in and no panic out, `error.rs` keeps
-//! the text of a failure until somebody takes it. Everything else is `devicefusion`'s own business.
+//! - [`config`], [`context`] and [`query`] have the objects that C holds.
+//! - [`table`], [`raw`] and [`store`] take data from C.
+//! - `handle.rs` checks pointers, `boundary.rs` stops panics, `error.rs` keeps messages of
+//!   failures.
+//! - Everything else is in `devicefusion`.
 //!
-//! The header is generated from these files: their documentation is written for readers of C, who have the rules that all
-//! functions share at its top. That is where the safety of each is told.
+//! The header is generated from these files, so their documentation is for C. The rules that all
+//! functions share, safety among them, are at the top of the header.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(non_camel_case_types, reason = "C's names")]
-#![allow(clippy::missing_safety_doc, reason = "the rules for pointers stand once, at the top of the header")]
+#![allow(clippy::missing_safety_doc, reason = "the rules for pointers are at the top of the header")]
 
 mod arrow_stream;
 mod boundary;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The running log of a context: lines to standard error, or to a file that C has opened.
+//! The log of a context: lines on standard error, or in a file that C has opened.
 
 use std::ffi::CString;
 use std::io::Write;
 
 use parking_lot::Mutex;
 
-/// Where lines go.
+/// Writer of log lines.
 pub(crate) struct Log(Mutex<Target>);
 
 enum Target {
     StandardError,
-    /// C keeps it open until it names another, or has freed the context.
+    /// Open until C names another file, or has freed the context.
     File(*mut libc::FILE),
 }
 
@@ -23,7 +23,7 @@ impl Log {
         Self(Mutex::new(Target::StandardError))
     }
 
-    /// Sends what follows to `file`; to standard error with NULL.
+    /// Sends later lines to `file`, or to standard error if it is NULL.
     ///
     /// # Safety
     /// `file` is NULL, or stays open until this is called again or the log has dropped.
@@ -31,14 +31,15 @@ impl Log {
         *self.0.lock() = if file.is_null() { Target::StandardError } else { Target::File(file) };
     }
 
-    /// Writes a line. That it cannot be written is nobody's error.
-    pub fn line(&self, text: &str) {
+    /// Writes a line. A failure to write is ignored.
+    pub fn line(&self, line: &str) {
         let target = self.0.lock();
         match *target {
-            Target::StandardError => _ = writeln!(std::io::stderr(), "devicefusion: {text}"),
+            Target::StandardError => _ = writeln!(std::io::stderr(), "devicefusion: {line}"),
             Target::File(file) => {
-                let line = CString::new(format!("devicefusion: {}\n", text.replace('\0', ""))).unwrap_or_default();
-                // SAFETY: the file is open, as `send_to` was promised, and the line ends with a NUL.
+                let line = CString::new(format!("devicefusion: {}\n", line.replace('\0', ""))).unwrap_or_default();
+                // SAFETY: the file is open by the condition of `send_to`, and the line ends with a
+                // NUL.
                 unsafe {
                     libc::fputs(line.as_ptr(), file);
                     libc::fflush(file);

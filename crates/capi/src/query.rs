@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queries: SQL that has been planned, with values for its parameters, run as often as one likes.
+//! Queries: planned SQL with values for its parameters, which runs any number of times.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int};
@@ -14,41 +14,51 @@ use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::UInt64Type;
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::common::ScalarValue;
+use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{LogicalPlan, Statement};
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
-use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable, execute_stream};
 use datafusion::prelude::DataFrame;
 use devicefusion::DeviceResult;
+use devicefusion_adbc::{counts_written_rows, writes_rows};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
-use crate::arrow_stream::{on_host, taken};
-use crate::boundary::{code, give_text, text, wanted, with_context, with_query};
-use crate::cancel::{Canceller, unless};
-use crate::context::{Context, devicefusion_context};
+use crate::arrow_stream::{as_cpu_array, take_struct};
+use crate::boundary::{check_out, code, malloc_string, string, without_context};
+use crate::cancel::{Canceller, unless_cancelled};
+use crate::context::{Context, devicefusion_context, with_context};
 use crate::error::{Failure, Result};
 use crate::handle::Registry;
 use crate::rows::HostRows;
 use crate::settings;
 
-/// A statement of SQL that has been planned, with values for its parameters. It belongs to its context, and can be run any
+/// A planned SQL statement with values for its parameters. It belongs to a context and runs any
 /// number of times.
 pub struct devicefusion_query {
     _opaque: [u8; 0],
 }
 
-pub(crate) static QUERIES: Registry<devicefusion_query, Query> = Registry::new("query");
+static QUERIES: Registry<devicefusion_query, Query> = Registry::new("query");
 
-pub(crate) struct Query {
+struct Query {
     context: Arc<Context>,
     plan: LogicalPlan,
-    /// Of its parameters, without the dollar.
+    /// Names of the parameters, without the dollar sign.
     parameters: Vec<String>,
     values: Mutex<BTreeMap<String, ScalarValue>>,
     canceller: Canceller,
-    /// That of the run that was begun last, as long as it is under way.
+    /// The physical plan of the latest run, while it is under way.
     running: Mutex<Option<Weak<dyn ExecutionPlan>>>,
+}
+
+/// A run that is ready to start.
+struct Planned {
+    plan: Arc<dyn ExecutionPlan>,
+    task: Arc<TaskContext>,
+    /// Whether the result is the number of rows written.
+    counts_written_rows: bool,
 }
 
 impl Query {
@@ -57,13 +67,13 @@ impl Query {
         if session.logging {
             context.log.line(&format!("query: {sql}"));
         }
-        let plan = session.wait(async { session.ctx.state().create_logical_plan(sql).await })?;
+        let plan = session.block_on(async { session.ctx.state().create_logical_plan(sql).await })?;
         if let LogicalPlan::Statement(Statement::ResetVariable(reset)) = &plan
-            && let Some(setting) = settings::of_device(&reset.variable)
+            && let Some(setting) = settings::find(&reset.variable)
         {
             let (name, default) = (setting.name(), setting.default());
             return Err(Failure::program(format!(
-                "RESET knows DataFusion's own settings alone; SET {name} = '{default}' sets the default again"
+                "RESET supports DataFusion's settings only; SET {name} = '{default}' restores the default"
             )));
         }
         let mut parameters: Vec<String> =
@@ -73,24 +83,21 @@ impl Query {
         Ok(Self { context, plan, parameters, values: Mutex::default(), canceller, running: Mutex::new(None) })
     }
 
-    pub fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
     fn bind(&self, name: &str, value: ScalarValue) -> Result<()> {
         if !self.parameters.iter().any(|parameter| parameter == name) {
             let known: Vec<String> = self.parameters.iter().map(|name| format!("${name}")).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(Failure::program(format!("the query has no parameter ${name}; there are {known}")));
+            return Err(Failure::program(format!("the query has no parameter ${name}; it has {known}")));
         }
         self.values.lock().insert(name.to_owned(), value);
         Ok(())
     }
 
-    /// Binds the columns of a batch of one row: by name where parameters have names, else in their order.
+    /// Binds the columns of a one-row batch: by position if the parameters are numbered, else by
+    /// name.
     fn bind_row(&self, row: &RecordBatch) -> Result<()> {
         if row.num_rows() != 1 {
-            return Err(Failure::program(format!("parameters are one row, and got {}", row.num_rows())));
+            return Err(Failure::program(format!("parameters must be one row, not {}", row.num_rows())));
         }
         let numbered = self.parameters.iter().all(|name| name.parse::<usize>().is_ok());
         for (index, (field, column)) in row.schema().fields().iter().zip(row.columns()).enumerate() {
@@ -100,7 +107,7 @@ impl Query {
         Ok(())
     }
 
-    /// The plan with its parameters' values.
+    /// The plan with the values of its parameters.
     fn bound(&self) -> Result<LogicalPlan> {
         let values = self.values.lock();
         if let Some(name) = self.parameters.iter().find(|name| !values.contains_key(*name)) {
@@ -113,49 +120,57 @@ impl Query {
         Ok(devicefusion::with_parameters(self.plan.clone(), values)?)
     }
 
-    /// Does the work of one run, until it is cancelled.
+    /// Drives the work of one run until it ends or is cancelled.
     fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.context.session()?.wait(unless(self.canceller.cancelled(), work))
+        self.context.session()?.block_on(unless_cancelled(self.canceller.cancelled(), work))
     }
 
-    /// Executes what is executed at once (DDL, SET), and plans the rest.
-    async fn planned(&self) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+    /// Runs statements with effects (DDL, SET, INSERT, COPY …), and plans queries. The plan of a
+    /// statement that has run gives its result, such as the number of rows written.
+    async fn planned(&self) -> Result<Planned> {
         let session = self.context.session()?;
-        let rows = session.ctx.execute_logical_plan(self.bound()?).await?;
-        let task = Arc::new(rows.task_ctx());
-        let plan = rows.create_physical_plan().await?;
-        // Planning may be one poll, and a run must not begin if it was cancelled meanwhile.
+        let frame = session.ctx.execute_logical_plan(self.bound()?).await?;
+        // EXECUTE has become the prepared statement.
+        let (writes_rows, counts_written_rows) = (writes_rows(frame.logical_plan()), counts_written_rows(frame.logical_plan()));
+        let task = Arc::new(frame.task_ctx());
+        let mut plan = frame.create_physical_plan().await?;
+        // Planning may be one poll. A run that was cancelled meanwhile must not begin.
         tokio::task::yield_now().await;
         if session.debugging {
             self.context.log.line(&format!("plan:\n{}", displayable(plan.as_ref()).indent(false)));
         }
         *self.running.lock() = Some(Arc::downgrade(&plan));
-        Ok((plan, task))
+        if writes_rows {
+            // DataFusion would write only when C reads the result, which it may never do.
+            let batches = collect(Arc::clone(&plan), Arc::clone(&task)).await?;
+            plan = MemorySourceConfig::try_new_exec(&[batches], plan.schema(), None)?;
+        }
+        Ok(Planned { plan, task, counts_written_rows })
     }
 
     fn stream(&self) -> Result<FFI_ArrowArrayStream> {
-        // From now on: the rows would not see what came before them.
+        // Subscribes before the run begins, so that a cancellation during planning counts.
         let cancelled = self.canceller.cancelled().boxed();
         let (rows, plan) = self.run(async {
-            let (plan, task) = self.planned().await?;
+            let Planned { plan, task, .. } = self.planned().await?;
             Ok((execute_stream(Arc::clone(&plan), task)?, plan))
         })?;
         Ok(FFI_ArrowArrayStream::new(Box::new(HostRows::new(Arc::clone(&self.context), plan, rows, cancelled))))
     }
 
-    /// The rows on the device.
+    /// Starts a run whose rows stay on the device.
     fn device_result(&self) -> Result<DeviceResult> {
         let device = &self.context.session()?.device;
         if device.opened().is_none() {
             let problem = device.problem().unwrap_or_default();
             return Err(Failure::program(format!(
-                "rows on the device need one, and the context has none: {problem}; devicefusion_query_stream gives rows of the host"
+                "a result on the device needs a device, and the context has none: {problem}; devicefusion_query_stream gives host rows"
             )));
         }
         let (cancelled, context) = (self.canceller.cancelled(), Arc::clone(&self.context));
         self.run(async {
-            let (plan, task) = self.planned().await?;
-            // The rows come from a task of the context's threads, which therefore stay as long as it does.
+            let Planned { plan, task, .. } = self.planned().await?;
+            // A task on the context's threads produces the rows, so it keeps the context alive.
             let kept = (context, Arc::clone(&plan));
             let cancelled = async move {
                 cancelled.await;
@@ -169,26 +184,25 @@ impl Query {
         let (rows, context) = (self.device_result()?, Arc::clone(&self.context));
         self.context.session()?.spawn(async move {
             rows.push_into(handler).await;
-            // The threads stay until then.
+            // Keeps the threads alive until here.
             drop(context);
         })
     }
 
-    /// Runs to the end; how many rows it gave, or changed.
+    /// Runs to the end and counts the rows: those written, or those of the result.
     fn count(&self) -> Result<i64> {
-        let changes = matches!(self.plan, LogicalPlan::Dml(_) | LogicalPlan::Copy(_));
         self.run(async {
-            let (plan, task) = self.planned().await?;
+            let Planned { plan, task, counts_written_rows } = self.planned().await?;
             let mut rows = execute_stream(Arc::clone(&plan), task)?;
             let mut count = 0;
             while let Some(batch) = rows.try_next().await? {
-                let changed = batch.columns().first().and_then(|column| column.as_primitive_opt::<UInt64Type>());
-                count += match changed {
-                    Some(changed) if changes => changed.values().iter().sum(),
+                let written = batch.columns().first().and_then(|column| column.as_primitive_opt::<UInt64Type>());
+                count += match written {
+                    Some(written) if counts_written_rows => written.values().iter().sum(),
                     _ => batch.num_rows() as u64,
                 };
             }
-            // What it does is told until here.
+            // `progress` finds the plan until here.
             drop(plan);
             Ok(i64::try_from(count).unwrap_or(i64::MAX))
         })
@@ -205,22 +219,28 @@ impl Query {
         let plan = self.bound()?;
         self.run(async {
             let mut rows = DataFrame::new(state, plan).explain(verbose, analyze)?.execute_stream().await?;
-            let mut text = String::new();
+            let mut lines = String::new();
             while let Some(batch) = rows.next().await.transpose()? {
                 for row in 0..batch.num_rows() {
                     for column in batch.columns() {
-                        text += array_value_to_string(column, row)?.trim_end();
-                        text.push('\n');
+                        lines += array_value_to_string(column, row)?.trim_end();
+                        lines.push('\n');
                     }
                 }
             }
-            Ok(text)
+            Ok(lines)
         })
     }
 }
 
-/// Plans a statement of SQL. Its parameters are $1, $2 and so on, or $names. Nothing runs yet, but the statement is checked: its
-/// tables and columns must exist.
+/// Runs the body of a C function with a query, whose context keeps its failure.
+fn with_query<T>(query: *const devicefusion_query, body: impl FnOnce(&Arc<Query>) -> Result<T>) -> std::result::Result<T, c_int> {
+    let query = without_context(|| QUERIES.get(query))?;
+    query.context.report(|| body(&query))
+}
+
+/// Plans a SQL statement, whose tables and columns must exist. Nothing runs yet. Parameters are $1,
+/// $2 and so on, or $names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_new(
     context: *mut devicefusion_context,
@@ -228,9 +248,9 @@ pub unsafe extern "C" fn devicefusion_query_new(
     out: *mut *mut devicefusion_query,
 ) -> c_int {
     code(with_context(context, |context| {
-        wanted("query", out)?;
+        check_out("query", out)?;
         // SAFETY: `sql` is as the header asks.
-        let query = Query::new(context, unsafe { text("SQL", sql) }?)?;
+        let query = Query::new(context, unsafe { string("SQL", sql) }?)?;
         // SAFETY: not null, and writable as the header asks.
         unsafe { out.write(QUERIES.insert(query)) };
         Ok(())
@@ -243,11 +263,11 @@ pub extern "C" fn devicefusion_query_free(query: *mut devicefusion_query) -> c_i
     code(with_query(query, |_| QUERIES.take(query).map(drop)))
 }
 
-/// The columns that the query gives. Types that hang on those of parameters are those of the values that are bound.
+/// The columns of the result. Types that depend on parameters follow the bound values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_schema(query: *mut devicefusion_query, out: *mut FFI_ArrowSchema) -> c_int {
     code(with_query(query, |query| {
-        wanted("schema", out)?;
+        check_out("schema", out)?;
         let schema = schema::export_schema(query.bound()?.schema().as_arrow())?;
         // SAFETY: not null, and writable as the header asks.
         unsafe { out.write(schema) };
@@ -255,13 +275,13 @@ pub unsafe extern "C" fn devicefusion_query_schema(query: *mut devicefusion_quer
     }))
 }
 
-/// Binds NULL to the parameter $`index`, counted from 1 as in SQL.
+/// Binds NULL to the parameter $`index`, from 1 as in SQL.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_query_bind_null(query: *mut devicefusion_query, index: c_int) -> c_int {
     bind(query, index, ScalarValue::Null)
 }
 
-/// Binds a truth value, true if nonzero, to the parameter $`index`.
+/// Binds a boolean, true if nonzero, to the parameter $`index`.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_query_bind_bool(query: *mut devicefusion_query, index: c_int, value: c_int) -> c_int {
     bind(query, index, ScalarValue::from(value != 0))
@@ -279,7 +299,7 @@ pub extern "C" fn devicefusion_query_bind_double(query: *mut devicefusion_query,
     bind(query, index, ScalarValue::from(value))
 }
 
-/// Binds a text to the parameter $`index`.
+/// Binds a string to the parameter $`index`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_bind_string(
     query: *mut devicefusion_query,
@@ -288,7 +308,7 @@ pub unsafe extern "C" fn devicefusion_query_bind_string(
 ) -> c_int {
     code(with_query(query, |query| {
         // SAFETY: `value` is as the header asks.
-        query.bind(&index.to_string(), ScalarValue::from(unsafe { text("text to bind", value) }?))
+        query.bind(&index.to_string(), ScalarValue::from(unsafe { string("string to bind", value) }?))
     }))
 }
 
@@ -296,8 +316,9 @@ fn bind(query: *mut devicefusion_query, index: c_int, value: ScalarValue) -> c_i
     code(with_query(query, |query| query.bind(&index.to_string(), value)))
 }
 
-/// Binds values of any type: the columns of `row`, a host array of structs with one element, to the parameters $1, $2 and so
-/// on in their order, or by name to $names. Array and schema are moved away in any case.
+/// Binds values of any type: the columns of `row`, a host array of structs with one element. They
+/// go to $1, $2 and so on by position, or to $names by name. Array and schema are moved in any
+/// case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_bind_row(
     query: *mut devicefusion_query,
@@ -305,44 +326,51 @@ pub unsafe extern "C" fn devicefusion_query_bind_row(
     schema: *mut FFI_ArrowSchema,
 ) -> c_int {
     // SAFETY: both are as the header asks.
-    let (row, schema) = unsafe { (taken("row", row), taken("schema", schema)) };
+    let (row, schema) = unsafe { (take_struct("row", row), take_struct("schema", schema)) };
     code(with_query(query, |query| {
         let (row, schema) = (row?, schema?);
         // SAFETY: both are live, and follow the interface as the header asks.
-        let row = unsafe { ImportedArray::import(on_host(row), &schema::import_field(schema)?)? };
+        let row = unsafe { ImportedArray::import(as_cpu_array(row), &schema::import_field(schema)?)? };
         query.bind_row(&cpu::import_batch(row)?)
     }))
 }
 
-/// Runs the query; its rows come as a stream of host arrays, record batches, while it runs. `get_next` waits for them, and can
-/// fail with what the query fails with. Releasing the stream stops the query. The stream outlives query and context.
+/// Starts the query and returns its rows as a stream of host arrays, which are record batches.
+///
+/// - `get_next` waits for the next batch. It fails if the query fails.
+/// - Releasing the stream stops the query. The stream outlives query and context.
+/// - INSERT, UPDATE, DELETE, COPY, DDL and SET run to their end in this call, which returns their
+///   errors. The stream has the result: the number of rows written, or no rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_stream(query: *mut devicefusion_query, out: *mut FFI_ArrowArrayStream) -> c_int {
     code(with_query(query, |query| {
-        wanted("stream", out)?;
+        check_out("stream", out)?;
         // SAFETY: not null, and writable as the header asks.
         unsafe { out.write(query.stream()?) };
         Ok(())
     }))
 }
 
-/// As devicefusion_query_stream, with the rows left on the device.
+/// devicefusion_query_stream with the rows left on the device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_device_stream(
     query: *mut devicefusion_query,
     out: *mut FFI_ArrowDeviceArrayStream,
 ) -> c_int {
     code(with_query(query, |query| {
-        wanted("stream", out)?;
+        check_out("stream", out)?;
         // SAFETY: not null, and writable as the header asks.
         unsafe { out.write(query.device_result()?.into_device_stream()?) };
         Ok(())
     }))
 }
 
-/// Runs the query, and pushes its rows to a handler as it asks for them, left on the device. Returns when the query has been
-/// planned; the handler's callbacks are called by the context's threads, also after query and context have been freed, until
-/// its `release`. The handler stays where it is until then. It is released without another word where this fails.
+/// devicefusion_query_device_stream that pushes the rows to a handler, as many batches as it asks
+/// for. Returns once the query is planned.
+///
+/// - The context's threads call the handler's callbacks until its `release`, even after query and
+///   context are freed. The handler must not move until then.
+/// - If this function fails, it releases the handler and calls no other callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_push(
     query: *mut devicefusion_query,
@@ -353,8 +381,8 @@ pub unsafe extern "C" fn devicefusion_query_push(
     code(with_query(query, |query| query.push(handler?)))
 }
 
-/// Runs the query to its end and drops its rows. `rows`, unless NULL, gets how many there were; for INSERT and COPY, how many
-/// were written.
+/// Runs the query to its end and drops its rows. `rows`, unless NULL, gets the number of rows: of
+/// the result, or of those that INSERT, UPDATE, DELETE or COPY has written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_run(query: *mut devicefusion_query, rows: *mut i64) -> c_int {
     code(with_query(query, |query| {
@@ -367,47 +395,53 @@ pub unsafe extern "C" fn devicefusion_query_run(query: *mut devicefusion_query, 
     }))
 }
 
-/// The plan alone.
+/// The plan only.
 pub const DEVICEFUSION_EXPLAIN_PLAN: c_int = 0;
-/// The plan at every step of planning, and the text of the kernels.
+/// The plan at every step of planning, and the kernel source.
 pub const DEVICEFUSION_EXPLAIN_VERBOSE: c_int = 1;
-/// Runs the query, and adds what each operator of its plan has cost.
+/// Runs the query and adds the metrics of each operator.
 pub const DEVICEFUSION_EXPLAIN_ANALYZE: c_int = 2;
 
-/// Tells how the query runs: what on the device, what on the host, and why that. `how` is one of DEVICEFUSION_EXPLAIN_PLAN,
-/// DEVICEFUSION_EXPLAIN_VERBOSE and DEVICEFUSION_EXPLAIN_ANALYZE. `out` gets a text, which the caller frees.
+/// Explains the query: which operators run on the device, which on the host, and why. `out` gets a
+/// string, which the caller frees.
+///
+/// `how` is DEVICEFUSION_EXPLAIN_PLAN, DEVICEFUSION_EXPLAIN_VERBOSE or
+/// DEVICEFUSION_EXPLAIN_ANALYZE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_explain(query: *mut devicefusion_query, how: c_int, out: *mut *mut c_char) -> c_int {
     code(with_query(query, |query| {
-        wanted("text", out)?;
+        check_out("string", out)?;
         let (verbose, analyze) = match how {
             DEVICEFUSION_EXPLAIN_PLAN => (false, false),
             DEVICEFUSION_EXPLAIN_VERBOSE => (true, false),
             DEVICEFUSION_EXPLAIN_ANALYZE => (false, true),
-            other => return Err(Failure::program(format!("{other} is no way to explain: see DEVICEFUSION_EXPLAIN_PLAN"))),
+            other => return Err(Failure::program(format!("{other} is not a kind of EXPLAIN: see DEVICEFUSION_EXPLAIN_PLAN"))),
         };
-        let text = give_text(&query.explain(verbose, analyze)?);
+        let plan = malloc_string(&query.explain(verbose, analyze)?);
         // SAFETY: not null, and writable as the header asks.
-        unsafe { out.write(text) };
+        unsafe { out.write(plan) };
         Ok(())
     }))
 }
 
-/// Tells how far the run is that was begun last: its plan, with the rows that each operator has given so far; what an operator
-/// has cost the device is there once it has ended, as in EXPLAIN ANALYZE. To be called from another thread, or between two
-/// batches of a stream; an error where no run is under way. `out` gets a text, which the caller frees.
+/// Progress of the latest run: its plan with each operator's output rows so far. `out` gets a
+/// string, which the caller frees. Fails if no run is under way.
+///
+/// Call it on another thread, or between two batches of a stream. The device metrics of an operator
+/// appear once it has ended, as in EXPLAIN ANALYZE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_progress(query: *mut devicefusion_query, out: *mut *mut c_char) -> c_int {
     code(with_query(query, |query| {
-        wanted("text", out)?;
-        let text = give_text(&query.progress()?);
+        check_out("string", out)?;
+        let plan = malloc_string(&query.progress()?);
         // SAFETY: not null, and writable as the header asks.
-        unsafe { out.write(text) };
+        unsafe { out.write(plan) };
         Ok(())
     }))
 }
 
-/// Stops all runs of the query that are under way, from any thread: they fail, their streams too. Later runs are not touched.
+/// Cancels all runs of the query that are under way, from any thread. They and their streams fail.
+/// Later runs are not affected.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_query_cancel(query: *mut devicefusion_query) -> c_int {
     code(with_query(query, |query| {
@@ -416,13 +450,13 @@ pub extern "C" fn devicefusion_query_cancel(query: *mut devicefusion_query) -> c
     }))
 }
 
-/// Runs a statement of SQL to its end: devicefusion_query_new, devicefusion_query_run and devicefusion_query_free in one.
-/// `rows` may be NULL.
+/// Runs a SQL statement to its end: devicefusion_query_new, devicefusion_query_run and
+/// devicefusion_query_free in one call. `rows` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_execute(context: *mut devicefusion_context, sql: *const c_char, rows: *mut i64) -> c_int {
     code(with_context(context, |context| {
         // SAFETY: `sql` is as the header asks.
-        let count = Query::new(context, unsafe { text("SQL", sql) }?)?.count()?;
+        let count = Query::new(context, unsafe { string("SQL", sql) }?)?.count()?;
         if !rows.is_null() {
             // SAFETY: not null, and writable as the header asks.
             unsafe { rows.write(count) };
@@ -446,18 +480,19 @@ mod tests {
     use super::*;
     use crate::config::*;
     use crate::context::*;
-    use crate::{DEVICEFUSION_FAILURE, DEVICEFUSION_SUCCESS};
+    use crate::error::{DEVICEFUSION_FAILURE, DEVICEFUSION_SUCCESS};
 
-    /// A table without rows that tells when it is planned, and is done with that when it is told to, if ever.
+    /// An empty table that signals when it is planned. Its planning ends when the test says so, or
+    /// never.
     #[derive(Debug)]
-    struct Slow {
+    struct SlowTable {
         schema: SchemaRef,
         planned: Sender<()>,
         go_on: Option<Mutex<Receiver<()>>>,
     }
 
     #[async_trait]
-    impl TableProvider for Slow {
+    impl TableProvider for SlowTable {
         fn schema(&self) -> SchemaRef {
             Arc::clone(&self.schema)
         }
@@ -475,7 +510,7 @@ mod tests {
         ) -> datafusion::common::Result<Arc<dyn ExecutionPlan>> {
             self.planned.send(()).unwrap();
             match &self.go_on {
-                // The thread waits, so that nobody can see a cancel.
+                // Blocks the thread, so that no poll can notice the cancellation.
                 Some(go_on) => go_on.lock().recv().unwrap(),
                 None => std::future::pending().await,
             }
@@ -483,7 +518,8 @@ mod tests {
         }
     }
 
-    /// Cancels a query while `run` has it planned: by a table that waits within a poll or, with `forever`, by one that is never ready.
+    /// Cancels a query while `run` plans it. The table blocks within a poll or, with `forever`, is
+    /// never ready.
     fn cancelled_while_planned(forever: bool, run: impl FnOnce(*mut devicefusion_query) -> c_int) {
         let config = devicefusion_context_config_new();
         let device = std::ffi::CString::new(device::testing::config().unwrap().selector.to_string()).unwrap();
@@ -493,12 +529,12 @@ mod tests {
         let (planned, is_planned) = channel();
         let (go_on, goes_on) = channel();
         let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
-        let slow = Slow { schema, planned, go_on: (!forever).then(|| Mutex::new(goes_on)) };
+        let slow = SlowTable { schema, planned, go_on: (!forever).then(|| Mutex::new(goes_on)) };
         let opened = CONTEXTS.get(context).unwrap();
         opened.session().unwrap().ctx.register_table("slow", Arc::new(slow)).unwrap();
         drop(opened);
         let mut query = ptr::null_mut();
-        // SAFETY: a C string, and a place for the query.
+        // SAFETY: a C string, and a pointer for the query.
         let made = unsafe { devicefusion_query_new(context, c"SELECT n FROM slow".as_ptr(), &raw mut query) };
         assert_eq!(made, DEVICEFUSION_SUCCESS);
 
@@ -506,7 +542,7 @@ mod tests {
         let cancelling = std::thread::spawn(move || {
             is_planned.recv().unwrap();
             assert_eq!(devicefusion_query_cancel(ptr::without_provenance_mut(address)), DEVICEFUSION_SUCCESS);
-            // Nobody may be there to be told.
+            // With `forever` the receiver is gone.
             _ = go_on.send(());
         });
         assert_eq!(run(query), DEVICEFUSION_FAILURE);
@@ -520,15 +556,15 @@ mod tests {
     #[test]
     fn a_query_that_is_cancelled_while_it_is_planned_does_not_run() {
         for forever in [false, true] {
-            // SAFETY: there may be no place for the number.
+            // SAFETY: the pointer for the number may be NULL.
             cancelled_while_planned(forever, |query| unsafe { devicefusion_query_run(query, ptr::null_mut()) });
             let mut stream = FFI_ArrowArrayStream::empty();
-            // SAFETY: a place for the stream.
+            // SAFETY: a pointer for the stream.
             cancelled_while_planned(forever, |query| unsafe { devicefusion_query_stream(query, &raw mut stream) });
             let mut stream = FFI_ArrowDeviceArrayStream::empty();
-            // SAFETY: as above.
+            // SAFETY: see above.
             cancelled_while_planned(forever, |query| unsafe { devicefusion_query_device_stream(query, &raw mut stream) });
-            // SAFETY: the producer is the library's, which follows the interface.
+            // SAFETY: the producer is the library, which follows the interface.
             let (handler, _stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
             // SAFETY: a handler of arrow-device.
             cancelled_while_planned(forever, |query| unsafe { devicefusion_query_push(query, handler.into_raw()) });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rows of a query in host memory, for C to pull.
+//! Reader of a query's rows in host memory, behind an Arrow C stream.
 
 use std::sync::Arc;
 
@@ -10,20 +10,19 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 
-use crate::DEVICEFUSION_OUT_OF_MEMORY;
-use crate::boundary::caught;
-use crate::cancel::unless;
+use crate::boundary::catch_panics;
+use crate::cancel::unless_cancelled;
 use crate::context::Context;
-use crate::error::{Failure, Result};
+use crate::error::{DEVICEFUSION_OUT_OF_MEMORY, Failure, Result};
 
-/// Pulls batches of a query, on whatever thread C calls.
+/// Pulls batches of a query on the calling thread.
 pub(crate) struct HostRows<C> {
     schema: SchemaRef,
     rows: SendableRecordBatchStream,
     cancelled: C,
-    /// What a call before this one has failed with: there is no end after an error.
+    /// Message of an earlier failure, which every later call repeats.
     failure: Option<String>,
-    /// Kept while the rows come, for those who ask how far it is.
+    /// Keeps the plan alive, so that `devicefusion_query_progress` finds it.
     _plan: Arc<dyn ExecutionPlan>,
     context: Arc<Context>,
 }
@@ -35,7 +34,7 @@ impl<C: Future<Output = ()> + Send + Unpin> HostRows<C> {
 
     fn pull(&mut self) -> Result<Option<RecordBatch>> {
         let next = async { Ok(self.rows.next().await.transpose()?) };
-        self.context.session()?.wait(unless(&mut self.cancelled, next))
+        self.context.session()?.block_on(unless_cancelled(&mut self.cancelled, next))
     }
 }
 
@@ -43,19 +42,19 @@ impl<C: Future<Output = ()> + Send + Unpin> Iterator for HostRows<C> {
     type Item = std::result::Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(text) = &self.failure {
-            return Some(Err(ArrowError::ExternalError(text.clone().into())));
+        if let Some(message) = &self.failure {
+            return Some(Err(ArrowError::ExternalError(message.clone().into())));
         }
-        match caught(|| self.pull()) {
+        match catch_panics(|| self.pull()) {
             Ok(batch) => batch.map(Ok),
-            Err(Failure { code, text }) => {
+            Err(Failure { code, message }) => {
                 // arrow-rs makes a C string of it.
-                let text = text.replace('\0', "");
-                self.failure = Some(text.clone());
-                self.context.errors.keep(text.clone());
+                let message = message.replace('\0', "");
+                self.failure = Some(message.clone());
+                self.context.errors.keep(message.clone());
                 Some(Err(match code {
-                    DEVICEFUSION_OUT_OF_MEMORY => ArrowError::MemoryError(text),
-                    _ => ArrowError::ExternalError(text.into()),
+                    DEVICEFUSION_OUT_OF_MEMORY => ArrowError::MemoryError(message),
+                    _ => ArrowError::ExternalError(message.into()),
                 }))
             }
         }

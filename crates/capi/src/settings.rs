@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The list of settings, for C to ask.
+//! The list of settings, of tuning parameters and of devices.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 
 use devicefusion::DeviceOptions;
 
-use crate::boundary::{give_text, without_context};
+use crate::boundary::{malloc_string, without_context};
 
-/// A setting in C's texts.
+/// A setting as C strings.
 pub(crate) struct Setting {
     name: CString,
     default: CString,
@@ -18,12 +18,12 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// As SQL's SET takes it.
+    /// The name that SQL's SET takes.
     pub fn name(&self) -> &str {
         self.name.to_str().unwrap_or_default()
     }
 
-    /// What it is where nobody sets it.
+    /// The default value.
     pub fn default(&self) -> &str {
         self.default.to_str().unwrap_or_default()
     }
@@ -39,19 +39,19 @@ impl Setting {
 }
 
 static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
-    // None of our own texts has a NUL.
-    let text = |text: &str| CString::new(text).unwrap_or_default();
+    // The documentation of settings contains no NUL.
+    let string = |string: &str| CString::new(string).unwrap_or_default();
     let setting = |doc: &devicefusion::SettingDoc| Setting {
-        name: text(doc.key),
-        default: text(doc.default),
-        description: text(doc.description),
+        name: string(doc.key),
+        default: string(doc.default),
+        description: string(doc.description),
         frozen: doc.frozen,
     };
     DeviceOptions::documentation().iter().map(setting).collect()
 });
 
-/// The setting with this name.
-pub(crate) fn of_device(name: &str) -> Option<&'static Setting> {
+/// The device setting with this name.
+pub(crate) fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name().eq_ignore_ascii_case(name))
 }
 
@@ -60,22 +60,23 @@ pub(crate) fn tuning_params() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().filter(|setting| setting.is_number())
 }
 
-/// What `of` gives for the setting with this index; NULL where there is none.
-fn of_setting(index: c_int, of: impl FnOnce(&'static Setting) -> &'static CStr) -> *const c_char {
+/// The `field` of a setting by its index, or NULL.
+fn setting_field(index: c_int, field: impl FnOnce(&'static Setting) -> &'static CStr) -> *const c_char {
     let setting = usize::try_from(index).ok().and_then(|index| SETTINGS.get(index));
-    setting.map_or(ptr::null(), |setting| of(setting).as_ptr())
+    setting.map_or(ptr::null(), |setting| field(setting).as_ptr())
 }
 
-fn of_tuning_param(index: c_int, of: impl FnOnce(&'static Setting) -> &'static CStr) -> *const c_char {
+/// The `field` of a tuning parameter by its index, or NULL.
+fn tuning_param_field(index: c_int, field: impl FnOnce(&'static Setting) -> &'static CStr) -> *const c_char {
     let param = usize::try_from(index).ok().and_then(|index| tuning_params().nth(index));
-    param.map_or(ptr::null(), |param| of(param).as_ptr())
+    param.map_or(ptr::null(), |param| field(param).as_ptr())
 }
 
 fn count(settings: usize) -> c_int {
     c_int::try_from(settings).unwrap_or(c_int::MAX)
 }
 
-/// The version of this library, as in "0.1.0".
+/// The version of this library, such as "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_version() -> *const c_char {
     const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
@@ -85,53 +86,61 @@ pub extern "C" fn devicefusion_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// How many settings there are.
+/// The number of settings.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_get_option_count() -> c_int {
     count(SETTINGS.len())
 }
 
-/// The name of setting `index`, counted from zero, as in "device.memory_bytes". NULL where there is none.
+/// The name of setting `index`, from zero, such as "device.memory_bytes". NULL if there is no such
+/// setting.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_get_option_name(index: c_int) -> *const c_char {
-    of_setting(index, |setting| &setting.name)
+    setting_field(index, |setting| &setting.name)
 }
 
-/// The default of setting `index`. NULL where there is none.
+/// The default of setting `index`. NULL if there is no such setting.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_get_option_default(index: c_int) -> *const c_char {
-    of_setting(index, |setting| &setting.default)
+    setting_field(index, |setting| &setting.default)
 }
 
-/// What setting `index` does, its unit and special values. NULL where there is none.
+/// Description of setting `index`: its effect, unit and special values. NULL if there is no such
+/// setting.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_get_option_description(index: c_int) -> *const c_char {
-    of_setting(index, |setting| &setting.description)
+    setting_field(index, |setting| &setting.description)
 }
 
-/// How many tuning parameters there are: settings whose values are numbers.
+/// The number of tuning parameters, which are the settings whose values are numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_get_tuning_param_count() -> c_int {
     count(tuning_params().count())
 }
 
-/// The name of tuning parameter `index`, counted from zero. NULL where there is none.
+/// The name of tuning parameter `index`, from zero. NULL if there is no such parameter.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_get_tuning_param_name(index: c_int) -> *const c_char {
-    of_tuning_param(index, |param| &param.name)
+    tuning_param_field(index, |param| &param.name)
 }
 
-/// The class of tuning parameter `index`: "threshold" for one that can change while a context lives, by SQL's SET; "size" for
-/// one that is fixed when the context is made. NULL where there is none.
+/// The class of tuning parameter `index`. NULL if there is no such parameter.
+///
+/// - "threshold": SQL's SET changes it while a context lives.
+/// - "size": it is fixed when the context is made.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_get_tuning_param_class(index: c_int) -> *const c_char {
-    of_tuning_param(index, Setting::class)
+    tuning_param_field(index, Setting::class)
 }
 
-/// The devices of all drivers as JSON, an array with an object for each: "selector" (what
-/// devicefusion_context_config_set_device takes), "name", "driver", "platform", "kind", "memory_bytes" and "problem", the reason why it
-/// cannot be used, or null. A driver that is absent has only "driver" and "problem". Opens the drivers. The caller frees the
-/// text; NULL without memory.
+/// The devices of all drivers as a JSON array with an object for each device. Opens the drivers.
+/// The caller frees the string. NULL if there is no memory.
+///
+/// - "selector": the value for devicefusion_context_config_set_device.
+/// - "name", "driver", "platform", "kind", "memory_bytes".
+/// - "problem": the reason why the device cannot be used, or null.
+///
+/// A driver that is absent has only "driver" and "problem".
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_list_devices() -> *mut c_char {
     let list = || {
@@ -147,7 +156,7 @@ pub extern "C" fn devicefusion_list_devices() -> *mut c_char {
             }),
             None => serde_json::json!({ "driver": entry.driver.to_string(), "problem": entry.problem }),
         };
-        Ok(give_text(&device::devices().into_iter().map(entry).collect::<serde_json::Value>().to_string()))
+        Ok(malloc_string(&device::devices().into_iter().map(entry).collect::<serde_json::Value>().to_string()))
     };
     without_context(list).unwrap_or(ptr::null_mut())
 }

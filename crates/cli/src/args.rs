@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line: the options of `datafusion-cli`, and ours.
+//! The command line: the options of `datafusion-cli`, and those for devices.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use datafusion_cli::print_options::MaxRows;
 #[derive(Debug, Parser)]
 #[command(name = "devicefusion", version, args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// What to do instead of running statements.
+    /// Task other than running statements.
     #[command(subcommand)]
     pub subcommand: Option<Subcommand>,
 
@@ -27,11 +27,11 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 
-    /// Fail a query of which an operator would run on the host (until SET device.enabled = false)
+    /// Fail a query if an operator would run on the host (until SET device.enabled = false)
     #[arg(long)]
     pub strict: bool,
 
-    /// Folder that relative paths start from [default: the current one]
+    /// Base folder of relative paths [default: the current one]
     #[arg(short = 'p', long, value_parser = folder)]
     pub data_path: Option<PathBuf>,
 
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(short = 'b', long, value_parser = batch_size)]
     pub batch_size: Option<usize>,
 
-    /// Execute the given statement(s), then exit; stops at the first that fails
+    /// Execute the given statement(s), then exit; stops at the first failure
     #[arg(short = 'c', long, num_args = 1.., value_parser = statement)]
     pub command: Vec<String>,
 
@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(short = 'm', long, value_parser = bytes)]
     pub memory_limit: Option<usize>,
 
-    /// Execute the statements of file(s), then exit; goes on with the next line after one that fails
+    /// Execute the statements of file(s), then exit; continues after a failure
     #[arg(short = 'f', long, num_args = 1.., value_parser = file)]
     pub file: Vec<String>,
 
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(short = 'r', long, num_args = 0.., value_parser = file, conflicts_with = "file")]
     pub rc: Option<Vec<String>>,
 
-    /// How results are printed
+    /// Format of results
     #[arg(long, value_enum, default_value_t = PrintFormat::Automatic)]
     pub format: PrintFormat,
 
@@ -67,11 +67,11 @@ pub struct Args {
     #[arg(long, default_value_t = PoolType::Greedy)]
     pub mem_pool_type: PoolType,
 
-    /// Consumers that are named when host memory runs out; 0 tracks none
+    /// Number of memory consumers in the error when host memory runs out; 0 tracks none
     #[arg(long, default_value_t = 3)]
     pub top_memory_consumers: usize,
 
-    /// Rows that the format 'table' shows; 'inf' for all
+    /// Maximum number of rows in the format 'table'; 'inf' for all
     #[arg(long, default_value = "40")]
     pub maxrows: MaxRows,
 
@@ -88,15 +88,15 @@ pub struct Args {
     pub object_store_profiling: InstrumentedObjectStoreMode,
 }
 
-/// What the shell does besides running statements.
+/// Tasks other than running statements.
 #[derive(Debug, Clone, Copy, clap::Subcommand)]
 pub enum Subcommand {
-    /// List every device of every driver, and why one cannot be used
+    /// List every device of every driver, with the reason if one cannot be used
     Devices,
 }
 
 impl Args {
-    /// Whether somebody types statements at a terminal.
+    /// Whether statements are typed at a terminal.
     pub fn is_interactive(&self) -> bool {
         self.file.is_empty() && self.command.is_empty() && std::io::stdin().is_terminal()
     }
@@ -113,26 +113,26 @@ fn folder(path: &str) -> Result<PathBuf, String> {
     if path.is_dir() { Ok(path) } else { Err("there is no such folder".to_string()) }
 }
 
-/// A file that exists; standard input by one of its names counts.
+/// Parses an existing file, or one of the names of standard input.
 fn file(path: &str) -> Result<String, String> {
     let found = is_stdin_location(path) || PathBuf::from(path).is_file();
     if found { Ok(path.to_string()) } else { Err("there is no such file".to_string()) }
 }
 
-fn statement(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() { Err("the statement is empty".to_string()) } else { Ok(text.to_string()) }
+fn statement(sql: &str) -> Result<String, String> {
+    if sql.trim().is_empty() { Err("the statement is empty".to_string()) } else { Ok(sql.to_string()) }
 }
 
-fn batch_size(text: &str) -> Result<usize, String> {
-    match text.parse() {
+fn batch_size(rows: &str) -> Result<usize, String> {
+    match rows.parse() {
         Ok(rows) if rows > 0 => Ok(rows),
         _ => Err("must be a whole number above 0".to_string()),
     }
 }
 
-/// Bytes as a whole number with one of the units b, k, kb, m, mb, g, gb, t, tb.
-fn bytes(text: &str) -> Result<usize, String> {
-    let lower = text.to_lowercase();
+/// Parses bytes: a whole number with one of the units b, k, kb, m, mb, g, gb, t, tb, or none.
+fn bytes(size: &str) -> Result<usize, String> {
+    let lower = size.to_lowercase();
     let digits = lower.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = lower.split_at(digits);
     let shift = match unit {

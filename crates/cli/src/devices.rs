@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion devices`: every device of every driver as an aligned table.
+//! `devicefusion devices`: every device of every driver in an aligned table.
 
 use std::fmt::Write;
 
@@ -7,27 +7,27 @@ use device::{DeviceEntry, DeviceInfo};
 
 const COLUMNS: [&str; 7] = ["#", "NAME", "DRIVER", "KIND", "MEMORY", "UNITS", "STATE"];
 
-/// The table, one line a device or absent driver.
+/// The table, with a line for each device and each absent driver.
 pub fn table(entries: &[DeviceEntry]) -> String {
     let mut rows = vec![COLUMNS.map(str::to_string)];
     rows.extend(entries.iter().map(row));
     let widths: Vec<usize> =
         (0..COLUMNS.len()).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
 
-    let mut text = String::new();
+    let mut table = String::new();
     for row in &rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
             let _ = write!(line, "{cell:<width$}  ");
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
+        table.push_str(line.trim_end());
+        table.push('\n');
     }
     if !entries.iter().any(|entry| entry.info.is_some() && entry.problem.is_none()) {
-        text.push_str("\nNo device can be used; queries run on the host.\n");
-        text.push_str("An OpenCL driver for CPUs is the Debian package pocl-opencl-icd.\n");
+        table.push_str("\nNo device can be used; queries run on the host.\n");
+        table.push_str("An OpenCL driver for CPUs is the Debian package pocl-opencl-icd.\n");
     }
-    text
+    table
 }
 
 fn row(entry: &DeviceEntry) -> [String; 7] {
@@ -79,9 +79,9 @@ mod tests {
             driver: device::DriverKind::Cuda,
             problem: Some("libcuda.so.1 is not installed".to_string()),
         };
-        let text = table(&[entry]);
-        assert!(text.contains("cuda"), "{text}");
-        assert!(text.contains("libcuda.so.1 is not installed"), "{text}");
-        assert!(text.contains("No device can be used"), "{text}");
+        let table = table(&[entry]);
+        assert!(table.contains("cuda"), "{table}");
+        assert!(table.contains("libcuda.so.1 is not installed"), "{table}");
+        assert!(table.contains("No device can be used"), "{table}");
     }
 }

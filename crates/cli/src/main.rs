@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `devicefusion`: a SQL shell whose queries run on a device.
 //!
-//! The shell stands on the library of `datafusion-cli`, which brings the interactive editor, the
-//! output formats, the backslash commands and object stores by URL. This crate adds what that
-//! library leaves to its binary (arguments, reading of files, exit codes) and what a device needs:
-//! choosing one, listing them, and streaming `CREATE TABLE device.t AS SELECT …`.
+//! - The library of `datafusion-cli` has the interactive editor, the output formats, the backslash
+//!   commands and object stores by URL.
+//! - This crate adds arguments, reading of files and exit codes, which `datafusion-cli` has in its
+//!   binary.
+//! - For devices it adds the choice and the list of devices, and the streaming of
+//!   `CREATE TABLE device.t AS SELECT …`.
 
 mod args;
 mod devices;
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if args.is_interactive()
-        && let Err(error) = leave_interrupts_to_one_thread()
+        && let Err(error) = deliver_interrupts_to_one_thread()
     {
         eprintln!("Warning: Ctrl-C may end the shell while a kernel is linked: {error}");
     }
@@ -43,20 +45,23 @@ fn main() -> ExitCode {
         Ok(Outcome::AllStatementsSucceeded) => ExitCode::SUCCESS,
         Ok(Outcome::StatementsFailed) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("Error: {}", run::told(&error));
+            eprintln!("Error: {}", run::message(&error));
             ExitCode::FAILURE
         }
     };
     if let Some(context) = device.and_then(|device| device.opened()) {
-        // What a failed query began may take longer than the end of a process waits. Its failures are nobody's any more.
+        // Work of a failed query may still run on the device. Its errors no longer matter.
         _ = context.synchronize();
     }
     code
 }
 
-/// Ctrl-C at a terminal reaches the processes by which a driver links kernels as well, and a driver whose linker was interrupted
-/// ends the process. What this thread and those it starts from now on run as processes never hear of it.
-fn leave_interrupts_to_one_thread() -> std::io::Result<()> {
+/// Blocks SIGINT on this thread and all later ones, except a new thread that only sleeps.
+///
+/// Ctrl-C at a terminal also reaches the linker processes that a driver starts. A driver whose
+/// linker is interrupted ends the shell. Child processes inherit the blocked signal, so linkers
+/// ignore it.
+fn deliver_interrupts_to_one_thread() -> std::io::Result<()> {
     std::thread::Builder::new().name("interrupts".into()).spawn(|| {
         loop {
             std::thread::park();
@@ -65,7 +70,7 @@ fn leave_interrupts_to_one_thread() -> std::io::Result<()> {
     Ok(SigSet::from_iter([Signal::SIGINT]).thread_block()?)
 }
 
-/// Nothing of a query is left on the host's threads once this returns.
+/// Runs the shell on a tokio runtime. When this returns, no host thread runs a query.
 #[tokio::main]
 async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<Outcome> {
     run::run(args, device).await

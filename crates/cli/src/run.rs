@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the statements of commands, files, standard input or the terminal, and remembers failures.
+//! Runs the statements of commands, files, standard input or the terminal, and records failures.
 //!
-//! Each statement goes through `datafusion-cli`'s own executor, which plans, runs and prints it.
-//! Its loops over files print an error and forget it, so the loops here are ours.
+//! `datafusion-cli` plans, runs and prints each statement. Its loops over files drop errors after
+//! printing them, so this module has its own loops.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
@@ -33,7 +34,8 @@ pub enum Outcome {
     StatementsFailed,
 }
 
-/// Opens the session that the arguments describe and runs what they name. Leaves the session's device in `device`.
+/// Opens the session and runs the statements of the arguments. Stores the session's device in
+/// `device`.
 ///
 /// # Errors
 /// If the session cannot be opened, a file cannot be read, or a statement of `-c` fails.
@@ -42,8 +44,8 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
         std::env::set_current_dir(folder)?;
     }
     let interactive = args.is_interactive();
-    // The compiler of an OpenCL driver takes the signal of Ctrl-C, and hands it on to whoever had it before. If that was nobody,
-    // it ends the process.
+    // The compiler of an OpenCL driver installs a SIGINT handler, which calls the handler before
+    // it. Without an earlier handler it ends the process.
     let _interrupts = interactive.then(|| signal(SignalKind::interrupt())).transpose()?;
     let (session, registry) = Session::open(&args).await?;
     *device = DeviceRuntime::of(session.task_ctx().session_config());
@@ -54,7 +56,7 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
     let print = PrintOptions {
         format: args.format,
         quiet: args.quiet,
-        // What other programs read is never cut.
+        // Only tables for people are truncated, not formats for programs.
         maxrows: match args.format {
             PrintFormat::Table | PrintFormat::Automatic => args.maxrows,
             _ => MaxRows::Unlimited,
@@ -83,11 +85,11 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
     Ok(statements.outcome)
 }
 
-/// An error as users see it.
-pub fn told(error: &DataFusionError) -> String {
+/// The message of an error for users.
+pub fn message(error: &DataFusionError) -> String {
     match error {
-        // The rule fails where a setting wants it to; its name says nothing to a user.
-        DataFusionError::Context(rule, cause) if rule == DevicePlanner::NAME => told(cause),
+        // The name of the optimizer rule does not help users.
+        DataFusionError::Context(rule, cause) if rule == DevicePlanner::NAME => message(cause),
         error => error.strip_backtrace(),
     }
 }
@@ -97,13 +99,7 @@ fn startup_files() -> Vec<String> {
     file.and_then(|file| file.into_os_string().into_string().ok()).into_iter().collect()
 }
 
-/// Whether the lines that follow still have a reader.
-#[derive(PartialEq, Eq)]
-enum Next {
-    GoOn,
-    Quit,
-}
-
+/// Runs statements and records whether one failed.
 struct Statements<'a> {
     session: &'a Session,
     print: PrintOptions,
@@ -111,23 +107,23 @@ struct Statements<'a> {
 }
 
 impl Statements<'_> {
-    /// Runs the text of one `-c`: statements or a backslash command. The first failure is returned.
-    async fn run_command(&mut self, text: &str) -> Result<()> {
-        if text.trim_start().starts_with('\\') {
-            return self.run_backslash(text.trim()).await.map(|_| ());
+    /// Runs one `-c` argument: statements or a backslash command. Returns the first failure.
+    async fn run_command(&mut self, command: &str) -> Result<()> {
+        if command.trim_start().starts_with('\\') {
+            return self.run_backslash(command.trim()).await.map(|_| ());
         }
-        self.run_sql(text.to_string()).await
+        self.run_sql(command.to_string()).await
     }
 
     async fn run_file(&mut self, path: &str) -> Result<()> {
         let file = File::open(path).map_err(|error| exec_datafusion_err!("cannot open {path}: {error}"))?;
         let result = self.run_lines(BufReader::new(file)).await;
-        // Statements that fail are reported: what comes here is the file's own.
+        // Failed statements are reported already. This is an error of the file.
         result.map_err(|error| exec_datafusion_err!("cannot read {path}: {}", error.message()))
     }
 
-    /// Runs the statements of a text, each of which ends where a line ends with ';'. One that fails
-    /// is reported and remembered, and the next one runs.
+    /// Runs the statements of a reader. A statement ends with a line that ends with ';'. Failures
+    /// are reported and recorded, and the next statement runs.
     async fn run_lines(&mut self, reader: impl BufRead) -> Result<()> {
         let mut pending = String::new();
         for (number, line) in reader.lines().enumerate() {
@@ -136,10 +132,10 @@ impl Statements<'_> {
                 continue;
             }
             if pending.trim().is_empty() && line.starts_with('\\') {
-                let next = Box::pin(self.run_backslash(line.trim_end())).await;
-                match next {
-                    Ok(Next::GoOn) => {}
-                    Ok(Next::Quit) => return Ok(()),
+                let control = Box::pin(self.run_backslash(line.trim_end())).await;
+                match control {
+                    Ok(ControlFlow::Continue(())) => {}
+                    Ok(ControlFlow::Break(())) => return Ok(()),
                     Err(error) => self.report(&error),
                 }
                 continue;
@@ -171,7 +167,7 @@ impl Statements<'_> {
     }
 
     fn report(&mut self, error: &DataFusionError) {
-        eprintln!("Error: {}", told(error));
+        eprintln!("Error: {}", message(error));
         self.outcome = Outcome::StatementsFailed;
     }
 
@@ -179,10 +175,11 @@ impl Statements<'_> {
         exec::exec_from_commands(self.session, vec![sql], &self.print).await
     }
 
-    async fn run_backslash(&mut self, line: &str) -> Result<Next> {
-        let text = line.split_whitespace().collect::<Vec<_>>().join(" ");
-        match text.trim_start_matches('\\').parse::<Command>() {
-            Ok(Command::Quit) => return Ok(Next::Quit),
+    /// Runs a backslash command. `Break` means that the shell quits.
+    async fn run_backslash(&mut self, line: &str) -> Result<ControlFlow<()>> {
+        let command = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        match command.trim_start_matches('\\').parse::<Command>() {
+            Ok(Command::Quit) => return Ok(ControlFlow::Break(())),
             Ok(Command::Include(Some(path))) => Box::pin(self.run_file(&path)).await?,
             Ok(Command::OutputFormat(None)) => println!("Output format is {:?}.", self.print.format),
             Ok(Command::OutputFormat(Some(setting))) => match setting.parse::<OutputFormat>() {
@@ -192,10 +189,10 @@ impl Statements<'_> {
             Ok(command) => command.execute(self.session, &mut self.print).await?,
             Err(()) => return exec_err!("'{line}' is not a command; \\? lists them"),
         }
-        Ok(Next::GoOn)
+        Ok(ControlFlow::Continue(()))
     }
 
-    /// Whether a text that ends with ';' ends there, and not within a string or a comment.
+    /// Whether the final ';' ends the statement, instead of being within a string or a comment.
     fn is_complete(&self, sql: &str) -> bool {
         let task = self.session.task_ctx();
         let dialect = dialect_from_str(task.session_config().options().sql_parser.dialect);

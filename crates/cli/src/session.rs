@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The session behind the shell: a context with the device plugged in and `datafusion-cli`'s
-//! catalogs, table functions and object stores around it.
+//! The shell's session: a DataFusion context with the device, and with `datafusion-cli`'s catalogs,
+//! table functions and object stores.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ use url::Url;
 
 use crate::args::Args;
 
-/// Schema whose tables are resident on the device.
+/// Schema of resident tables.
 const DEVICE_SCHEMA: &str = "device";
 
 /// A session of the shell.
 pub struct Session {
     context: SessionContext,
-    /// The device that queries will use, opened with default settings to see that it works. The
-    /// session's own is opened by its first query: until then its settings can change.
+    /// The device for queries, which was opened once to check that it works. The session opens it
+    /// again with its first query, because settings can change until then.
     device: Option<device::DeviceInfo>,
     /// Why there is no device.
     problem: Option<String>,
@@ -48,8 +48,9 @@ impl Session {
     /// Opens the session that the arguments and the environment (`DATAFUSION_*`) describe.
     ///
     /// # Errors
-    /// If a setting is wrong, or if there is no such device as the arguments ask for: with `auto`
-    /// queries run on the host then, unless the arguments are strict.
+    /// - A setting is invalid.
+    /// - The device of the arguments does not exist. With `auto`, queries run on the host instead,
+    ///   unless the arguments are strict.
     pub async fn open(args: &Args) -> Result<(Self, Arc<InstrumentedObjectStoreRegistry>)> {
         let registry = Arc::new(InstrumentedObjectStoreRegistry::new().with_profile_mode(args.object_store_profiling));
         let config = session_config(args)?;
@@ -65,7 +66,7 @@ impl Session {
         Ok((Session { context, device, problem }, registry))
     }
 
-    /// One line that says where queries run.
+    /// One line about the device of queries.
     pub fn device_note(&self) -> String {
         match (&self.device, &self.problem) {
             (Some(info), _) => {
@@ -76,8 +77,8 @@ impl Session {
         }
     }
 
-    /// `CREATE TABLE device.t AS SELECT …`: the rows stream to the device, where DataFusion's own
-    /// form would collect them on the host first.
+    /// `CREATE TABLE device.t AS SELECT …` with rows that stream to the device. DataFusion would
+    /// collect them on the host first.
     async fn create_device_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
         let CreateMemoryTable { name, input, if_not_exists, or_replace, .. } = create;
         let empty = || Ok(DataFrame::new(self.context.state(), LogicalPlanBuilder::empty(false).build()?));
@@ -101,8 +102,8 @@ impl Session {
         options.is_some_and(|options| options.fallback == Fallback::Error)
     }
 
-    /// Fails where a setting forbids to run a query as it is planned. DataFusion's EXPLAIN in this format succeeds then, and
-    /// shows why in its verbose form alone.
+    /// Fails if a setting forbids the query's plan. DataFusion's EXPLAIN in the format `indent`
+    /// would succeed, and show the reason only with VERBOSE.
     async fn check_placement(&self, query: &LogicalPlan) -> Result<()> {
         match self.context.state().create_physical_plan(query).await {
             Err(DataFusionError::Context(rule, cause)) if rule == DevicePlanner::NAME => {
@@ -112,8 +113,7 @@ impl Session {
         }
     }
 
-    /// Whether a table belongs to the device's schema and needs nothing that only tables on the
-    /// host have.
+    /// Whether a table is in the device schema and uses no feature of host tables only.
     fn streams_to_device(&self, create: &CreateMemoryTable) -> bool {
         let state = self.context.state();
         let catalog = &state.config().options().catalog;
@@ -158,8 +158,8 @@ impl CliSessionContext for Session {
     }
 }
 
-/// The device that the session will open with its first query; the inner error says why there is
-/// none, where the host may do the work.
+/// The device that the session will open with its first query. The inner error is the reason for
+/// running on the host.
 fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Result<device::DeviceInfo, String>> {
     let options = config.options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
     let Some(selector) = options.selector.filter(|_| options.enabled) else {
@@ -178,7 +178,7 @@ fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Re
         config = config.with_nvrtc_path(options.nvrtc_path);
     }
     match device::Context::new(config) {
-        // Facts, not a handle: what is left of a lost context would keep the session from a new one.
+        // Only the information: a handle on a lost context would prevent a new one.
         Ok(context) => Ok(Ok(context.info().clone())),
         Err(error) if may_do_without && !matches!(error, device::Error::Config { .. }) => Ok(Err(error.to_string())),
         Err(error) => exec_err!("{error}"),
@@ -190,7 +190,7 @@ fn session_config(args: &Args) -> Result<SessionConfig> {
     if let Some(rows) = args.batch_size {
         options.execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;
     }
-    // Trees read best on a terminal, and NULL should not look like an empty string.
+    // Defaults for a terminal: plans as trees, and NULL distinct from an empty string.
     if std::env::var_os("DATAFUSION_EXPLAIN_FORMAT").is_none() {
         options.explain.format = ExplainFormat::Tree;
     }
@@ -234,7 +234,7 @@ fn memory_pool(limit: usize, kind: &PoolType, top_consumers: usize) -> Arc<dyn M
     }
 }
 
-/// What makes `SELECT … FROM 's3://…'` and the functions about caches and files work.
+/// Registers the catalog for `SELECT … FROM 's3://…'`, and functions about caches and files.
 fn register_catalogs_and_functions(context: &SessionContext) {
     context.register_catalog_list(Arc::new(DynamicObjectStoreCatalog::new(
         Arc::clone(context.state().catalog_list()),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shell as a user meets it: arguments in, text and exit status out. Its device is that of all tests,
-//! `DEVICEFUSION_TEST_DEVICE`.
+//! The shell's arguments, output and exit status. The device is `DEVICEFUSION_TEST_DEVICE`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a run left.
+/// The output and status of a run.
 struct Run {
     success: bool,
     stdout: String,
@@ -25,7 +24,7 @@ fn shell_with_input(arguments: &[&str], input: &str) -> Run {
     run(command.args(arguments).env("DATAFUSION_DEVICE_SELECTOR", selector), input)
 }
 
-/// A shell on a machine with a registry of OpenCL drivers of its own.
+/// A shell with `vendors` as the registry of OpenCL drivers.
 fn shell_with_vendors(vendors: &Path, arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
     command.env_remove("DATAFUSION_DEVICE_SELECTOR").env("OCL_ICD_VENDORS", vendors).env("PYOPENCL_HOME", vendors);
@@ -36,16 +35,16 @@ fn shell_with_variable(name: &str, value: &str, arguments: &[&str]) -> Run {
     run(Command::new(env!("CARGO_BIN_EXE_devicefusion")).args(arguments).env(name, value), "")
 }
 
-/// What a machine has of OpenCL.
+/// How OpenCL is missing.
 #[derive(Debug, Clone, Copy)]
 enum OpenCl {
-    /// A registry of drivers that is empty.
+    /// The registry of drivers is empty.
     WithoutDriver,
-    /// Not even the library.
+    /// The loader library is missing too.
     Absent,
 }
 
-/// A shell on a machine without any device, GPUs of CUDA included.
+/// A shell without any device, CUDA GPUs included.
 fn shell_without_device(opencl: OpenCl, arguments: &[&str]) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
@@ -53,7 +52,7 @@ fn shell_without_device(opencl: OpenCl, arguments: &[&str]) -> Run {
     match opencl {
         OpenCl::WithoutDriver => command.env("OCL_ICD_VENDORS", folder.path()).env("PYOPENCL_HOME", folder.path()),
         OpenCl::Absent => {
-            // The loader finds this first, and it is no library.
+            // The dynamic linker finds this file first, and it is not a library.
             std::fs::write(folder.path().join("libOpenCL.so.1"), "").unwrap();
             command.env("LD_LIBRARY_PATH", folder.path())
         }
@@ -63,7 +62,7 @@ fn shell_without_device(opencl: OpenCl, arguments: &[&str]) -> Run {
 
 fn run(command: &mut Command, input: &str) -> Run {
     let mut child = command
-        // Neither startup files nor settings of the user.
+        // Without startup files and settings of the user.
         .env("HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -79,9 +78,9 @@ fn run(command: &mut Command, input: &str) -> Run {
     }
 }
 
-fn file(text: &str) -> tempfile::NamedTempFile {
+fn file(content: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(text.as_bytes()).unwrap();
+    file.write_all(content.as_bytes()).unwrap();
     file
 }
 
@@ -111,7 +110,7 @@ fn query_runs_on_the_device() {
 }
 
 #[test]
-fn strict_runs_what_has_a_device_form() {
+fn strict_runs_supported_queries() {
     let run =
         shell(&[&CSV[..], &["--strict", "-c", "SELECT sum(value) AS s FROM generate_series(1, 1000) WHERE value > 10"]].concat());
     assert!(run.success, "{}", run.stderr);
@@ -119,7 +118,7 @@ fn strict_runs_what_has_a_device_form() {
 }
 
 #[test]
-fn strict_refuses_what_stays_on_the_host() {
+fn strict_refuses_queries_with_host_operators() {
     for explain in ["", "EXPLAIN ", "EXPLAIN VERBOSE ", "EXPLAIN FORMAT INDENT ", "EXPLAIN ANALYZE "] {
         let run = shell(&["--strict", "-c", &format!("{explain}SELECT md5(column1) FROM VALUES ('ab')")]);
         assert!(!run.success);
@@ -226,7 +225,7 @@ fn resident_tables_need_a_device() {
 }
 
 #[test]
-fn log_tells_of_device_and_programs_where_asked_to() {
+fn the_log_shows_device_and_programs() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
     let selector = device::testing::config().unwrap().selector.to_string();
     command.args(["--strict", "-c", "SELECT sum(value) AS s FROM generate_series(1, 1000) WHERE value > 10"]);
@@ -239,7 +238,7 @@ fn log_tells_of_device_and_programs_where_asked_to() {
 }
 
 #[test]
-fn no_device_is_said_and_the_host_works() {
+fn without_a_device_the_shell_says_so_and_uses_the_host() {
     let run = shell(&["--device", "none", "-c", "SELECT 1"]);
     assert!(run.success);
     assert!(run.stderr.contains("host"), "{}", run.stderr);
@@ -265,11 +264,12 @@ fn without_a_driver_the_host_works_unless_strict() {
     }
 }
 
-/// A query that runs on whatever there is, with its answer.
+/// A query that every device and the host support, with its result.
 const SUM: [&str; 5] = ["-q", "--format", "csv", "-c", "SELECT sum(value) AS s FROM generate_series(1, 20000)"];
 const SUM_IS: &str = "s\n200010000\n";
 
-/// What a machine without a usable OpenCL driver gets: the reason in the list, the host unless strict.
+/// Without a usable OpenCL driver, the list has the reason, and queries run on the host unless
+/// strict.
 #[track_caller]
 fn check_broken(reason: &str, shell: impl Fn(&[&str]) -> Run) {
     let devices = shell(&["devices"]);
@@ -309,7 +309,7 @@ fn a_broken_loader_is_named_with_what_is_wrong() {
     let with_loader = |arguments: &[&str]| shell_with_variable("LD_LIBRARY_PATH", folder.path().to_str().unwrap(), arguments);
     std::fs::write(&loader, "not a library").unwrap();
     check_broken("libOpenCL.so.1: file too short", with_loader);
-    // Any library without OpenCL's functions.
+    // A library without OpenCL's functions.
     let libc = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6"];
     let Some(libc) = libc.into_iter().find(|path| Path::new(path).exists()) else { return };
     std::fs::copy(libc, &loader).unwrap();
@@ -359,7 +359,7 @@ fn settings_come_from_the_environment() {
 }
 
 #[test]
-fn a_setting_that_asks_for_what_there_is_not_fails_without_the_rules_name() {
+fn an_invalid_setting_fails_without_the_name_of_the_optimizer_rule() {
     let run = shell(&["-q", "-c", "SET device.memory_bytes = 10", SUM[4]]);
     assert!(!run.success);
     assert_eq!(
@@ -450,7 +450,7 @@ fn damaged_files_are_errors() {
     }
 }
 
-/// Answers requests for one file, whole or in part, until the test process ends; the address.
+/// Starts an HTTP server for one file, with range requests. Returns its address.
 fn serve(content: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -511,7 +511,8 @@ fn object_stores_are_read_by_url() {
     assert!(!run.success && run.stderr.contains("not found on AwsOptions"), "{}", run.stderr);
 }
 
-/// One half of the query fails while the other is being compiled, whose threads must not outlive the process's code.
+/// One half of the query fails during the other half's compilation. The compiler's threads must end
+/// before the process unloads its code.
 #[test]
 fn a_failing_query_ends_the_shell_orderly() {
     let slow = (1..12).map(|i| format!("CASE value % {i} WHEN 0 THEN CAST(CAST(value AS VARCHAR) AS BIGINT) / {i} END"));
@@ -520,7 +521,7 @@ fn a_failing_query_ends_the_shell_orderly() {
     let sql = format!("SELECT value % 3 AS k, sum({slow}) FROM generate_series(1, 100) GROUP BY k UNION ALL {failing}");
     let selector = device::testing::config().unwrap().selector.to_string();
     for _ in 0..5 {
-        // Without the driver's cache there is something to compile each time.
+        // Without the driver's cache, each run compiles.
         let cache = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
         command.env("DATAFUSION_DEVICE_SELECTOR", &selector).env("POCL_CACHE_DIR", cache.path());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shell at a terminal, which `script` of util-linux makes.
+//! The shell at a pseudoterminal, which `script` of util-linux provides.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A shell at a terminal, and what it has written so far.
+/// A shell at a terminal, with its output so far.
 struct Terminal {
     child: Child,
     keys: ChildStdin,
@@ -17,7 +17,7 @@ struct Terminal {
 impl Terminal {
     fn open() -> Terminal {
         let selector = device::testing::config().unwrap().selector.to_string();
-        // With `exec`, no other shell stands between, which some end themselves when a key interrupts what they wait for.
+        // `exec` replaces the intermediate shell, which might end at an interrupt.
         let command = format!("exec '{}'", env!("CARGO_BIN_EXE_devicefusion"));
         let mut child = Command::new("script")
             .args(["--quiet", "--return", "--command", &command, "/dev/null"])
@@ -42,29 +42,29 @@ impl Terminal {
 
     fn press(&mut self, keys: &str) {
         let pressed = self.keys.write_all(keys.as_bytes()).and_then(|()| self.keys.flush());
-        assert!(pressed.is_ok(), "{pressed:?} behind:\n{}", self.screen.lock().unwrap());
+        assert!(pressed.is_ok(), "{pressed:?} after:\n{}", self.screen.lock().unwrap());
     }
 
-    fn shows(&self, text: &str, times: usize) -> bool {
-        self.screen.lock().unwrap().matches(text).count() >= times
+    fn shows(&self, output: &str, times: usize) -> bool {
+        self.screen.lock().unwrap().matches(output).count() >= times
     }
 
-    /// Waits until `text` stands there so many times, and presses `keys` every two seconds until then.
-    fn wait_for(&mut self, text: &str, times: usize, keys: &str) {
+    /// Waits until `output` appears `times` times. Presses `keys` every two seconds until then.
+    fn wait_for(&mut self, output: &str, times: usize, keys: &str) {
         let start = Instant::now();
-        while !self.shows(text, times) {
-            assert!(start.elapsed() < Duration::from_secs(120), "no {text:?} in:\n{}", self.screen.lock().unwrap());
+        while !self.shows(output, times) {
+            assert!(start.elapsed() < Duration::from_secs(120), "no {output:?} in:\n{}", self.screen.lock().unwrap());
             std::thread::sleep(Duration::from_secs(2));
-            if !self.shows(text, times) && !keys.is_empty() {
+            if !self.shows(output, times) && !keys.is_empty() {
                 self.press(keys);
             }
         }
     }
 }
 
-/// A driver's linkers are started by threads that have opened a device, and hear what these hear.
+/// A driver starts linkers from its threads, and a linker inherits the thread's signal mask.
 #[test]
-fn one_thread_alone_hears_ctrl_c() {
+fn only_one_thread_receives_ctrl_c() {
     let mut terminal = Terminal::open();
     terminal.wait_for("to quit", 1, "");
     terminal.press("CREATE TABLE device.t AS SELECT value AS x FROM generate_series(1, 100);\n");
@@ -72,15 +72,15 @@ fn one_thread_alone_hears_ctrl_c() {
     let script = terminal.child.id();
     let children = std::fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap();
     let shell: u32 = children.trim().parse().unwrap();
-    let hears = |status: &str| {
+    let receives = |status: &str| {
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
         // The bit of signal 2, SIGINT.
         u64::from_str_radix(blocked.trim(), 16).unwrap() & 0b10 == 0
     };
     let threads = std::fs::read_dir(format!("/proc/{shell}/task")).unwrap();
     let threads = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap());
-    let hearing: Vec<String> = threads.filter(|status| hears(status)).collect();
-    let names: Vec<&str> = hearing.iter().filter_map(|status| status.lines().next()).collect();
+    let receiving: Vec<String> = threads.filter(|status| receives(status)).collect();
+    let names: Vec<&str> = receiving.iter().filter_map(|status| status.lines().next()).collect();
     assert_eq!(names, ["Name:\tinterrupts"]);
     terminal.press("\\q\n");
     assert!(terminal.child.wait().unwrap().success());

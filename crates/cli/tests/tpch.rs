@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TPC-H from Parquet files, at scale factor 0.01, as `devicefusion -c` answers: all 22 queries strict, each as without a device.
+//! All 22 queries of TPC-H over Parquet files at scale factor 0.01, by `devicefusion --strict -c`.
+//! The results equal those without a device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::{File, read_to_string};
@@ -29,16 +30,16 @@ fn write(folder: &Path, table: &str, batches: impl Iterator<Item = Result<Record
     writer.close().unwrap();
 }
 
-/// The query of a file of `sql-tests`.
+/// A query from `sql-tests`.
 fn query(number: usize) -> String {
     let path = format!("{}/../../sql-tests/tpch/q{number}.slt.part", env!("CARGO_MANIFEST_DIR"));
-    let text = read_to_string(path).unwrap();
-    let from = text.find("\nquery ").expect("a query") + 1;
-    let (_, query) = text[from..].split_once('\n').unwrap();
+    let records = read_to_string(path).unwrap();
+    let from = records.find("\nquery ").expect("a query") + 1;
+    let (_, query) = records[from..].split_once('\n').unwrap();
     query.split_once("\n----").expect("its answer").0.into()
 }
 
-/// What the shell prints of each query.
+/// The shell's output for each query.
 fn answers(folder: &Path, device: &[&str]) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
     command.env("HOME", env!("CARGO_TARGET_TMPDIR")).args(device).args(["-q", "--format", "csv", "-c"]);
@@ -67,7 +68,7 @@ fn every_query_of_tpch_runs_strict() {
     write(to, "nation", NationArrow::new(NationGenerator::new(SCALE, 1, 1)));
     write(to, "region", RegionArrow::new(RegionGenerator::new(SCALE, 1, 1)));
     let selector = device::testing::config().unwrap().selector.to_string();
-    // Each kernel runs once: the compiler's time is better saved, where the option is known.
+    // Each kernel runs once, so optimization does not pay. Only OpenCL has the option.
     let options = if selector.starts_with("opencl") { "-cl-opt-disable" } else { "" };
     let options = format!("SET device.compile_options = '{options}'");
     let device = ["--device", &selector, "--strict", "-c", &options];

@@ -25,6 +25,7 @@ use datafusion::functions_aggregate::expr_fn as aggregates;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, Operator, binary_expr, cast as cast_to, col, lit, when};
 use datafusion::prelude::DataFrame;
 use devicefusion::{DeviceOptions, PlacementKind, placement};
+use kernels::expr::AggregateFunction;
 use kernels::support::{supports_cast, supports_type};
 
 /// Compares a page with the committed one, or writes it.
@@ -637,6 +638,13 @@ async fn aggregate_functions() -> String {
         ("`string_agg`", Box::new(move || vec![datafusion::functions_aggregate::string_agg::string_agg(a(), lit(", "))])),
     ];
     let mut names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    // Each aggregate of the kernels' table has a column, by its name or a prefix such as `regr_…`.
+    for named in AggregateFunction::ALL.iter().flat_map(|function| function.row().names) {
+        let (full, base) = (named.name, named.name.trim_end_matches("_pop"));
+        let is_name =
+            |word: &str| word == full || word == base || word.strip_suffix('…').is_some_and(|prefix| full.starts_with(prefix));
+        assert!(names.iter().any(|column| column.split('`').any(is_name)), "{full} has no column");
+    }
     names.push("`GROUP BY`, `DISTINCT`");
     let mut matrix = Matrix::new(names);
     for data_type in all_types() {

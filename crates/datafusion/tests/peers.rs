@@ -100,7 +100,7 @@ for again in rows.column_names, lambda: query("SELECT n FROM t", rows), lambda: 
     ));
     let mut expected = ["No field named m", "device.fallback", "Divide by zero"].map(|text| [text, text]).concat();
     // As host arrays lists go.
-    expected.extend(["List(Int64) has no form as a device array", "taken already", "taken already", "NUL"]);
+    expected.extend(["List(Int64) has no layout as an Arrow device array", "moved already", "moved already", "NUL"]);
     let said: Vec<_> = said.lines().collect();
     assert!(said.len() == expected.len() && said.iter().zip(expected).all(|(line, text)| line.contains(text)), "{said:#?}");
 }
@@ -167,13 +167,13 @@ fn cpp(name: &str) -> Option<String> {
 fn arrow_cpp_gives_and_takes_streams() {
     let Some(said) = cpp("arrow_cpp_sql.cc") else { return };
     assert!(said.starts_with("people: int64\n") && said.contains("1418000"), "{said}");
-    assert!(said.contains("No field named nobody"), "{said}");
+    assert!(said.contains("No field named missing"), "{said}");
 }
 
 /// Memory of an OpenCL device both ways, through a `MemoryManager`.
 #[test]
 fn arrow_cpp_gives_and_takes_device_memory() {
-    if device::testing::config().unwrap().selector != device::Selector::OpenCl {
+    if device::testing::config().unwrap().selector != device::Selector::Driver(device::DriverKind::OpenCl) {
         println!("skipped: the device of the tests is none of OpenCL's");
         return;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The database that sqllogictest talks to: a DataFusion session, plain or with a device.
+//! The database under sqllogictest: a DataFusion session, plain or with a device.
 
 use std::future::{Ready, ready};
 use std::path::Path;
@@ -23,42 +23,41 @@ use sqllogictest::{AsyncDB, DBOutput, MakeConnection};
 use crate::tally::SharedTally;
 use crate::tpch::Tpch;
 
-/// How the sessions are set up.
+/// Settings of the sessions.
 #[derive(Debug, Clone)]
 pub struct Setup {
     device: DeviceOptions,
     settings: Arc<[(String, String)]>,
     timeout: Duration,
-    /// Shared by all sessions, so that a kernel is compiled once for all files.
+    /// Shared by all sessions, so that each kernel is compiled once.
     runtime: Option<Arc<DeviceRuntime>>,
 }
 
 impl Setup {
-    /// Takes settings of `device.*` and any others.
+    /// Takes settings of `device.*` and of DataFusion.
     ///
     /// # Errors
-    /// If a setting of `device.*` is unknown or its value is wrong.
+    /// If a setting of `device.*` is unknown or its value is invalid.
     pub fn new(settings: Vec<(String, String)>, timeout: Duration) -> Result<Self> {
         use datafusion::config::ExtensionOptions;
         let mut device = DeviceOptions::default();
-        let (of_device, others) = settings.into_iter().partition::<Vec<_>, _>(|(key, _)| key.starts_with("device."));
-        for (key, value) in of_device {
+        let (device_settings, others) = settings.into_iter().partition::<Vec<_>, _>(|(key, _)| key.starts_with("device."));
+        for (key, value) in device_settings {
             device.set(&key["device.".len()..], &value)?;
         }
         Ok(Setup { device, settings: others.into(), timeout, runtime: None })
     }
 
-    /// One device for the sessions of all files. Without this each file has its own, and can choose
-    /// its settings.
+    /// Shares one device among all files. Otherwise each file opens its own, and can set it up.
     pub fn with_shared_device(self) -> Self {
         Setup { runtime: Some(DeviceRuntime::new()), ..self }
     }
 }
 
-/// Which of the two kinds of session runs a file.
+/// Kind of the session that runs a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// DataFusion as it is.
+    /// DataFusion without the plugin.
     Plain,
     /// DataFusion with the plugin.
     Device,
@@ -68,26 +67,26 @@ pub enum Side {
 #[derive(Clone)]
 pub struct Engine {
     context: SessionContext,
-    device: Option<Device>,
+    device: Option<DeviceSession>,
     spark: bool,
     timeout: Duration,
-    // Owns the folder of data that some files of DataFusion's suite come with.
+    // Owns the temporary data folder of some files in DataFusion's suite.
     _test_context: Arc<TestContext>,
 }
 
-/// What only sessions with a device have.
+/// State of a session with a device.
 #[derive(Clone)]
-struct Device {
+struct DeviceSession {
     runtime: Arc<DeviceRuntime>,
     tally: SharedTally,
 }
 
 impl Engine {
-    /// The session that DataFusion's own runner gives to the file of this name, with a device if
-    /// asked for. `None` if the file needs a feature that is not built in.
+    /// Opens the session that DataFusion's runner sets up for this file, with a device for
+    /// [`Side::Device`]. `None` if the file needs a feature that is not built in.
     ///
     /// # Errors
-    /// If a setting is wrong.
+    /// If a setting is invalid.
     pub async fn open(relative_path: &Path, side: Side, setup: &Setup, tally: &SharedTally) -> Result<Option<Self>> {
         let Some(test_context) = TestContext::try_new_for_test_file(relative_path).await else {
             return Ok(None);
@@ -101,7 +100,7 @@ impl Engine {
             Side::Plain => (plain.clone(), None),
             Side::Device => {
                 let runtime = setup.runtime.clone().unwrap_or_default();
-                (with_device(plain, setup, &runtime)?, Some(Device { runtime, tally: Arc::clone(tally) }))
+                (with_device(plain, setup, &runtime)?, Some(DeviceSession { runtime, tally: Arc::clone(tally) }))
             }
         };
         Ok(Some(Engine {
@@ -113,7 +112,7 @@ impl Engine {
         }))
     }
 
-    /// Kernels that the session's device has launched; those of other sessions too where it is shared.
+    /// Number of kernels that the session's device has launched, for all sessions that share it.
     pub fn launches(&self) -> u64 {
         let counters = self.device.as_ref().and_then(|device| device.runtime.counters());
         counters.map_or(0, |counters| counters.launches)
@@ -149,13 +148,13 @@ impl AsyncDB for Engine {
     async fn run(&mut self, sql: &str) -> Result<DFOutput, DFSqlLogicTestError> {
         match tokio::time::timeout(self.timeout, self.execute(sql)).await {
             Ok(result) => result,
-            Err(_) => Err(DFSqlLogicTestError::Other(format!("no answer after {} seconds", self.timeout.as_secs()))),
+            Err(_) => Err(DFSqlLogicTestError::Other(format!("no result after {} seconds", self.timeout.as_secs()))),
         }
     }
 
     async fn shutdown(&mut self) {}
 
-    /// The name that the conditions `onlyif` and `skipif` of DataFusion's files know.
+    /// The name in the conditions `onlyif` and `skipif` of DataFusion's files.
     fn engine_name(&self) -> &str {
         "DataFusion"
     }
@@ -174,7 +173,7 @@ impl MakeConnection for Engine {
     }
 }
 
-/// Whether a plan computes rows, as opposed to one that defines, sets, describes or explains.
+/// Whether a plan computes rows. DDL, SET, DESCRIBE and EXPLAIN do not.
 fn is_query(plan: &LogicalPlan) -> bool {
     !matches!(
         plan,
@@ -186,7 +185,8 @@ fn is_query(plan: &LogicalPlan) -> bool {
     )
 }
 
-/// The session `plain` with a device and a schema for resident tables, which is an ordinary one where the selector is 'none'.
+/// The session `plain` with a device and a schema for resident tables. With the selector 'none'
+/// that is an ordinary schema.
 fn with_device(plain: &SessionContext, setup: &Setup, runtime: &Arc<DeviceRuntime>) -> Result<SessionContext> {
     let state = plain.state();
     let mut builder = SessionStateBuilder::new_from_existing(state.clone());
@@ -194,17 +194,17 @@ fn with_device(plain: &SessionContext, setup: &Setup, runtime: &Arc<DeviceRuntim
     let context = SessionContext::new_with_state(builder.with_device_runtime(Arc::clone(runtime)).build());
     match setup.device.selector {
         Some(_) => devicefusion::register_schema(&context)?,
-        // Files that make resident tables run without a device too, as plain DataFusion does.
+        // Files with resident tables also run without a device.
         None => {
             let catalog = &state.config().options().catalog.default_catalog;
             let catalog = context.catalog(catalog).ok_or_else(|| plan_datafusion_err!("there is no catalog {catalog}"))?;
             catalog.register_schema("device", Arc::new(MemorySchemaProvider::new()))?;
         }
     }
-    // The rebuilt state finds its catalog made; the setting is to say what it said.
+    // The builder turned this setting off, because the catalog exists already. Restores it.
     let catalog = state.config().options().catalog.create_default_catalog_and_schema;
     context.state_ref().write().config_mut().options_mut().catalog.create_default_catalog_and_schema = catalog;
-    // A builder takes functions in no fixed order, in which the alias of one can hide another.
+    // A builder registers functions in no fixed order, so that an alias can hide a function.
     let built = context.state();
     for (name, function) in state.scalar_functions() {
         if function.name() == name && built.scalar_functions().get(name) != Some(function) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the files to run.
+//! The files to run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,19 +7,19 @@ use std::process::Command;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion_sqllogictest::read_dir_recursive;
 
-/// Name of the folder that DataFusion's files expect to lie in.
+/// Name of the folder that DataFusion's files expect as their parent.
 pub const TEST_FILES: &str = "test_files";
 
 /// A file to run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SltFile {
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its name within the folder that was asked for; it decides what a session is set up with.
+    /// Path relative to the folder of the arguments. It decides the set-up of the session.
     pub name: PathBuf,
 }
 
-/// The files that `paths` name, themselves or by a folder that holds them, each once and in order.
+/// The files among `paths` and in folders among them, sorted and without duplicates.
 ///
 /// # Errors
 /// If a path does not exist or a folder cannot be read.
@@ -43,11 +43,11 @@ pub fn find(paths: &[String]) -> Result<Vec<SltFile>> {
     Ok(files)
 }
 
-/// Where cargo keeps the `test_files` of the crate `datafusion-sqllogictest` that this runner is
-/// built with.
+/// The folder `test_files` of the crate `datafusion-sqllogictest` in cargo's registry, in the
+/// version of this build.
 ///
 /// # Errors
-/// If cargo cannot tell, as on a machine without it.
+/// If `cargo metadata` fails.
 pub fn datafusion_test_files() -> Result<PathBuf> {
     let help = "name the folder with --suite-folder";
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -67,7 +67,7 @@ pub fn datafusion_test_files() -> Result<PathBuf> {
         .find_map(|package| package["manifest_path"].as_str());
     match manifest.and_then(|manifest| Path::new(manifest).parent()) {
         Some(folder) => Ok(folder.join(TEST_FILES)),
-        None => exec_err!("cargo metadata names no package datafusion-sqllogictest; {help}"),
+        None => exec_err!("cargo metadata lacks the package datafusion-sqllogictest; {help}"),
     }
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs sqllogictest files with queries on a device, and says where each of them ran.
+//! Runs sqllogictest files with queries on a device, and counts where they ran.
 //!
-//! Normalisation, set-up and the meaning of a record are those of `datafusion-sqllogictest`. What
-//! is ours: the plugin in each session, the count of where queries ran and why operators stayed on
-//! the host, and a mode that runs DataFusion's own suite with and without the plugin and compares
-//! the two record by record.
+//! Normalization, set-up and the meaning of records are those of `datafusion-sqllogictest`. This
+//! crate adds:
+//!
+//! - the plugin in each session;
+//! - counts of queries on the device and on the host, with the reasons;
+//! - a mode that compares DataFusion's suite with and without the plugin, record by record.
 
 mod engine;
 mod files;
@@ -25,9 +27,9 @@ use crate::engine::Setup;
 
 /// Run sqllogictest files with queries on a device
 ///
-/// Closes with counts: records, queries wholly on the device, partly, on the host, scan-only,
-/// failed, and the reasons for the host by frequency. Paths within a file start from the current
-/// folder. Exits with a status other than 0 when a record fails.
+/// Ends with counts of records, of queries by placement, of failures, and of reasons for the host.
+/// Paths within a file start from the current folder. Exits with a status other than 0 when a
+/// record fails.
 #[derive(Debug, Parser)]
 #[command(name = "devicefusion-sqllogictest", version)]
 struct Args {
@@ -38,15 +40,15 @@ struct Args {
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: String,
 
-    /// Fail a query of which an operator would run on the host
+    /// Fail a query if an operator would run on the host
     #[arg(long)]
     strict: bool,
 
-    /// A setting of every session, as in device.profile=gpu; may be given several times
+    /// A setting of every session, such as device.profile=gpu; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
 
-    /// Write into the files what their queries answer, instead of checking it
+    /// Write the results of queries into the files, instead of checking them
     #[arg(long, conflicts_with = "suite")]
     complete: bool,
 
@@ -54,15 +56,15 @@ struct Args {
     #[arg(long, value_enum, value_name = "SUITE", conflicts_with = "strict")]
     suite: Option<Suite>,
 
-    /// Folder of the suite's `test_files`, where it is not in cargo's registry
+    /// Folder of the suite's `test_files` [default: in cargo's registry]
     #[arg(long, value_name = "FOLDER", requires = "suite")]
     suite_folder: Option<PathBuf>,
 
-    /// Records of the suite that may fail with the plugin only, each with its reason
+    /// File of records that may fail with the plugin only, each with its reason
     #[arg(long, value_name = "FILE", requires = "suite")]
     exceptions: Option<PathBuf>,
 
-    /// Files that run at once
+    /// Number of files that run in parallel
     #[arg(long, default_value_t = get_available_parallelism())]
     jobs: usize,
 
@@ -71,15 +73,15 @@ struct Args {
     timeout: u64,
 }
 
-/// A suite that is published with its files.
+/// A published suite.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Suite {
-    /// DataFusion's own, inside the crate `datafusion-sqllogictest`.
+    /// DataFusion's suite, from the crate `datafusion-sqllogictest`
     Datafusion,
 }
 
-fn setting(text: &str) -> std::result::Result<(String, String), String> {
-    match text.split_once('=') {
+fn setting(argument: &str) -> std::result::Result<(String, String), String> {
+    match argument.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_string(), value.trim().to_string())),
         _ => Err("must look like key=value".to_string()),
     }
@@ -89,7 +91,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        // Unoptimised planners recurse deeply.
+        // Planners in debug builds need a deep stack.
         .thread_stack_size(16 << 20)
         .build();
     let result = match runtime {
@@ -106,7 +108,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every record passed.
+/// Runs the files or the suite. Returns whether every record passed.
 async fn run(args: Args) -> Result<bool> {
     let mut settings = vec![("device.selector".to_string(), args.device)];
     if args.strict {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs files and reports what failed.
+//! Runs files and reports failures.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -17,28 +17,28 @@ use crate::engine::{Engine, Setup, Side};
 use crate::files::SltFile;
 use crate::tally::SharedTally;
 
-/// Failures that are printed in full for one file.
+/// Failures to print for each file.
 const SHOWN_FAILURES: usize = 10;
-/// Lines that are printed of one failure.
+/// Lines to print of each failure.
 const SHOWN_LINES: usize = 40;
 
-/// What became of one record that does something.
+/// Result of a statement, query or command.
 #[derive(Debug)]
 pub struct RecordResult {
     /// Line of the record.
     pub line: u32,
     /// Its SQL or command.
-    pub text: String,
-    /// Why it failed.
+    pub source: String,
+    /// The reason of its failure.
     pub error: Option<String>,
 }
 
-/// What became of a file.
+/// Result of a file.
 #[derive(Debug)]
 pub struct FileResult {
-    /// Its records that do something, in order.
+    /// Its statements, queries and commands, in order.
     pub records: Vec<RecordResult>,
-    /// Kernels that its device has launched so far.
+    /// Number of kernels that its device has launched so far.
     pub launches: u64,
 }
 
@@ -60,7 +60,7 @@ pub async fn run_file(file: &SltFile, side: Side, setup: &Setup, tally: &SharedT
     let mut runner = runner(&engine);
     let mut results = Vec::new();
     for record in records {
-        let (line, text) = match &record {
+        let (line, source) = match &record {
             Record::Halt { .. } => break,
             Record::Statement { loc, sql, .. } | Record::Query { loc, sql, .. } | Record::Let { loc, sql, .. } => {
                 (loc.line(), sql.clone())
@@ -75,13 +75,13 @@ pub async fn run_file(file: &SltFile, side: Side, setup: &Setup, tally: &SharedT
             }
         };
         let error = runner.run_async(record).await.err().map(|error| error.to_string());
-        results.push(RecordResult { line, text, error });
+        results.push(RecordResult { line, source, error });
     }
     runner.shutdown_async().await;
     Ok(Some(FileResult { records: results, launches: engine.launches() }))
 }
 
-/// Reads and compares as DataFusion's own runner does.
+/// A runner that reads and compares as DataFusion's runner does.
 fn runner(engine: &Engine) -> Runner<Engine, Engine> {
     let mut runner = Runner::new(engine.clone());
     runner.add_label("Datafusion");
@@ -91,7 +91,8 @@ fn runner(engine: &Engine) -> Runner<Engine, Engine> {
     runner
 }
 
-/// Writes what the queries of files answer into the files, one after the other, and the files that they include.
+/// Writes the results of queries into the files and into the files that they include, one file
+/// after another.
 ///
 /// # Errors
 /// If a file cannot be read or written, or a session cannot be set up.
@@ -109,12 +110,12 @@ pub async fn complete_all(files: Vec<SltFile>, setup: &Setup) -> Result<bool> {
     Ok(true)
 }
 
-/// DataFusion's files write below `test_files/scratch/NAME` of the current folder.
+/// Whether the file writes below `test_files/scratch/NAME`, as some files of DataFusion do.
 fn uses_scratch_folder(path: &Path) -> Result<bool> {
     Ok(std::fs::read_to_string(path)?.contains("test_files/scratch"))
 }
 
-/// Runs files with a device, prints failures and counts, and says whether all records passed.
+/// Runs files with a device and prints failures and counts. Returns whether all records passed.
 ///
 /// # Errors
 /// If the progress cannot be shown.
@@ -169,7 +170,7 @@ fn print_failures(name: &str, failures: &[&RecordResult]) {
     }
 }
 
-/// The first lines of an error, which may hold whole results.
+/// The first lines of an error, which may contain whole results.
 pub fn shortened(error: &str) -> String {
     let mut lines: Vec<&str> = error.lines().take(SHOWN_LINES + 1).collect();
     if lines.len() > SHOWN_LINES {
@@ -178,12 +179,12 @@ pub fn shortened(error: &str) -> String {
     lines.join("\n")
 }
 
-/// A panic of a file's task as an error of that file.
+/// Turns a panic of a file's task into an error of the file.
 pub fn flatten<T>(result: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
     result.unwrap_or_else(|error| Err(DataFusionError::Execution(error.to_string())))
 }
 
-/// A bar over files, on a terminal.
+/// A progress bar over files, hidden without a terminal.
 pub fn progress(files: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("[{elapsed_precise}] {bar:40} {pos}/{len} {msg}");
     let bar = ProgressBar::new(files as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -193,7 +194,7 @@ pub fn progress(files: usize) -> ProgressBar {
     bar
 }
 
-/// One more file is done. In a log the bar is a line now and then.
+/// Counts a finished file. Without a terminal, prints a line for every 50 files.
 pub fn advance(progress: &ProgressBar, name: &str) {
     progress.inc(1);
     progress.set_message(name.to_string());

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a published suite with and without the plugin and compares the two, record by record.
+//! Runs a published suite with and without the plugin, and compares the two record by record.
 //!
-//! The oracle is DataFusion itself in the same set-up: a record counts if plain DataFusion passes
-//! it. Part of the suite's data is not published with it, so many records pass on neither side.
-//! EXPLAIN shows plans, which the plugin changes on purpose: those records run, but are counted
-//! apart.
+//! - The oracle is plain DataFusion in the same set-up. A record counts if plain DataFusion passes
+//!   it.
+//! - Part of the suite's data is not published, so many records fail on both sides.
+//! - EXPLAIN shows plans, which the plugin changes on purpose. These records are counted
+//!   separately.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,13 +21,13 @@ use crate::files::{self, SltFile, TEST_FILES};
 use crate::run::{FileResult, RecordResult, advance, flatten, progress, run_file, shortened};
 use crate::tally::SharedTally;
 
-/// Both sides of one file.
+/// The results of a file, without and with the plugin.
 struct FilePair {
     plain: FileResult,
     device: FileResult,
 }
 
-/// How many records fell into which class.
+/// Number of records in each class.
 #[derive(Debug, Default)]
 struct Comparison {
     compared: usize,
@@ -39,14 +40,14 @@ struct Comparison {
     failures: usize,
 }
 
-/// Runs the files below `folder` whose names contain one of `filters`, all without filters, and
-/// says whether every record that plain DataFusion passes passes with the plugin too.
+/// Runs the files of the suite, or those whose names contain one of `filters`. Returns whether the
+/// plugin passes every record that plain DataFusion passes.
 ///
 /// # Errors
 /// If the files or the exceptions cannot be read.
 pub async fn run(folder: &Path, filters: &[String], exceptions: Option<&Path>, setup: Setup, jobs: usize) -> Result<bool> {
     let exceptions = exceptions.map(Exceptions::read).transpose()?.unwrap_or_default();
-    let workplace = Workplace::new(folder)?;
+    let working_copy = WorkingCopy::new(folder)?;
     let mut suite = files::find(&[TEST_FILES.to_string()])?;
     suite.retain(|file| filters.is_empty() || filters.iter().any(|filter| file.name.to_string_lossy().contains(filter)));
     if suite.is_empty() {
@@ -84,7 +85,7 @@ pub async fn run(folder: &Path, filters: &[String], exceptions: Option<&Path>, s
                 }
                 let mut tally = tally.lock();
                 tally.records += pair.device.records.len();
-                // The device is shared: its count never falls.
+                // All files share the device, so its count only grows.
                 tally.launches = tally.launches.max(pair.device.launches);
             }
             Ok(None) => tally.lock().skipped_files += 1,
@@ -95,7 +96,7 @@ pub async fn run(folder: &Path, filters: &[String], exceptions: Option<&Path>, s
         }
     }
     progress.finish_and_clear();
-    drop(workplace);
+    drop(working_copy);
 
     let mut tally = tally.lock();
     tally.failed = comparison.failures;
@@ -110,10 +111,10 @@ pub async fn run(folder: &Path, filters: &[String], exceptions: Option<&Path>, s
     Ok(comparison.failures == 0 && !tally.is_idle_device())
 }
 
-/// Runs a file plain, then with the plugin: one after the other, because both write to the same
-/// scratch folder. `None` if the file cannot run on either side.
+/// Runs a file plain, then with the plugin. The runs are sequential, because both write to the same
+/// scratch folder. `None` if the file cannot run plain.
 async fn run_pair(file: &SltFile, setup: &Setup, tally: &SharedTally) -> Result<Option<FilePair>> {
-    // A file that cannot even run plain, for want of its data or a feature, proves nothing.
+    // A file that lacks its data or a feature has no plain result to compare with.
     let side = |side| {
         let (file, setup, tally) = (file.clone(), setup.clone(), Arc::clone(tally));
         SpawnedTask::spawn(async move { run_file(&file, side, &setup, &tally).await })
@@ -123,16 +124,16 @@ async fn run_pair(file: &SltFile, setup: &Setup, tally: &SharedTally) -> Result<
     };
     match flatten(side(Side::Device).join().await)? {
         Some(device) => Ok(Some(FilePair { plain, device })),
-        None => exec_err!("runs plain only"),
+        None => exec_err!("the file runs without the plugin only"),
     }
 }
 
-/// Whether a record passes plain, and fails with the plugin although it shows no plan.
+/// Whether a record other than EXPLAIN passes plain and fails with the plugin.
 fn is_failure(plain: &RecordResult, device: &RecordResult) -> bool {
-    !is_explain(&plain.text) && plain.error.is_none() && device.error.is_some()
+    !is_explain(&plain.source) && plain.error.is_none() && device.error.is_some()
 }
 
-/// Whether a statement shows a plan, after any comments.
+/// Whether a statement is EXPLAIN, after any comments.
 fn is_explain(sql: &str) -> bool {
     let first = sql.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("--"));
     let word = first.unwrap_or_default().split(char::is_whitespace).next().unwrap_or_default();
@@ -140,10 +141,10 @@ fn is_explain(sql: &str) -> bool {
 }
 
 impl Comparison {
-    /// Counts a record; true if it needed its exception.
+    /// Counts a record. Returns whether it needed its exception.
     fn count(&mut self, plain: &RecordResult, device: &RecordResult, excepted: bool) -> bool {
         match (plain.error.is_none(), device.error.is_none()) {
-            (passes, passes_too) if is_explain(&plain.text) => {
+            (passes, passes_too) if is_explain(&plain.source) => {
                 self.explain += 1;
                 self.explain_differs += usize::from(passes != passes_too);
             }
@@ -182,24 +183,24 @@ impl Comparison {
     }
 }
 
-/// Records that may fail with the plugin only: `FILE:LINE reason`, one a line.
+/// Records that may fail with the plugin only. Each line of the file is `FILE:LINE reason`.
 #[derive(Debug, Default, Clone)]
 struct Exceptions(BTreeMap<(String, u32), String>);
 
 impl Exceptions {
     fn read(path: &Path) -> Result<Self> {
-        let text =
+        let lines =
             std::fs::read_to_string(path).map_err(|error| exec_datafusion_err!("cannot read {}: {error}", path.display()))?;
-        Self::parse(&text).map_err(|error| error.context(path.display().to_string()))
+        Self::parse(&lines).map_err(|error| error.context(path.display().to_string()))
     }
 
-    fn parse(text: &str) -> Result<Self> {
+    fn parse(lines: &str) -> Result<Self> {
         let mut exceptions = BTreeMap::new();
-        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (place, reason) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-            let place = place.rsplit_once(':').and_then(|(file, line)| Some((file.to_string(), line.parse().ok()?)));
-            match place {
-                Some(place) if !reason.trim().is_empty() => exceptions.insert(place, reason.trim().to_string()),
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (location, reason) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let location = location.rsplit_once(':').and_then(|(file, line)| Some((file.to_string(), line.parse().ok()?)));
+            match location {
+                Some(location) if !reason.trim().is_empty() => exceptions.insert(location, reason.trim().to_string()),
                 _ => return exec_err!("expected FILE:LINE and a reason, got: {line}"),
             };
         }
@@ -214,7 +215,7 @@ impl Exceptions {
         self.0.remove(&(file.to_string(), line));
     }
 
-    /// Says which exceptions no record needed.
+    /// Prints the exceptions that no record needed.
     fn print(&self) {
         for ((file, line), reason) in &self.0 {
             println!("exception not needed: {file}:{line} {reason}");
@@ -222,33 +223,33 @@ impl Exceptions {
     }
 }
 
-/// A copy of the suite in a temporary folder, which becomes the current one: files name their data
-/// from there, and write beside it.
-struct Workplace {
+/// A copy of the suite in a temporary folder, which becomes the current folder. The files read and
+/// write relative to it.
+struct WorkingCopy {
     _folder: tempfile::TempDir,
     previous: PathBuf,
 }
 
-impl Workplace {
+impl WorkingCopy {
     fn new(test_files: &Path) -> Result<Self> {
         let test_files = test_files
             .canonicalize()
             .map_err(|error| exec_datafusion_err!("cannot find the suite in {}: {error}", test_files.display()))?;
         let folder = tempfile::tempdir()?;
-        // The place of the suite within DataFusion's repository.
+        // The path of the suite in DataFusion's repository.
         let home = folder.path().join("datafusion").join("sqllogictest");
         for part in [TEST_FILES, "data"] {
             copy_folder(&test_files.with_file_name(part), &home.join(part))?;
         }
         let previous = std::env::current_dir()?;
         std::env::set_current_dir(&home)?;
-        Ok(Workplace { _folder: folder, previous })
+        Ok(WorkingCopy { _folder: folder, previous })
     }
 }
 
-impl Drop for Workplace {
+impl Drop for WorkingCopy {
     fn drop(&mut self) {
-        // Only so that the folder can be removed; nothing depends on it.
+        // Lets the temporary folder be removed. A failure is harmless.
         let _ = std::env::set_current_dir(&self.previous);
     }
 }
@@ -272,8 +273,8 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn record(text: &str, passes: bool) -> RecordResult {
-        RecordResult { line: 1, text: text.to_string(), error: (!passes).then(|| "wrong".to_string()) }
+    fn record(source: &str, passes: bool) -> RecordResult {
+        RecordResult { line: 1, source: source.to_string(), error: (!passes).then(|| "wrong".to_string()) }
     }
 
     #[test]
@@ -290,14 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn explain_is_known_behind_comments() {
+    fn explain_is_recognized_after_comments() {
         assert!(is_explain("-- plan\n  EXPLAIN ANALYZE select 1"));
         assert!(!is_explain("select 'explain'"));
         assert!(!is_explain("-- nothing"));
     }
 
     #[test]
-    fn exceptions_need_a_place_and_a_reason() {
+    fn exceptions_need_a_location_and_a_reason() {
         let read = Exceptions::parse("# why\n\nset_variable.slt:12 SHOW ALL lists device.* too\n");
         assert!(read.is_ok_and(|read| read.contains("set_variable.slt", 12)));
         assert!(Exceptions::parse("set_variable.slt:12").is_err());

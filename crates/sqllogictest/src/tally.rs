@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts of a run: records, where queries ran, and why operators stayed on the host.
+//! Counts of a run: records, placements of queries, and reasons for operators on the host.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use devicefusion::{Placement, PlacementKind};
 use parking_lot::Mutex;
 
-/// A tally that all files of a run count into.
+/// The tally of a run, which all its files share.
 pub type SharedTally = Arc<Mutex<Tally>>;
 
-/// What a run did.
+/// The counts of a run.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Files that ran.
@@ -20,15 +20,15 @@ pub struct Tally {
     pub skipped_files: usize,
     /// Statements and queries that ran.
     pub records: usize,
-    /// Those that did not do what their file says.
+    /// Records that failed.
     pub failed: usize,
-    /// Kernels that devices launched.
+    /// Number of kernels that devices launched.
     pub launches: u64,
     whole: usize,
     partly: usize,
     host: usize,
     scan_only: usize,
-    /// Operators on the host, by name and reason.
+    /// Number of host operators by name and reason.
     reasons: BTreeMap<String, usize>,
 }
 
@@ -47,7 +47,7 @@ impl Tally {
         }
     }
 
-    /// Whether queries were planned for a device that then did nothing: nothing was tested.
+    /// Whether queries were planned for a device that launched no kernel. Such a run tests nothing.
     pub fn is_idle_device(&self) -> bool {
         self.whole + self.partly > 0 && self.launches == 0
     }
@@ -103,15 +103,15 @@ mod tests {
     }
 
     #[test]
-    fn queries_count_by_place_and_reasons_by_frequency() {
+    fn queries_are_counted_by_placement_and_reasons_sorted_by_frequency() {
         let mut tally = Tally::default();
         tally.count_query(&placement(2, &[]));
         tally.count_query(&placement(1, &["rare"]));
         tally.count_query(&placement(0, &["often"]));
         tally.count_query(&placement(0, &["often"]));
         tally.count_query(&placement(0, &[]));
-        let text = tally.to_string();
+        let printed = tally.to_string();
         assert_eq!((tally.whole, tally.partly, tally.host, tally.scan_only), (1, 1, 2, 1));
-        assert!(text.find("SortExec: often") < text.find("SortExec: rare"), "{text}");
+        assert!(printed.find("SortExec: often") < printed.find("SortExec: rare"), "{printed}");
     }
 }

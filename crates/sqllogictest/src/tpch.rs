@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `tpch('lineitem', 0.1)`: a table of TPC-H at a scale factor, a table function of every session.
+//! `tpch('lineitem', 0.1)`: a table function for the tables of TPC-H at a scale factor.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -23,7 +23,7 @@ use tpchgen_arrow::{
 pub struct Tpch;
 
 impl Tpch {
-    /// What it is called.
+    /// Name of the function in SQL.
     pub const NAME: &str = "tpch";
 }
 
@@ -38,9 +38,9 @@ impl TableFunctionImpl for Tpch {
     }
 }
 
-/// The table, generated once for all sessions. The first to ask generates while the others wait.
+/// The table, generated once for all sessions. The first call generates it while the others wait.
 fn table_at(name: &str, scale: f64) -> Result<Arc<dyn TableProvider>> {
-    /// By name and scale factor, whose bits can be compared.
+    /// Tables by name and bits of the scale factor.
     type Tables = HashMap<(String, u64), Arc<MemTable>>;
     static TABLES: LazyLock<Mutex<Tables>> = LazyLock::new(Mutex::default);
     let mut tables = TABLES.lock();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs `sql-tests/` on the device that `DEVICEFUSION_TEST_DEVICE` names, and DataFusion's own suite beside
+//! Runs `sql-tests/` on the device `DEVICEFUSION_TEST_DEVICE`, and compares DataFusion's suite with
 //! plain DataFusion.
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ fn config() -> DeviceConfig {
     device::testing::config().unwrap()
 }
 
-/// Runs the runner in the workspace, whose files name their data from there.
+/// Runs the binary in the workspace's folder, which the files' paths are relative to.
 #[track_caller]
 fn run(device: &str, arguments: &[&str]) {
     let status = Command::new(env!("CARGO_BIN_EXE_devicefusion-sqllogictest"))
@@ -27,8 +27,11 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Without a device, for the answers are plain DataFusion's, but for `plans`; then in the device's own profile and in that of GPUs.
-/// Never side by side: the files write to one folder.
+/// Three runs, one after another because the files write to one folder:
+///
+/// - without a device, since plain DataFusion must give the same results, except in `plans`;
+/// - in the device's default profile;
+/// - in the profile of GPUs.
 #[test]
 fn sql_tests_pass_plain_and_on_the_device() {
     let entries = std::fs::read_dir(workspace().join("sql-tests")).unwrap();
@@ -40,22 +43,22 @@ fn sql_tests_pass_plain_and_on_the_device() {
     run(&device, &["--strict", "sql-tests"]);
     let mut arguments = vec!["--strict", "--set", "device.profile=gpu"];
     if device == "opencl" {
-        // Thousands of kernels that run once: the first pass has had them optimised.
+        // Thousands of kernels run once. The run before has tested them with optimization.
         arguments.extend(["--set", "device.compile_options=-cl-opt-disable"]);
     }
     arguments.push("sql-tests");
     run(&device, &arguments);
 }
 
-/// Answers and plans in `sql-tests/` are of the queries that are timed.
+/// `sql-tests/` has the results and plans of the benchmarks' queries.
 #[test]
-fn tpch_has_the_texts_of_the_benchmarks() {
+fn tpch_has_the_queries_of_the_benchmarks() {
     let read = |path: String| std::fs::read_to_string(workspace().join(path)).unwrap();
     for number in 1..=22 {
         let timed = read(format!("benches/queries/q{number}.sql"));
         let mut timed = timed.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
         if number == 11 {
-            // A share that depends on the scale factor.
+            // A fraction that depends on the scale factor.
             timed = timed.replace("0.0001", "0.001");
         }
         for (folder, explain) in [("tpch", ""), ("plans/tpch", "EXPLAIN ")] {
@@ -66,7 +69,7 @@ fn tpch_has_the_texts_of_the_benchmarks() {
 }
 
 #[test]
-fn complete_writes_answers_into_files_and_what_they_include() {
+fn complete_writes_results_into_files_and_their_includes() {
     let folder = tempfile::tempdir().unwrap();
     let (file, part) = (folder.path().join("whole.slt"), folder.path().join("part.slt.part"));
     std::fs::write(&file, "# Two queries.\n\ninclude ./part.slt.part\n\nquery I\nSELECT 'two'\n----\n").unwrap();
@@ -77,42 +80,42 @@ fn complete_writes_answers_into_files_and_what_they_include() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), completed);
 }
 
-/// One query of each kind, and one that fails.
+/// A query of each placement, and one that fails.
 const ONE_OF_EACH: &str = "
 statement ok
 CREATE TABLE t AS VALUES (3), (1), (2)
 
 query I rowsort
 SELECT column1 + 1 FROM t WHERE column1 > 1
-----
+-- --
 3
 4
 
 query T
 SELECT md5(CAST(column1 AS VARCHAR)) FROM t WHERE column1 > 2
-----
+-- --
 eccbc87e4b5ce2fe28308fd9f2a7baf3
 
 query T
 SELECT max(md5(CAST(column1 AS VARCHAR))) FROM t
-----
+-- --
 eccbc87e4b5ce2fe28308fd9f2a7baf3
 
 query I rowsort
 SELECT column1 FROM t
-----
+-- --
 1
 2
 3
 
 query I
 SELECT missing FROM t
-----
+-- --
 1
 ";
 
 #[test]
-fn run_closes_with_counts_and_reasons_by_frequency() {
+fn run_ends_with_counts_and_reasons_by_frequency() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("one_of_each.slt");
     std::fs::write(&file, ONE_OF_EACH).unwrap();
@@ -123,8 +126,8 @@ fn run_closes_with_counts_and_reasons_by_frequency() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
 
-    let text = String::from_utf8(output.stdout).unwrap();
-    let counts: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("records")).collect();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let counts: Vec<&str> = printed.lines().skip_while(|line| !line.starts_with("records")).collect();
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let wanted = [
         "records 6",
@@ -138,9 +141,9 @@ fn run_closes_with_counts_and_reasons_by_frequency() {
     ];
     let mut rest = counts.into_iter().map(words);
     for wanted in wanted {
-        assert!(rest.any(|line| line.starts_with(wanted)), "no {wanted:?} in its place:\n{text}");
+        assert!(rest.any(|line| line.starts_with(wanted)), "no {wanted:?} in order:\n{printed}");
     }
-    assert_eq!(rest.next(), None, "{text}");
+    assert_eq!(rest.next(), None, "{printed}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver from Rust. The tests of the C library load it.
+//! The driver from Rust. The C library's tests load it through a driver manager.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod effects;
 mod rust;
+mod support;

@@ -1,42 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver through the traits that it implements.
+//! The driver through `adbc_core`'s traits.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adbc_core::error::{Result, Status};
-use adbc_core::options::{InfoCode, IngestMode, ObjectDepth, OptionConnection, OptionDatabase, OptionStatement, OptionValue};
-use adbc_core::{Connection, Database, Driver, Optionable, Statement};
+use adbc_core::options::{InfoCode, IngestMode, ObjectDepth, OptionConnection, OptionDatabase, OptionStatement};
+use adbc_core::{Connection, Database, Optionable, Statement};
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
-use devicefusion_adbc::{DeviceFusionConnection, DeviceFusionDatabase, DeviceFusionDriver};
+use arrow::datatypes::{DataType, Float64Type};
 
-/// A database on the tests' device, where what cannot run there fails.
-fn database() -> DeviceFusionDatabase {
-    let selector = device::testing::config().unwrap().selector.to_string();
-    let options = [("device.selector", selector.as_str()), ("device.cost", "always"), ("device.fallback", "error")];
-    let options = options.map(|(key, value)| (OptionDatabase::from(key), OptionValue::from(value)));
-    DeviceFusionDriver::default().new_database_with_opts(options).unwrap()
-}
-
-fn connection() -> DeviceFusionConnection {
-    database().new_connection().unwrap()
-}
-
-fn query(connection: &mut DeviceFusionConnection, sql: &str) -> Result<Vec<RecordBatch>> {
-    let mut statement = connection.new_statement()?;
-    statement.set_sql_query(sql)?;
-    statement.execute()?.map(|batch| Ok(batch?)).collect()
-}
-
-fn numbers(batches: &[RecordBatch]) -> Vec<i64> {
-    batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
-}
-
-fn ints(values: &[i64]) -> RecordBatch {
-    RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(values.to_vec())) as ArrayRef)]).unwrap()
-}
+use crate::support::{connection, database, ints, numbers, query};
 
 #[test]
 fn queries_run_on_the_device() -> Result<()> {
@@ -80,16 +55,16 @@ fn options_that_do_not_exist_or_do_not_fit_are_refused() {
 }
 
 #[test]
-fn errors_have_kinds_and_datafusions_words() {
+fn errors_have_a_status_and_datafusions_message() {
     let mut connection = connection();
-    for (sql, status, words) in [
+    for (sql, status, message) in [
         ("SELEC 1", Status::InvalidArguments, "SELEC"),
         ("SELECT x FROM nowhere", Status::InvalidArguments, "nowhere"),
         ("SELECT y FROM (SELECT 1 AS x)", Status::NotFound, "y"),
         ("SELECT * FROM 'file.parquet'", Status::InvalidArguments, "file.parquet"),
     ] {
         let error = query(&mut connection, sql).unwrap_err();
-        assert!(error.status == status && error.message.contains(words), "{sql}: {error}");
+        assert!(error.status == status && error.message.contains(message), "{sql}: {error}");
     }
     let failed = query(&mut connection, "SELECT 1 / (value - value) FROM generate_series(1, 3)").unwrap_err();
     assert!(failed.message.contains("Divide by zero"), "{failed}");
@@ -118,7 +93,7 @@ fn prepared_statements_run_once_for_each_row_of_parameters() -> Result<()> {
         let batches = statement.execute()?.collect::<std::result::Result<Vec<_>, _>>()?;
         assert_eq!(numbers(&batches), [20, 30, 300]);
     }
-    // What was bound is used up.
+    // Execution uses up the bound rows.
     let missing = statement.execute().err().unwrap();
     assert!(missing.status == Status::InvalidState && missing.message.contains("2 parameters"), "{missing}");
     assert_eq!(statement.execute_schema()?.field(0).data_type(), &DataType::Int64);
@@ -171,8 +146,8 @@ fn rows_of_other_types_are_ingested_by_a_cast_and_others_refused() -> Result<()>
         assert_eq!(append(vec![("a", small())])?, Some(2));
         assert_eq!(append(vec![("a", Arc::new(Float64Array::from(vec![2.5])))])?, Some(1));
         assert!(append(vec![("b", small())]).is_err());
-        let text = append(vec![("a", Arc::new(StringArray::from(vec!["xyz"])))]).unwrap_err();
-        assert!(text.message.contains("xyz"), "{text}");
+        let strings = append(vec![("a", Arc::new(StringArray::from(vec!["xyz"])))]).unwrap_err();
+        assert!(strings.message.contains("xyz"), "{strings}");
         let two = append(vec![("a", small()), ("b", small())]).unwrap_err();
         assert!(two.message.contains("has 1 columns, and the rows to insert have 2"), "{two}");
         assert_eq!(numbers(&query(&mut connection, &format!("SELECT a FROM {schema}.t ORDER BY a"))?), [1, 2, 7, 8]);
@@ -181,7 +156,7 @@ fn rows_of_other_types_are_ingested_by_a_cast_and_others_refused() -> Result<()>
 }
 
 #[test]
-fn updates_say_how_many_rows_they_took() -> Result<()> {
+fn execute_update_returns_the_rows_affected() -> Result<()> {
     let mut connection = connection();
     let mut run = |sql: &str| {
         let mut statement = connection.new_statement()?;
@@ -194,7 +169,7 @@ fn updates_say_how_many_rows_they_took() -> Result<()> {
 }
 
 #[test]
-fn parameters_take_the_types_that_the_query_asks_for_where_nothing_is_lost() -> Result<()> {
+fn parameters_are_cast_to_the_types_of_the_query_if_that_is_lossless() -> Result<()> {
     let mut connection = connection();
     query(&mut connection, "CREATE TABLE t (x BIGINT, s VARCHAR)")?;
     let mut statement = connection.new_statement()?;
@@ -215,7 +190,7 @@ fn parameters_take_the_types_that_the_query_asks_for_where_nothing_is_lost() -> 
     Ok(())
 }
 
-/// The second row alone would fit the type that the query asks for.
+/// Only the second row fits the query's type.
 #[test]
 fn rows_of_parameters_are_cast_all_or_none() -> Result<()> {
     let mut connection = connection();
@@ -238,7 +213,7 @@ fn rows_of_parameters_are_cast_all_or_none() -> Result<()> {
     Ok(())
 }
 
-/// The scale of what `round` gives hangs on the value of its argument.
+/// The scale of `round`'s result depends on the value of its argument.
 #[test]
 fn rows_of_parameters_that_give_other_types_are_refused() -> Result<()> {
     let mut connection = connection();
@@ -272,15 +247,16 @@ fn cancelling_ends_a_query_from_another_thread() -> Result<()> {
         assert!(error.message.contains("cancelled"), "{error}");
         assert!(start.elapsed() < Duration::from_secs(60));
         canceller.join().unwrap()?;
-        // It goes on.
+        // The connection stays usable.
         assert_eq!(numbers(&query(&mut connection, "SELECT sum(value) FROM generate_series(1, 3)")?), [6]);
     }
     Ok(())
 }
 
-/// What would wait on a thread that runs tasks is an error there, and everything can be dropped on it.
+/// Blocking calls are errors on a thread of an async runtime. Statements and connections can be
+/// dropped there.
 #[test]
-fn threads_of_a_runtime_are_not_made_to_wait() {
+fn threads_of_a_runtime_are_not_blocked() {
     let mut connection = connection();
     let mut statement = connection.new_statement().unwrap();
     statement.set_sql_query("SELECT 1").unwrap();
@@ -316,12 +292,12 @@ fn catalogs_are_listed_by_pattern_and_depth() -> Result<()> {
 }
 
 #[test]
-fn information_comes_as_asked() -> Result<()> {
+fn get_info_returns_the_values_asked_for() -> Result<()> {
     let connection = connection();
     let all = connection.get_info(None)?.next().unwrap()?;
     assert_eq!(all.num_rows(), 9);
     let two = connection.get_info(Some(HashSet::from([InfoCode::VendorName, InfoCode::VendorSubstrait])))?.next().unwrap()?;
-    let text = arrow::util::pretty::pretty_format_batches(&[two])?.to_string();
-    assert!(text.contains("DeviceFusion") && text.contains("false") && text.lines().count() == 6, "{text}");
+    let table = arrow::util::pretty::pretty_format_batches(&[two])?.to_string();
+    assert!(table.contains("DeviceFusion") && table.contains("false") && table.lines().count() == 6, "{table}");
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ADBC driver of the library, loaded by ADBC's driver manager in Python.
+//! The library's ADBC driver, loaded by ADBC's driver manager for Python.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,12 +7,12 @@ use std::process::Command;
 use crate::c::{built, python, root, run};
 
 #[test]
-fn the_driver_manager_of_python_loads_and_uses_it() {
+fn pythons_driver_manager_loads_and_uses_the_driver() {
     uses_the_driver(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/driver_manager.py"));
 }
 
 #[test]
-fn the_example_of_the_page_runs() {
+fn the_example_in_the_documentation_runs() {
     let page = std::fs::read_to_string(root().join("docs/adbc.md")).unwrap();
     let (_, example) = page.split_once("```python\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();
@@ -22,7 +22,7 @@ fn the_example_of_the_page_runs() {
 }
 
 #[test]
-fn the_examples_of_the_page_for_python_run() {
+fn the_examples_of_the_page_on_python_run() {
     let page = std::fs::read_to_string(root().join("docs/python.md")).unwrap();
     let blocks: Vec<&str> = page.split("```python,adbc\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() > 3);
@@ -31,7 +31,7 @@ fn the_examples_of_the_page_for_python_run() {
     uses_the_driver(&script);
 }
 
-/// Runs a script with the library and the tests' device, where there is a Python to run it.
+/// Runs a script with the library and the test device. Skipped without a suitable Python.
 fn uses_the_driver(script: &Path) {
     let Some(python) = python() else { return };
     let selector = device::testing::config().unwrap().selector.to_string();

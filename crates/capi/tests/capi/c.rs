@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs in C and C++ over what `make install` installs. Where a tool is missing its tests say so and pass, unless
-//! `DEVICEFUSION_REQUIRE_C=1`.
+//! Programs in C and C++ over the installed library. A test without its tools prints so and passes,
+//! unless `DEVICEFUSION_REQUIRE_C=1`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Where cargo puts the libraries that this test is built with.
+/// Cargo's folder of the libraries for this test.
 pub fn built() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// Whether there are these tools.
+/// Whether all tools are installed.
 fn has(tools: &[&str]) -> bool {
     let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());
     let Some(tool) = missing else { return true };
@@ -35,16 +35,16 @@ fn has(tools: &[&str]) -> bool {
     false
 }
 
-/// What a command printed; it must succeed.
+/// Runs a command, which must succeed, and returns its output.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{command:?}: {}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
-    said
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {}\n{printed}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    printed
 }
 
-/// A folder that the library is installed in, as under a prefix `/usr` of its own, and programs are built in.
+/// A temporary folder with the library installed below `/usr`, where programs are built.
 struct Installed(TempDir);
 
 impl Installed {
@@ -52,18 +52,18 @@ impl Installed {
         Self::with(&["INSTALL_STATIC=ln -f"])
     }
 
-    /// With the static library as users get it, which takes its time.
+    /// With the static library as `make install` makes it, which is slow.
     fn with_static_library() -> Self {
         Self::with(&[])
     }
 
     fn with(variables: &[&str]) -> Self {
-        // Beside what was built, so that the libraries need not be copied.
+        // In the target folder, so that the libraries can be linked instead of copied.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut make = Command::new("make");
         make.arg("-C").arg(root()).args(["install", "PREFIX=/usr", "INSTALL=ln -f"]).args(variables);
         make.arg(format!("BIN={}", built().display())).arg(format!("DESTDIR={}", folder.path().display()));
-        // A make above has its own ideas.
+        // The flags of an outer make must not apply.
         run(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"));
         Self(folder)
     }
@@ -72,14 +72,14 @@ impl Installed {
         self.0.path().join(name)
     }
 
-    /// What pkg-config says of the library.
+    /// The output of pkg-config for the library.
     fn flags(&self, ask: &[&str]) -> Vec<String> {
         let mut command = Command::new("pkg-config");
-        let said = run(command.args(ask).arg("devicefusion").env("PKG_CONFIG_PATH", self.path("usr/lib/pkgconfig")));
-        said.split_whitespace().map(str::to_owned).collect()
+        let printed = run(command.args(ask).arg("devicefusion").env("PKG_CONFIG_PATH", self.path("usr/lib/pkgconfig")));
+        printed.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Compiles a program, which finds the library where it is installed.
+    /// Compiles a program that finds the installed library.
     fn compile(&self, sources: &[PathBuf]) -> PathBuf {
         let program = self.path("program");
         let mut cc = Command::new("cc");
@@ -97,8 +97,8 @@ fn quickstart() -> PathBuf {
     example("quickstart.c")
 }
 
-/// A file beside this one.
-fn beside(name: &str) -> PathBuf {
+/// A file in this folder.
+fn test_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi").join(name)
 }
 
@@ -106,11 +106,11 @@ fn device() -> String {
     device::testing::config().unwrap().selector.to_string()
 }
 
-/// Whether the tests' device is one of OpenCL's.
+/// Whether the test device is an OpenCL device.
 fn is_opencl() -> bool {
-    let is_opencl = device::testing::config().unwrap().selector == device::Selector::OpenCl;
+    let is_opencl = device::testing::config().unwrap().selector == device::Selector::Driver(device::DriverKind::OpenCl);
     if !is_opencl {
-        println!("skipped: the device of the tests is none of OpenCL's");
+        println!("skipped: the test device is not an OpenCL device");
     }
     is_opencl
 }
@@ -149,13 +149,13 @@ fn device_streams_of_a_program_go_in_and_out() {
         return;
     }
     let installed = Installed::new();
-    let program = installed.compile(&[beside("prices.c"), example("prices.c")]);
-    let said = run(Command::new(program).arg(device()));
-    assert!(said.ends_with(PRICES), "{said}");
+    let program = installed.compile(&[test_file("prices.c"), example("prices.c")]);
+    let printed = run(Command::new(program).arg(device()));
+    assert!(printed.ends_with(PRICES), "{printed}");
 }
 
 #[test]
-fn quickstart_links_with_the_static_library_which_shows_the_symbols_of_the_header_alone() {
+fn quickstart_links_with_the_static_library_which_exports_only_the_symbols_of_the_header() {
     if !has(&["make", "cc", "pkg-config", "nm", "ld", "objcopy", "ar"]) {
         return;
     }
@@ -207,7 +207,7 @@ fn the_header_is_good_for_cpp_and_for_strict_c99() {
     }
 }
 
-/// A Python with pyarrow and ADBC's driver manager; nothing, with a message, where there is none.
+/// A Python with pyarrow and ADBC's driver manager. Without one: a message and `None`.
 pub fn python() -> Option<String> {
     let python = Command::new(root().join("scripts/python-peers.sh")).output().unwrap();
     if !python.status.success() {
@@ -219,19 +219,19 @@ pub fn python() -> Option<String> {
     Some(String::from_utf8(python.stdout).unwrap().trim_end().to_owned())
 }
 
-/// Where pyarrow's wheel has the headers and libraries of Arrow C++.
+/// The folders of Arrow C++'s headers and libraries in pyarrow's wheel.
 fn arrow_cpp() -> Option<(PathBuf, PathBuf)> {
     let ask = "import pyarrow; print(pyarrow.get_include()); print(pyarrow.get_library_dirs()[0])";
-    let told = run(Command::new(python()?).args(["-B", "-s", "-c", ask]));
-    let folders: Vec<PathBuf> = told.lines().map(PathBuf::from).collect();
-    let [include, libraries] = &folders[..] else { panic!("{told}") };
+    let printed = run(Command::new(python()?).args(["-B", "-s", "-c", ask]));
+    let folders: Vec<PathBuf> = printed.lines().map(PathBuf::from).collect();
+    let [include, libraries] = &folders[..] else { panic!("{printed}") };
     Some((include.clone(), libraries.clone()))
 }
 
-/// The example in C++ over Arrow C++, where there is one.
+/// The compiled example over Arrow C++, if there is an Arrow C++.
 fn arrow_program(installed: &Installed) -> Option<PathBuf> {
     let (include, libraries) = arrow_cpp()?;
-    // The wheel has libarrow with its version only.
+    // The wheel has libarrow only under its versioned name.
     let names = std::fs::read_dir(&libraries).unwrap().map(|entry| entry.unwrap().path());
     let is_arrow = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("libarrow.so.");
     let arrow = names.into_iter().find(is_arrow).unwrap();
@@ -245,15 +245,15 @@ fn arrow_program(installed: &Installed) -> Option<PathBuf> {
 }
 
 #[track_caller]
-fn has_sums_of_cities(said: &str) {
-    let words: Vec<&str> = said.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+fn has_sums_of_cities(printed: &str) {
+    let words: Vec<&str> = printed.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
     let words = words.join(" ");
-    assert!(words.contains("Bern Oslo") && words.contains("134000 1409000"), "{said}");
-    assert!(said.contains("Invalid: ") && said.contains("No field named nobody"), "{said}");
+    assert!(words.contains("Bern Oslo") && words.contains("134000 1409000"), "{printed}");
+    assert!(printed.contains("Invalid: ") && printed.contains("No field named missing"), "{printed}");
 }
 
 #[test]
-fn arrow_cpp_gives_and_takes_batches() {
+fn arrow_cpp_exchanges_batches_with_the_library() {
     if !has(&["make", "c++", "pkg-config"]) {
         return;
     }
@@ -279,9 +279,9 @@ fn arrow_cpp_is_clean_under_valgrind() {
 
 /// The symbols that a library defines, as nm lists them.
 fn symbols(ask: &[&str], library: &Path) -> BTreeSet<String> {
-    let told = run(Command::new("nm").args(ask).args(["--defined-only", "--format=posix"]).arg(library));
+    let printed = run(Command::new("nm").args(ask).args(["--defined-only", "--format=posix"]).arg(library));
     // An archive's members have a line each, without a type.
-    told.lines().filter_map(|line| line.split_once(' ')).map(|(name, _)| name.to_owned()).collect()
+    printed.lines().filter_map(|line| line.split_once(' ')).map(|(name, _)| name.to_owned()).collect()
 }
 
 #[test]
@@ -293,44 +293,44 @@ fn the_library_has_the_symbols_of_the_header_and_no_others() {
 }
 
 #[test]
-fn programs_that_misuse_the_library_are_told() {
+fn programs_that_misuse_the_library_get_errors() {
     if !has(&["make", "cc", "pkg-config"]) {
         return;
     }
     let installed = Installed::new();
-    let program = installed.compile(&[beside("misuse.c")]);
+    let program = installed.compile(&[test_file("misuse.c")]);
     assert_eq!(run(Command::new(&program).arg(device())), "ok\n");
     assert_eq!(run(Command::new(&program).arg("none")), "ok\n");
 }
 
-/// A driver may keep its programs, where the variables that it reads say so.
+/// A driver may cache its programs in a folder that its environment variables name.
 #[test]
-fn no_file_is_written_without_being_asked_for() {
+fn no_file_is_written_by_default() {
     if !has(&["make", "cc", "pkg-config"]) {
         return;
     }
     let installed = Installed::new();
     let program = installed.compile(&[quickstart()]);
-    let (folder, of_driver) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, driver_cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for device in [device(), "none".to_owned()] {
         let mut command = Command::new(&program);
-        command.arg(device).current_dir(folder.path()).env("POCL_CACHE_DIR", of_driver.path());
+        command.arg(device).current_dir(folder.path()).env("POCL_CACHE_DIR", driver_cache.path());
         for variable in ["HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME"] {
             command.env(variable, folder.path());
         }
         assert_eq!(run(&mut command), CITIES);
-        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert!(left.is_empty(), "{left:?}");
+        let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(files.is_empty(), "{files:?}");
     }
 }
 
-/// A program under valgrind, which must find nothing but what others' libraries do.
+/// A program under valgrind. Suppressions cover findings in other libraries.
 fn valgrind(program: &Path) -> Command {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["-q", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=definite"]);
     valgrind.arg("--errors-for-leak-kinds=definite");
-    valgrind.arg(format!("--suppressions={}", beside("valgrind.supp").display())).arg(program);
-    // Arrow's own pools keep memory that valgrind takes for lost.
+    valgrind.arg(format!("--suppressions={}", test_file("valgrind.supp").display())).arg(program);
+    // Valgrind reports the memory of Arrow's pools as leaks.
     valgrind.env("RUST_BACKTRACE", "0").env("ARROW_DEFAULT_MEMORY_POOL", "system");
     valgrind
 }
@@ -341,12 +341,12 @@ fn programs_on_the_host_are_clean_under_valgrind() {
         return;
     }
     let installed = Installed::new();
-    for (source, expected) in [(quickstart(), CITIES), (beside("misuse.c"), "ok\n")] {
+    for (source, expected) in [(quickstart(), CITIES), (test_file("misuse.c"), "ok\n")] {
         assert_eq!(run(valgrind(&installed.compile(&[source])).arg("none")), expected);
     }
 }
 
-/// A kernel takes LLVM half a minute there, once: PoCL keeps what it has compiled.
+/// LLVM needs half a minute for a kernel under valgrind, once: PoCL caches compiled kernels.
 #[test]
 fn programs_on_the_device_are_clean_under_valgrind() {
     if !has(&["make", "cc", "pkg-config", "valgrind"]) || !is_opencl() {
@@ -356,10 +356,10 @@ fn programs_on_the_device_are_clean_under_valgrind() {
     for (sources, expected) in [
         (vec![quickstart()], CITIES),
         (vec![example("opencl.c")], TAXED),
-        (vec![beside("prices.c"), example("prices.c")], PRICES),
-        (vec![beside("misuse.c")], "ok\n"),
+        (vec![test_file("prices.c"), example("prices.c")], PRICES),
+        (vec![test_file("misuse.c")], "ok\n"),
     ] {
-        let said = run(valgrind(&installed.compile(&sources)).arg(device()));
-        assert!(said.ends_with(expected), "{said}");
+        let printed = run(valgrind(&installed.compile(&sources)).arg(device()));
+        assert!(printed.ends_with(expected), "{printed}");
     }
 }

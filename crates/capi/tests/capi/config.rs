@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Configurations: what can be set, what is refused, what is frozen.
+//! Configurations: valid, invalid and frozen settings.
 
 use std::ffi::{CStr, c_char};
 
@@ -8,12 +8,17 @@ use devicefusion_capi::context::*;
 use devicefusion_capi::query::*;
 use devicefusion_capi::settings::*;
 
-use crate::support::{Context, c, config, homeless_error, text};
+use crate::support::{Context, c, config, take_string, thread_error};
 
-/// A text that stays the library's.
+/// A string that the library owns.
 fn borrowed(text: *const c_char) -> Option<&'static str> {
     // SAFETY: a C string that lives as long as the library.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap())
+}
+
+/// The settings whose values are numbers: C's tuning parameters.
+fn numbers() -> impl Iterator<Item = &'static devicefusion::SettingDoc> {
+    devicefusion::DeviceOptions::documentation().iter().filter(|setting| setting.default.parse::<u64>().is_ok())
 }
 
 fn set(config: *mut devicefusion_context_config, name: &str, value: &str) -> i32 {
@@ -25,10 +30,10 @@ fn set(config: *mut devicefusion_context_config, name: &str, value: &str) -> i32
 #[test]
 fn what_is_set_is_what_the_session_shows() {
     let platform = Context::new().report()["device"]["platform"].as_str().unwrap().to_owned();
-    let (config, of_device) = (config(), c(&platform));
+    let (config, platform_name) = (config(), c(&platform));
     // SAFETY: C strings, here and below.
     unsafe {
-        assert_eq!(devicefusion_context_config_set_platform(config, of_device.as_ptr()), 0);
+        assert_eq!(devicefusion_context_config_set_platform(config, platform_name.as_ptr()), 0);
         assert_eq!(devicefusion_context_config_set_nvrtc_path(config, c"/nowhere".as_ptr()), 0);
         assert_eq!(devicefusion_context_config_add_build_option(config, c"-DONE=1".as_ptr()), 0);
         assert_eq!(devicefusion_context_config_add_build_option(config, c"-DTWO=2".as_ptr()), 0);
@@ -64,29 +69,28 @@ fn what_is_set_is_what_the_session_shows() {
 fn bad_settings_are_refused_when_they_are_set_and_change_nothing() {
     let config = config();
     assert_eq!(set(config, "device.memory_bytes", "many"), 2);
-    assert!(homeless_error().contains("device.memory_bytes = 'many': must be a whole number"));
+    assert!(thread_error().contains("device.memory_bytes = 'many': must be a whole number"));
     assert_eq!(set(config, "device.fallbak", "error"), 2);
-    assert!(homeless_error().contains("device.fallback"));
+    assert!(thread_error().contains("device.fallback"));
     // SAFETY: C strings, but for one that is NULL.
     unsafe {
         assert_eq!(devicefusion_context_config_set_device(config, c"#x".as_ptr()), 2);
-        assert!(homeless_error().contains("device.selector = #x: expected a number after #"));
+        assert!(thread_error().contains("device.selector = #x: expected a number after #"));
         assert_eq!(devicefusion_context_config_set_device(config, std::ptr::null()), 2);
-        assert_eq!(homeless_error(), "the device.selector is NULL");
+        assert_eq!(thread_error(), "the device.selector is NULL");
         assert_eq!(devicefusion_context_config_set_device(config, c"\xff".as_ptr()), 2);
-        assert!(homeless_error().starts_with("the device.selector is not UTF-8"));
+        assert!(thread_error().starts_with("the device.selector is not UTF-8"));
         assert_eq!(devicefusion_context_config_add_build_option(config, c"-D A".as_ptr()), 2);
-        assert!(homeless_error().contains("must be one word"));
+        assert!(thread_error().contains("must be one word"));
         assert_eq!(devicefusion_context_config_set_tuning_param(config, c"device.fallback".as_ptr(), 1), 2);
-        let known = "device.fallback is no tuning parameter; there are device.batch_rows, device.max_work_groups, device.work_group_size, \
-                     device.memory_bytes, device.min_rows, device.compaction_tile_rows";
-        assert_eq!(homeless_error(), known);
+        let known = numbers().map(|setting| setting.key).collect::<Vec<_>>().join(", ");
+        assert_eq!(thread_error(), format!("device.fallback is not a tuning parameter; there are {known}"));
     }
     for flag in [-1, 3] {
         assert_eq!(devicefusion_context_config_set_unified_memory(config, flag), 2);
-        assert_eq!(homeless_error(), format!("unified memory is 0, 1 or 2, and not {flag}"));
+        assert_eq!(thread_error(), format!("unified memory is 0, 1 or 2, not {flag}"));
     }
-    // The context is made all the same.
+    // The configuration still makes a context.
     assert_eq!(Context::of(config).rows("SELECT 1"), ["1"]);
 }
 
@@ -94,15 +98,15 @@ fn bad_settings_are_refused_when_they_are_set_and_change_nothing() {
 fn a_configuration_is_frozen_while_its_context_lives() {
     let context = Context::new();
     assert_eq!(devicefusion_context_config_set_profiling(context.config, 0), 2);
-    assert!(homeless_error().contains("frozen"));
+    assert!(thread_error().contains("frozen"));
     assert!(devicefusion_context_new(context.config).is_null());
-    assert!(homeless_error().contains("is that of another context"));
+    assert!(thread_error().contains("another context uses the configuration"));
 
     assert_eq!(devicefusion_context_free(context.raw), 0);
     assert_eq!(devicefusion_context_config_set_profiling(context.config, 0), 0);
     let again = Context::of(context.config);
     assert_eq!(again.rows("SHOW device.profiling"), ["device.profiling false"]);
-    // It has freed both.
+    // `again` frees both.
     std::mem::forget(context);
 }
 
@@ -128,18 +132,13 @@ fn tuning_params_are_listed_with_their_class() {
     let param =
         |index| (borrowed(devicefusion_get_tuning_param_name(index)), borrowed(devicefusion_get_tuning_param_class(index)));
     let params: Vec<_> = (0..devicefusion_get_tuning_param_count()).map(param).collect();
-    let expected = [
-        ("device.batch_rows", "threshold"),
-        ("device.max_work_groups", "threshold"),
-        ("device.work_group_size", "threshold"),
-        ("device.memory_bytes", "size"),
-        ("device.min_rows", "threshold"),
-        ("device.compaction_tile_rows", "threshold"),
-    ];
-    assert_eq!(params, expected.map(|(name, class)| (Some(name), Some(class))));
-    assert_eq!((param(-1), param(6)), ((None, None), (None, None)));
+    let class = |frozen| if frozen { "size" } else { "threshold" };
+    let expected: Vec<_> = numbers().map(|setting| (Some(setting.key), Some(class(setting.frozen)))).collect();
+    assert_eq!(params, expected);
+    let end = params.len() as i32;
+    assert_eq!((param(-1), param(end)), ((None, None), (None, None)));
 
-    // What is set last counts.
+    // The last value counts.
     let config = config();
     for value in [500, 700] {
         // SAFETY: a C string.
@@ -148,10 +147,10 @@ fn tuning_params_are_listed_with_their_class() {
     let context = Context::of(config);
     assert_eq!(context.rows("SHOW device.batch_rows"), ["device.batch_rows 700"]);
 
-    // Of the class "threshold": the context lives.
+    // The class "threshold" can change while the context lives.
     context.execute("SET device.batch_rows = 1000");
     let error = context.failed(2, context.try_execute("RESET device.batch_rows"));
-    assert_eq!(error, "RESET knows DataFusion's own settings alone; SET device.batch_rows = '0' sets the default again");
+    assert_eq!(error, "RESET supports DataFusion's settings only; SET device.batch_rows = '0' restores the default");
     context.execute("SET device.batch_rows = '0'");
     assert_eq!(context.rows("SHOW device.batch_rows"), ["device.batch_rows 0"]);
     let error = context.failed(2, context.try_execute("SET device.memory_bytes = 1000000"));
@@ -172,30 +171,31 @@ fn sizes_of_groups_tiles_and_grids_are_those_of_the_kernels() {
     for (group, tile) in [(32, 64), (64, 2048), (256, 0)] {
         let context = Context::of(sized("gpu", group, tile, 3));
         assert_eq!(context.rows(sql), ["43691 2863420758 131073"]);
-        let text = context.query(sql).explain(DEVICEFUSION_EXPLAIN_VERBOSE);
-        assert!(text.contains(&format!("SHARED(u64, tree, {})", 3 * group / 2)), "{text}");
-        assert!(text.contains("max_work_groups=3"), "{text}");
+        let plan = context.query(sql).explain(DEVICEFUSION_EXPLAIN_VERBOSE);
+        assert!(plan.contains(&format!("SHARED(u64, tree, {})", 3 * group / 2)), "{plan}");
+        assert!(plan.contains("max_work_groups=3"), "{plan}");
     }
     let context = Context::of(sized("gpu", 0, 0, 0));
     context.execute("SET device.work_group_size = 64");
     assert_eq!(context.rows(sql), ["43691 2863420758 131073"]);
     context.execute("SET device.compaction_tile_rows = 96");
     let error = context.failed(2, context.try_execute(sql));
-    let problem = "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 items of a group";
+    let problem =
+        "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 work-items of a work-group";
     assert!(error.contains(problem), "{error}");
 
     for (profile, group, tile, problem) in [
-        ("cpu", 64, 0, "device.work_group_size = 64: kernels of the profile 'cpu' have no groups of items"),
+        ("cpu", 64, 0, "device.work_group_size = 64: kernels of the profile 'cpu' have work-groups of one work-item"),
         (
             "gpu",
             32,
             2048,
-            "device.compaction_tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 items of a group",
+            "device.compaction_tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 work-items of a work-group",
         ),
     ] {
         let config = sized(profile, group, tile, 0);
         let context = devicefusion_context_new(config);
-        let error = text(devicefusion_context_get_error(context)).unwrap();
+        let error = take_string(devicefusion_context_get_error(context)).unwrap();
         assert!(error.contains(problem), "{error}");
         assert_eq!((devicefusion_context_free(context), devicefusion_context_config_free(config)), (0, 0));
     }
@@ -219,7 +219,7 @@ fn sizes_of_groups_tiles_and_grids_are_those_of_the_kernels() {
         ),
     ] {
         assert_eq!(call(config, value), 2);
-        let error = homeless_error();
+        let error = thread_error();
         assert!(error.contains(problem), "{error}");
     }
     assert_eq!(devicefusion_context_config_free(config), 0);
@@ -227,7 +227,7 @@ fn sizes_of_groups_tiles_and_grids_are_those_of_the_kernels() {
 
 #[test]
 fn devices_are_listed_by_what_selects_them() {
-    let list = text(devicefusion_list_devices()).unwrap();
+    let list = take_string(devicefusion_list_devices()).unwrap();
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     let usable: Vec<_> = list.as_array().unwrap().iter().filter(|entry| entry["problem"].is_null()).collect();
     assert!(!usable.is_empty(), "{list}");
@@ -277,7 +277,7 @@ fn programs_are_dumped_and_loaded() {
     let files = || folder.path().read_dir().unwrap().map(|file| file.unwrap().path()).collect::<Vec<_>>();
     assert_eq!(files().len() as u64, 2 * compiled);
     assert_eq!(run(devicefusion_context_config_load_programs_from), (0, compiled));
-    // A text of the program's own is compiled instead, and nothing is written.
+    // Edited source is compiled instead, and nothing is written.
     let file = files().into_iter().find(|path| path.extension().is_some_and(|found| found == "cl")).unwrap();
     let edited = std::fs::read_to_string(&file).unwrap() + "\n// edited\n";
     std::fs::write(file, edited).unwrap();
@@ -288,7 +288,7 @@ fn programs_are_dumped_and_loaded() {
     // SAFETY: a C string.
     assert_eq!(unsafe { devicefusion_context_config_load_programs_from(config, nowhere.as_ptr()) }, 0);
     let context = devicefusion_context_new(config);
-    let error = text(devicefusion_context_get_error(context)).unwrap();
+    let error = take_string(devicefusion_context_get_error(context)).unwrap();
     assert!(error.contains("device.load_programs = /no/such/folder: cannot be used as a folder"), "{error}");
     assert_eq!((devicefusion_context_free(context), devicefusion_context_config_free(config)), (0, 0));
 }

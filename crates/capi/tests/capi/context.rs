@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Contexts: made, asked, freed; each on its own.
+//! Contexts: creation, reports, freeing, and independence of each other.
 
 use std::ffi::c_int;
 
@@ -7,7 +7,7 @@ use devicefusion_capi::config::*;
 use devicefusion_capi::context::*;
 use devicefusion_capi::table::*;
 
-use crate::support::{Context, c, config, homeless_error, prices, text};
+use crate::support::{Context, c, config, prices, take_string, thread_error};
 
 #[test]
 fn a_context_that_cannot_be_made_says_why_and_can_only_be_freed() {
@@ -18,9 +18,9 @@ fn a_context_that_cannot_be_made_says_why_and_can_only_be_freed() {
     let error = context.error().unwrap();
     assert!(error.contains("device.selector = 'no such device': no such device"), "{error}");
     let error = context.failed(2, context.try_execute("SELECT 1"));
-    assert_eq!(error, "this context could not be made, and can only be freed");
+    assert_eq!(error, "this context could not be made, so it can only be freed");
     assert_eq!(devicefusion_context_sync(context.raw), 2);
-    assert_eq!(text(devicefusion_context_report(context.raw)), None);
+    assert_eq!(take_string(devicefusion_context_report(context.raw)), None);
 }
 
 #[test]
@@ -124,16 +124,16 @@ fn a_context_serves_several_threads_at_once() {
 }
 
 #[test]
-fn freed_by_one_thread_a_context_stays_whole_for_another() {
+fn a_context_that_one_thread_frees_stays_valid_for_another() {
     let context = Context::new();
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let mut ran: usize = 0;
-            // The second code is that of a context that has been freed.
+            // The loop ends with the code of a freed context.
             while context.try_execute("SELECT sum(value) FROM generate_series(1, 100000)") == 0 {
                 ran += 1;
             }
-            assert!(homeless_error().contains("is no context"));
+            assert!(thread_error().contains("is not a context"));
             ran
         });
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -144,7 +144,7 @@ fn freed_by_one_thread_a_context_stays_whole_for_another() {
     std::mem::forget(context);
 }
 
-/// What a context logs into a file while it runs one query.
+/// The log of a context that runs one query.
 fn log_of(logging: c_int, debugging: c_int) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
@@ -156,7 +156,7 @@ fn log_of(logging: c_int, debugging: c_int) -> String {
     // SAFETY: two C strings.
     let file = unsafe { libc::fopen(name.as_ptr(), c"w".as_ptr()) };
     assert!(!file.is_null());
-    // SAFETY: an open file, which is closed when the context no longer has it.
+    // SAFETY: an open file, which is closed once the context has another.
     unsafe {
         context.ok(devicefusion_context_set_logging_file(context.raw, file));
         context.execute("SELECT sum(value) AS total FROM generate_series(1, 100000)");

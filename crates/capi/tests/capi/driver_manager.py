@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uses the driver as a Python program would: driver_manager.py LIBRARY DEVICE."""
+"""Uses the driver from Python: driver_manager.py LIBRARY DEVICE."""
 
+import os
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -16,13 +18,13 @@ def connect(library, device):
     return dbapi.connect(driver=library, entrypoint="devicefusion_adbc_init", db_kwargs=options, autocommit=True)
 
 
-def fails(kind, words, run):
+def fails(kind, message, run):
     try:
         run()
     except kind as error:
-        assert words in str(error), error
+        assert message in str(error), error
     else:
-        raise AssertionError(f"no {kind.__name__}: {words}")
+        raise AssertionError(f"no {kind.__name__}: {message}")
 
 
 def main(library, device):
@@ -44,7 +46,7 @@ def main(library, device):
         for id, name in zip(rows["id"].to_pylist(), rows["name"].to_pylist()):
             expected[name] = expected.get(name, 0) + 2 * id
         assert cursor.fetchall() == sorted(expected.items(), key=lambda row: (row[0] is None, row[0]))
-        fails(dbapi.ProgrammingError, "already", lambda: cursor.adbc_ingest("people", rows, mode="create", db_schema_name="device"))
+        fails(dbapi.ProgrammingError, "exists already", lambda: cursor.adbc_ingest("people", rows, mode="create", db_schema_name="device"))
 
         # Prepared statements, and many rows of parameters.
         cursor.adbc_prepare("SELECT count(*) FROM device.people WHERE id < CAST($1 AS BIGINT)")
@@ -55,16 +57,43 @@ def main(library, device):
         cursor.execute("SELECT x, s FROM t ORDER BY x")
         assert cursor.fetchall() == [(1, "a"), (2, None), (3, "c")]
 
-        # Errors, after which the connection goes on.
+        # Statements with effects run in execute, even if no result is fetched.
+        cursor.execute("CREATE TABLE written (x BIGINT)")
+        cursor.execute("INSERT INTO written VALUES (1), (2)")
+        assert cursor.rowcount == 2, cursor.rowcount
+        cursor.execute("INSERT INTO written VALUES ($1)", parameters=(3,))
+        assert cursor.rowcount == 1, cursor.rowcount
+        cursor.executemany("INSERT INTO written VALUES ($1)", [(4,), (5,)])
+        assert cursor.rowcount == 2, cursor.rowcount
+        cursor.execute("SELECT count(*) FROM written")
+        assert cursor.rowcount == -1 and cursor.fetchone() == (5,)
+        cursor.execute("EXPLAIN INSERT INTO written VALUES (6)")
+        cursor.execute("INSERT INTO written VALUES (6), (7)")
+        assert cursor.fetchall() == [(2,)]
+        fails(dbapi.Error, "Divide by zero", lambda: cursor.execute("INSERT INTO written SELECT 1/0"))
+        cursor.execute("SELECT count(*) FROM written")
+        assert cursor.fetchone() == (7,)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "written.csv")
+            cursor.execute(f"COPY written TO '{path}'")
+            assert cursor.rowcount == 7 and len(open(path).readlines()) == 8
+        cursor.execute("DROP TABLE written")
+        assert cursor.rowcount == -1 and cursor.fetchall() == []
+        fails(dbapi.Error, "written", lambda: cursor.execute("SELECT * FROM written"))
+        cursor.execute("SET datafusion.execution.batch_size = 4096")
+        cursor.execute("SHOW datafusion.execution.batch_size")
+        assert cursor.fetchone()[1] == "4096"
+
+        # The connection goes on after errors.
         fails(dbapi.Error, "nowhere", lambda: cursor.execute("SELECT * FROM nowhere"))
         fails(pa.ArrowInvalid, "Divide by zero", lambda: (cursor.execute("SELECT 1 / (x - x) FROM t"), cursor.fetchall()))
-        # A text of C ends at a NUL.
+        # A C string ends at a NUL.
         cursor.adbc_ingest("nul", pa.table({"s": ["\0x"]}), mode="create")
         fails(pa.ArrowInvalid, "Cannot cast string 'x'", lambda: (cursor.execute("SELECT CAST(s AS INT) FROM nul"), cursor.fetchall()))
         cursor.execute("SELECT 1")
         assert cursor.fetchone() == (1,)
 
-        # What there is.
+        # Metadata.
         assert connection.adbc_get_info()["vendor_name"] == "DeviceFusion"
         assert connection.adbc_get_table_schema("people", db_schema_filter="device").names == ["id", "name"]
         objects = connection.adbc_get_objects(depth="tables", db_schema_filter="device").read_all().to_pylist()
@@ -79,7 +108,7 @@ def main(library, device):
         assert time.monotonic() - start < 60
         timer.join()
 
-    # A DB-API connection begins without autocommit, which there is not.
+    # A DB-API connection asks for manual commits by default, which the driver lacks.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         dbapi.connect(driver=library, entrypoint="devicefusion_adbc_init").close()

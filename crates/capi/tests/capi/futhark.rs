@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions of Futhark libraries, created from C.
+//! SQL functions from Futhark libraries, created through C.
 
 use devicefusion_capi::config::*;
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 use crate::support::{Context, c};
 
 #[test]
 fn programs_in_c_create_functions_of_libraries() {
-    let fixture = Fixture::new(Form::Output);
+    let fixture = Fixture::new(OutputStyle::Output);
     let create = |name: &str| format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}'", fixture.manifest().display());
-    let cautious = Context::on_host();
-    let error = cautious.failed(2, cautious.try_execute(&create("scale")));
+    let forbidding = Context::on_host();
+    let error = forbidding.failed(2, forbidding.try_execute(&create("scale")));
     assert!(error.contains("device.futhark = false forbids CREATE FUNCTION"), "{error}");
-    drop(cautious);
+    drop(forbidding);
 
     let config = devicefusion_context_config_new();
     for (name, value) in [("device.selector", "none"), ("device.futhark", "true")] {

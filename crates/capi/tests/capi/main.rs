@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C library, called as C calls it: its functions from Rust, and programs in C over an installed copy.
+//! The C library: its C functions called from Rust, and C programs over an installed copy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod adbc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program in C can get wrong, call by call. Prints "ok", or where something was not noticed.
+// Misuse of the library in C, call by call. Prints "ok", or the first mistake without an error.
 #define _POSIX_C_SOURCE 200809L
 #include <devicefusion.h>
 #include <dirent.h>
@@ -17,7 +17,7 @@
         }                                                          \
     } while (0)
 
-// Whether the last failure's text has this in it; takes the text.
+// Whether the last failure's message contains `part`. Takes the message.
 static int says(struct devicefusion_context *context, const char *part) {
     char *error = devicefusion_context_get_error(context);
     int found = error != NULL && strstr(error, part) != NULL;
@@ -50,14 +50,14 @@ static void *cancel(void *query) {
     return NULL;
 }
 
-// Counts how often memory comes back.
+// A `release` that counts its calls.
 static void give_back(void *count) { ++*(int *)count; }
 
 int main(int argc, char **argv) {
     EXPECT(argc == 2);
     int threads = entries("/proc/self/task"), files = entries("/proc/self/fd");
 
-    // Before there is a context: nothing happens, and mistakes are kept for this thread.
+    // Without a context: no side effects, and errors belong to this thread.
     struct devicefusion_context_config *config = devicefusion_context_config_new();
     EXPECT(devicefusion_context_config_set_device(config, argv[1]) == DEVICEFUSION_SUCCESS);
     EXPECT(devicefusion_context_config_set_logging(config, 0) == DEVICEFUSION_SUCCESS);
@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
     EXPECT(devicefusion_context_config_set_command_queue(config, NULL) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(NULL, "the cl_command_queue is NULL"));
     EXPECT(devicefusion_context_config_set_unified_memory(config, 3) == DEVICEFUSION_PROGRAM_ERROR);
-    EXPECT(says(NULL, "unified memory is 0, 1 or 2, and not 3"));
+    EXPECT(says(NULL, "unified memory is 0, 1 or 2, not 3"));
     EXPECT(devicefusion_get_option_count() > 0 && devicefusion_get_option_name(-1) == NULL);
     EXPECT(devicefusion_adbc_init(1000000, NULL, NULL) == 2 && devicefusion_adbc_init(1001000, NULL, NULL) == 5);
     EXPECT(devicefusion_context_new(NULL) == NULL);
@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
     EXPECT(devicefusion_context_config_set_profiling(config, 0) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(NULL, "frozen"));
 
-    // NULL for everything that must not be.
+    // NULL for pointers that must not be NULL.
     struct devicefusion_query *query = NULL;
     EXPECT(devicefusion_execute(context, NULL, NULL) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(context, "the SQL is NULL"));
@@ -93,12 +93,12 @@ int main(int argc, char **argv) {
     EXPECT(devicefusion_restore(context, NULL, 1, NULL) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(devicefusion_store(context, NULL, NULL, NULL) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(devicefusion_array_values_raw(context, NULL, NULL, 0, NULL) == DEVICEFUSION_PROGRAM_ERROR);
-    EXPECT(says(context, "there is no place for the raw values"));
+    EXPECT(says(context, "the pointer for the raw values is NULL"));
     struct devicefusion_raw_values values;
     EXPECT(devicefusion_array_elements_raw(context, NULL, NULL, 0, &values) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(context, "the array is NULL"));
 
-    // Memory that is given comes back in any case.
+    // `release` is called even on failure.
     int given_back = 0;
     struct devicefusion_raw_column column = {.name = "n", .format = "l", .memory = NULL};
     EXPECT(devicefusion_register_raw(context, "raw", &column, 1, 1, give_back, &given_back) == DEVICEFUSION_PROGRAM_ERROR);
@@ -109,10 +109,10 @@ int main(int argc, char **argv) {
     EXPECT(devicefusion_register_raw(context, "raw", &column, 1, 1, give_back, &given_back) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(says(context, "its elements are NULL") && given_back == 3);
 
-    // Bytes that are none, and structs that were released.
+    // Bytes that are not an IPC stream, and released structs.
     struct ArrowDeviceArrayStream rows_on_device;
     EXPECT(devicefusion_restore(context, "nonsense", 8, &rows_on_device) == DEVICEFUSION_PROGRAM_ERROR);
-    EXPECT(says(context, "the bytes are no IPC stream"));
+    EXPECT(says(context, "the bytes are not an IPC stream"));
     struct ArrowArrayStream stream;
     memset(&stream, 0, sizeof stream);
     EXPECT(devicefusion_register_stream(context, "t", &stream, DEVICEFUSION_TABLE_HOST) == DEVICEFUSION_PROGRAM_ERROR);
@@ -147,21 +147,21 @@ int main(int argc, char **argv) {
     EXPECT(pthread_join(canceller, NULL) == 0);
     EXPECT(devicefusion_query_free(endless) == DEVICEFUSION_SUCCESS);
 
-    // What was freed is not there any more, and things are not each other.
+    // Freed objects, and objects of another kind.
     EXPECT(devicefusion_query_free((struct devicefusion_query *)context) == DEVICEFUSION_PROGRAM_ERROR);
-    EXPECT(says(NULL, "is no query"));
+    EXPECT(says(NULL, "is not a query"));
     EXPECT(devicefusion_query_free(query) == DEVICEFUSION_SUCCESS);
     EXPECT(devicefusion_query_free(query) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(devicefusion_query_cancel(query) == DEVICEFUSION_PROGRAM_ERROR);
-    EXPECT(says(NULL, "is no query"));
+    EXPECT(says(NULL, "is not a query"));
     EXPECT(devicefusion_context_free(context) == DEVICEFUSION_SUCCESS);
     EXPECT(devicefusion_context_free(context) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(devicefusion_execute(context, "SELECT 1", NULL) == DEVICEFUSION_PROGRAM_ERROR);
     EXPECT(devicefusion_context_report(context) == NULL && devicefusion_context_get_error(context) == NULL);
-    EXPECT(says(NULL, "is no context"));
+    EXPECT(says(NULL, "is not a context"));
     EXPECT(devicefusion_context_config_free(config) == DEVICEFUSION_SUCCESS);
 
-    // On the host nothing but the context had threads. Those of a driver are its own.
+    // All threads have ended. With a device, the driver keeps its own.
     if (strcmp(argv[1], "none") == 0) EXPECT(entries("/proc/self/task") == threads);
     puts("ok");
     return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program can get wrong: each is an error with a text, never a crash.
+//! Misuse of the library: each mistake is an error with a message, never a crash.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -21,55 +21,55 @@ use devicefusion_capi::context::*;
 use devicefusion_capi::query::*;
 use devicefusion_capi::table::*;
 
-use crate::support::{Context, homeless_error, prices, stream, text};
+use crate::support::{Context, prices, stream, take_string, thread_error};
 
 #[test]
 fn null_freed_and_foreign_handles_are_told_apart_from_good_ones() {
     assert_eq!(devicefusion_context_sync(ptr::null_mut()), 2);
-    assert_eq!(homeless_error(), "the context is NULL");
+    assert_eq!(thread_error(), "the context is NULL");
     assert_eq!(devicefusion_context_config_set_logging(ptr::null_mut(), 1), 2);
-    assert_eq!(homeless_error(), "the configuration is NULL");
+    assert_eq!(thread_error(), "the configuration is NULL");
     assert!(devicefusion_context_new(ptr::null_mut()).is_null());
-    assert_eq!(homeless_error(), "the configuration is NULL");
+    assert_eq!(thread_error(), "the configuration is NULL");
     assert_eq!(devicefusion_query_cancel(ptr::null_mut()), 2);
-    assert_eq!(homeless_error(), "the query is NULL");
+    assert_eq!(thread_error(), "the query is NULL");
     assert!(devicefusion_context_report(ptr::null_mut()).is_null());
-    assert_eq!(homeless_error(), "the context is NULL");
+    assert_eq!(thread_error(), "the context is NULL");
 
     let config = devicefusion_context_config_new();
     assert_eq!(devicefusion_context_config_free(config), 0);
     assert_eq!(devicefusion_context_config_free(config), 2);
-    assert!(homeless_error().contains("is no configuration: it has been freed, or is something else"));
+    assert!(thread_error().contains("is not a configuration: it was freed, or is something else"));
 
     let context = Context::on_host();
     let query = context.query("SELECT 1");
     assert_eq!(devicefusion_query_free(context.raw.cast()), 2);
-    assert!(homeless_error().contains("is no query"));
+    assert!(thread_error().contains("is not a query"));
     assert_eq!(devicefusion_context_free(query.raw.cast()), 2);
-    assert!(homeless_error().contains("is no context"));
+    assert!(thread_error().contains("is not a context"));
     assert_eq!(devicefusion_query_free(query.raw), 0);
     assert_eq!(devicefusion_query_bind_int64(query.raw, 1, 1), 2);
-    assert!(homeless_error().contains("is no query"));
+    assert!(thread_error().contains("is not a query"));
     std::mem::forget(query);
 
-    // Any address will do.
+    // An arbitrary address.
     let mut somewhere = 0u8;
     assert_eq!(devicefusion_context_free((&raw mut somewhere).cast()), 2);
-    assert!(homeless_error().contains("is no context"));
+    assert!(thread_error().contains("is not a context"));
 }
 
 #[test]
-fn a_place_for_the_result_must_be_given() {
+fn pointers_for_results_must_not_be_null() {
     let context = Context::on_host();
     let query = context.query("SELECT 1");
-    // SAFETY: the places are NULL, which is what is tested.
+    // SAFETY: the pointers are NULL, which the test is about.
     unsafe {
         context.failed(2, devicefusion_query_new(context.raw, c"SELECT 1".as_ptr(), ptr::null_mut()));
         context.failed(2, devicefusion_query_stream(query.raw, ptr::null_mut()));
         context.failed(2, devicefusion_query_device_stream(query.raw, ptr::null_mut()));
         context.failed(2, devicefusion_query_schema(query.raw, ptr::null_mut()));
         let error = context.failed(2, devicefusion_query_explain(query.raw, 0, ptr::null_mut()));
-        assert_eq!(error, "there is no place for the text: the pointer is NULL");
+        assert_eq!(error, "the pointer for the string is NULL");
         let mut out = ptr::null_mut();
         assert_eq!(context.failed(2, devicefusion_query_new(context.raw, ptr::null(), &raw mut out)), "the SQL is NULL");
         assert!(out.is_null());
@@ -81,7 +81,7 @@ fn null_and_released_structs_are_refused() {
     let context = Context::on_host();
     let name = c"t".as_ptr();
     let kind = DEVICEFUSION_TABLE_HOST;
-    // SAFETY: pointers are NULL or to released structs, which is what is tested.
+    // SAFETY: pointers are NULL or to released structs, which the test is about.
     unsafe {
         let error = context.failed(2, devicefusion_register_stream(context.raw, name, ptr::null_mut(), kind));
         assert_eq!(error, "the stream is NULL");
@@ -96,12 +96,12 @@ fn null_and_released_structs_are_refused() {
         let mut released = FFI_ArrowDeviceArray::empty();
         let code = devicefusion_register_device_array(context.raw, name, &raw mut released, &raw mut columns, kind);
         assert_eq!(context.failed(2, code), "the array has been released, or moved away");
-        assert!(columns.release.is_none(), "it goes in all the same");
+        assert!(columns.release.is_none(), "it is moved in any case");
         let mut array = cpu::export_batch(&prices()).unwrap();
         let mut released = FFI_ArrowSchema::empty();
         let code = devicefusion_register_device_array(context.raw, name, &raw mut array, &raw mut released, kind);
         assert_eq!(context.failed(2, code), "the schema has been released, or moved away");
-        assert!(array.is_released(), "it goes in all the same");
+        assert!(array.is_released(), "it is moved in any case");
 
         let query = context.query("SELECT $1");
         let code = devicefusion_query_bind_row(query.raw, ptr::null_mut(), ptr::null_mut());
@@ -110,12 +110,12 @@ fn null_and_released_structs_are_refused() {
 }
 
 #[test]
-fn structs_go_in_also_where_there_is_no_context_or_name() {
+fn structs_are_moved_even_without_a_context_or_a_name() {
     let mut rows = stream(vec![prices()]);
     // SAFETY: a C string and a stream of arrow-rs.
     let code = unsafe { devicefusion_register_stream(ptr::null_mut(), c"t".as_ptr(), &raw mut rows, 1) };
     assert!(code == 2 && rows.release.is_none());
-    assert_eq!(homeless_error(), "the context is NULL");
+    assert_eq!(thread_error(), "the context is NULL");
 
     let context = Context::on_host();
     let mut rows = stream(vec![prices()]);
@@ -125,7 +125,7 @@ fn structs_go_in_also_where_there_is_no_context_or_name() {
     assert!(rows.release.is_none());
     assert_eq!(
         context.failed(2, context.register("t", vec![prices()], 9)),
-        "9 is no kind of table: see DEVICEFUSION_TABLE_STREAM"
+        "9 is not a kind of table: see DEVICEFUSION_TABLE_STREAM"
     );
 }
 
@@ -135,17 +135,17 @@ fn arrays_that_do_not_fit_their_schema_are_refused() {
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
     let register = |mut array: FFI_ArrowDeviceArray, mut columns: FFI_ArrowSchema| {
         let kind = DEVICEFUSION_TABLE_HOST;
-        // SAFETY: a C string and structs that are what they say, but for the type.
+        // SAFETY: a C string and valid structs, except for the type.
         let code =
             unsafe { devicefusion_register_device_array(context.raw, c"t".as_ptr(), &raw mut array, &raw mut columns, kind) };
         context.failed(2, code)
     };
     let error = register(cpu::export_array(&numbers).unwrap(), export_field(&cpu::field_of(&numbers)).unwrap());
-    assert!(error.contains("a table needs record batches, which are arrays of structs, and got Int64"), "{error}");
+    assert!(error.contains("a table needs record batches, which are arrays of structs, not Int64"), "{error}");
 
     let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
-    let texts = Schema::new(vec![Field::new("n", DataType::Utf8, false)]);
-    let error = register(cpu::export_batch(&batch).unwrap(), export_schema(&texts).unwrap());
+    let strings = Schema::new(vec![Field::new("n", DataType::Utf8, false)]);
+    let error = register(cpu::export_batch(&batch).unwrap(), export_schema(&strings).unwrap());
     assert!(error.contains("column 0 \"n\" (Utf8)") && error.contains("buffers"), "{error}");
 }
 
@@ -154,16 +154,16 @@ fn a_device_stream_needs_a_device() {
     let context = Context::on_host();
     let query = context.query("SELECT 1");
     let mut out = FFI_ArrowDeviceArrayStream::empty();
-    // SAFETY: a place for the stream.
+    // SAFETY: a pointer for the stream.
     let code = unsafe { devicefusion_query_device_stream(query.raw, &raw mut out) };
-    let expected = "rows on the device need one, and the context has none: device.selector = 'none'; \
-                    devicefusion_query_stream gives rows of the host";
+    let expected = "a result on the device needs a device, and the context has none: device.selector = 'none'; \
+                    devicefusion_query_stream gives host rows";
     assert_eq!(context.failed(2, code), expected);
     assert!(out.release.is_none());
 }
 
 #[test]
-fn what_a_foreign_stream_fails_with_is_the_error() {
+fn errors_of_a_foreign_stream_are_returned() {
     let schema = prices().schema();
     let failing = || {
         let error = ArrowError::IoError("the disk is gone".into(), std::io::ErrorKind::Other.into());
@@ -184,9 +184,10 @@ fn what_a_foreign_stream_fails_with_is_the_error() {
     assert!(context.error().unwrap().contains("the disk is gone"));
 }
 
-/// What a handler's callback got when it ran a query on a thread of the library's, and freed another context there.
+/// A handler whose callback runs a query and frees another context on a thread of the library. It
+/// sends both results.
 #[repr(C)]
-struct Nested {
+struct NestedHandler {
     handler: FFI_ArrowAsyncDeviceStreamHandler,
     context: *mut devicefusion_context,
     other: *mut devicefusion_context,
@@ -194,11 +195,12 @@ struct Nested {
 }
 
 unsafe extern "C" fn on_schema(handler: *mut FFI_ArrowAsyncDeviceStreamHandler, schema: *mut FFI_ArrowSchema) -> c_int {
-    // SAFETY: the handler is the first part of a `Nested` that lives until its release; the schema is moved out.
-    let (nested, _schema) = unsafe { (&*handler.cast::<Nested>(), FFI_ArrowSchema::from_raw(schema)) };
-    // SAFETY: a C string; there may be no place for the number.
+    // SAFETY: the handler is the first field of a `NestedHandler`, which lives until its release.
+    // The schema is moved out.
+    let (nested, _schema) = unsafe { (&*handler.cast::<NestedHandler>(), FFI_ArrowSchema::from_raw(schema)) };
+    // SAFETY: a C string; the pointer for the number may be NULL.
     let code = unsafe { devicefusion_execute(nested.context, c"SELECT 1".as_ptr(), ptr::null_mut()) };
-    let error = text(devicefusion_context_get_error(nested.context)).unwrap_or_default();
+    let error = take_string(devicefusion_context_get_error(nested.context)).unwrap_or_default();
     nested.result.send((code, error, devicefusion_context_free(nested.other))).unwrap();
     libc::ECANCELED
 }
@@ -214,12 +216,12 @@ unsafe extern "C" fn on_next_task(
 unsafe extern "C" fn on_error(_: *mut FFI_ArrowAsyncDeviceStreamHandler, _: c_int, _: *const c_char, _: *const c_char) {}
 
 unsafe extern "C" fn release(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
-    // SAFETY: the last call; it is a `Nested` from a box.
-    drop(unsafe { Box::from_raw(handler.cast::<Nested>()) });
+    // SAFETY: the last call, on a boxed `NestedHandler`.
+    drop(unsafe { Box::from_raw(handler.cast::<NestedHandler>()) });
 }
 
 #[test]
-fn a_thread_of_the_library_runs_no_query_of_a_callback_and_frees_contexts() {
+fn a_callback_cannot_run_queries_but_can_free_contexts() {
     let context = Context::new();
     let query = context.query("SELECT 1");
     let (result, results) = channel();
@@ -233,13 +235,13 @@ fn a_thread_of_the_library_runs_no_query_of_a_callback_and_frees_contexts() {
     };
     let config = devicefusion_context_config_new();
     let other = devicefusion_context_new(config);
-    let nested = Box::into_raw(Box::new(Nested { handler, context: context.raw, other, result }));
-    // SAFETY: the handler follows the interface, and begins where the box does.
+    let nested = Box::into_raw(Box::new(NestedHandler { handler, context: context.raw, other, result }));
+    // SAFETY: the handler follows the interface, and is the first field of the box.
     context.ok(unsafe { devicefusion_query_push(query.raw, &raw mut (*nested).handler) });
     let (code, error, freed) = results.recv().unwrap();
-    assert_eq!((code, &*error), (2, "a call that waits was made on a thread that runs the queries of a context"));
+    assert_eq!((code, &*error), (2, "a blocking call was made on a worker thread of a context"));
     assert_eq!(freed, 0);
     assert_eq!(devicefusion_context_config_free(config), 0);
-    // Until the release.
+    // The release dropped the sender.
     assert!(results.recv().is_err());
 }

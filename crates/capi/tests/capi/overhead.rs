@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the C library adds to a short query over resident rows: medians of interleaved runs, through Rust's interface and through
-//! C's. `cargo test --release --workspace --test capi overhead -- --nocapture` prints them in earnest.
+//! Overhead of the C library for a short query over resident rows: medians of interleaved runs
+//! through Rust and through C. For release figures: `cargo test --release --workspace --test capi
+//! overhead -- --nocapture`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,9 +18,9 @@ use crate::support::{Context, Query};
 
 const ROWS: i64 = 1_000_000;
 const RUNS: usize = 61;
-/// The most that C may take of Rust's time.
+/// The largest ratio of C's time to Rust's.
 const LIMIT: f64 = 1.05;
-/// A machine that does other things at the same time is given so many chances.
+/// Attempts, because other work on the machine can disturb a measurement.
 const ATTEMPTS: usize = 8;
 const SQL: &str = "SELECT sum(v) AS sum, count(*) AS rows FROM t WHERE v % 7 <> 3";
 
@@ -45,7 +46,7 @@ fn run(query: &Query<'_>) -> usize {
     ArrowArrayStreamReader::try_new(query.stream()).unwrap().map(|batch| batch.unwrap().num_rows()).sum()
 }
 
-/// The medians of both, which take turns at going first.
+/// The medians of both, which alternate in running first.
 fn medians(mut rust: impl FnMut() -> usize, mut c: impl FnMut() -> usize) -> [Duration; 2] {
     let mut times = [const { Vec::new() }; 2];
     for run in 0..RUNS {
@@ -77,7 +78,7 @@ fn check(what: &str, mut medians: impl FnMut() -> [Duration; 2]) {
 }
 
 #[test]
-fn a_short_query_takes_c_hardly_longer_than_rust() {
+fn a_short_query_takes_about_as_long_through_c_as_through_rust() {
     let runtime: Runtime = Builder::new_multi_thread().enable_all().build().unwrap();
     let rust = runtime.block_on(session());
     let planned = runtime.block_on(rust.sql(SQL)).unwrap();

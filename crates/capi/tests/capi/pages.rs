@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `docs/c-api.md`, `docs/c-functions.md` and `docs/c-from-futhark.md` show code that is run, and name functions and tests
-//! that exist.
+//! `docs/c-api.md`, `docs/c-functions.md` and `docs/c-from-futhark.md` quote tested code, and name
+//! existing functions and tests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ fn page() -> String {
 }
 
 #[test]
-fn the_page_shows_what_is_run() {
+fn the_page_quotes_the_example() {
     let example = std::fs::read_to_string(root().join("examples/c/quickstart.c")).unwrap();
     let page = page();
     let blocks: Vec<&str> = page.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() > 3);
     for block in blocks {
-        assert!(example.contains(block), "docs/c-api.md: this is not in examples/c/quickstart.c:\n{block}");
+        assert!(example.contains(block), "docs/c-api.md: examples/c/quickstart.c lacks this:\n{block}");
     }
 }
 
@@ -34,7 +34,7 @@ fn names(cell: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_table_of_futhark_names_functions_and_tests_that_there_are() {
+fn the_futhark_table_names_existing_functions_and_tests() {
     let functions = functions();
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi");
     let sources: String = ["config", "context", "misuse", "query", "raw", "table"]
@@ -70,7 +70,7 @@ fn the_table_of_futhark_names_functions_and_tests_that_there_are() {
 }
 
 #[test]
-fn every_function_is_on_the_page() {
+fn the_page_names_every_function() {
     let page = page();
     let words: BTreeSet<&str> = page.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let is_named = |name: &str| {
@@ -79,5 +79,5 @@ fn every_function_is_on_the_page() {
         [name, short, last].iter().any(|name| words.contains(name))
     };
     let missing: Vec<_> = functions().into_iter().filter(|name| !is_named(name)).collect();
-    assert!(missing.is_empty(), "docs/c-functions.md says nothing of {missing:?}");
+    assert!(missing.is_empty(), "docs/c-functions.md lacks {missing:?}");
 }

@@ -10,7 +10,7 @@ int64_t count_rows(struct ArrowDeviceArrayStream *stream);
 static void check(struct devicefusion_context *context, int code) {
     if (code == DEVICEFUSION_SUCCESS) return;
     char *error = devicefusion_context_get_error(context);
-    fprintf(stderr, "%d: %s\n", code, error ? error : "no text");
+    fprintf(stderr, "%d: %s\n", code, error ? error : "no message");
     free(error);
     exit(code);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queries: planned once, run often, with parameters; explained, cancelled, counted.
+//! Queries: parameters, repeated runs, EXPLAIN, cancellation, progress and row counts.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use arrow::array::{ArrayRef, Date32Array, RecordBatch, StringArray};
 use arrow::datatypes::DataType;
 use arrow::ffi::FFI_ArrowSchema;
-use arrow::ffi_stream::ArrowArrayStreamReader;
+use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
 use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions};
+use arrow_device::ffi::FFI_ArrowDeviceArrayStream;
 use arrow_device::stream::ArrowDeviceArrayStreamReader;
 use arrow_device::{cpu, schema};
 use devicefusion_capi::config::*;
@@ -18,7 +19,7 @@ use devicefusion_capi::table::*;
 use futures::StreamExt;
 use futures::executor::block_on;
 
-use crate::support::{Context, Query, config, lines, prices, text};
+use crate::support::{Context, Query, config, lines, prices, take_string};
 
 fn with_prices() -> Context {
     let context = Context::new();
@@ -40,7 +41,7 @@ fn parameters_have_values_of_each_type_and_new_ones_each_run() {
     assert_eq!(run(4, 0.5, c"Oslo"), ["1"]);
     let compiled = context.report()["programs"]["compiled"].clone();
     assert_eq!(run(9, 1.0, c"Bern"), ["3"]);
-    // Values are arguments of the same kernels.
+    // Parameter values are kernel arguments, so nothing is compiled again.
     assert_eq!(context.report()["programs"]["compiled"], compiled);
     context.ok(devicefusion_query_bind_null(query.raw, 1));
     assert_eq!(query.rows(), [""]);
@@ -80,32 +81,32 @@ fn a_row_of_arrow_binds_values_of_any_type_in_order_or_by_name() {
     context.ok(bind_row(&query, &row([("until", day(1)), ("town", city())])));
     assert_eq!(query.rows(), ["2"]);
     let error = context.failed(2, bind_row(&query, &row([("city", city())])));
-    assert_eq!(error, "the query has no parameter $city; there are $town, $until");
+    assert_eq!(error, "the query has no parameter $city; it has $town, $until");
     let error = context.failed(2, bind_row(&query, &prices()));
-    assert_eq!(error, "parameters are one row, and got 4");
+    assert_eq!(error, "parameters must be one row, not 4");
 }
 
 #[test]
 fn parameters_without_a_value_and_values_without_a_parameter_are_errors() {
     let context = with_prices();
     let query = context.query("SELECT $1 + items FROM t");
-    // SAFETY: a place for the number; NULL.
+    // SAFETY: the pointer for the number may be NULL.
     let error = context.failed(2, unsafe { devicefusion_query_run(query.raw, std::ptr::null_mut()) });
     assert_eq!(error, "the parameter $1 has no value: bind one");
     let error = context.failed(2, devicefusion_query_bind_int64(query.raw, 2, 1));
-    assert_eq!(error, "the query has no parameter $2; there are $1");
+    assert_eq!(error, "the query has no parameter $2; it has $1");
     let query = context.query("SELECT items FROM t");
     let error = context.failed(2, devicefusion_query_bind_int64(query.raw, 1, 1));
-    assert_eq!(error, "the query has no parameter $1; there are none");
+    assert_eq!(error, "the query has no parameter $1; it has none");
 }
 
 #[test]
-fn what_is_inserted_takes_the_type_of_its_column() {
+fn inserted_values_are_cast_to_the_type_of_their_column() {
     let context = with_prices();
     for table in ["host", "device.resident"] {
         context.execute(&format!("CREATE TABLE {table} AS SELECT 1::BIGINT AS a WHERE false"));
         let query = context.query(&format!("INSERT INTO {table} VALUES ($1)"));
-        // SAFETY: NULL for the number.
+        // SAFETY: the pointer for the number may be NULL.
         let run = || unsafe { devicefusion_query_run(query.raw, std::ptr::null_mut()) };
         context.ok(devicefusion_query_bind_double(query.raw, 1, 2.5));
         context.ok(run());
@@ -122,9 +123,9 @@ fn the_schema_is_known_before_the_query_runs() {
     let context = with_prices();
     let query = context.query("SELECT city, items * 2 AS twice FROM t");
     let mut out = FFI_ArrowSchema::empty();
-    // SAFETY: a place for the schema.
+    // SAFETY: a pointer for the schema.
     context.ok(unsafe { devicefusion_query_schema(query.raw, &raw mut out) });
-    // SAFETY: a schema of the library.
+    // SAFETY: a schema from the library.
     let columns = unsafe { schema::import_schema(out) }.unwrap();
     assert_eq!((columns.field(0).data_type(), columns.field(1).name().as_str()), (&DataType::Utf8, "twice"));
 }
@@ -139,13 +140,13 @@ fn explain_tells_what_runs_where() {
     let plan = query.explain(DEVICEFUSION_EXPLAIN_ANALYZE);
     assert!(plan.contains("launches="), "{plan}");
     let mut out = std::ptr::null_mut();
-    // SAFETY: a place for the text.
+    // SAFETY: a pointer for the string.
     let error = context.failed(2, unsafe { devicefusion_query_explain(query.raw, 3, &raw mut out) });
     assert!(error.contains("DEVICEFUSION_EXPLAIN_PLAN") && out.is_null());
 }
 
 #[test]
-fn runs_are_counted_in_rows_given_or_written() {
+fn runs_count_the_rows_returned_or_written() {
     let context = with_prices();
     assert_eq!(context.execute("SELECT * FROM t WHERE items > 1"), 2);
     assert_eq!(context.execute("CREATE TABLE device.u AS SELECT items FROM t"), 0);
@@ -154,16 +155,66 @@ fn runs_are_counted_in_rows_given_or_written() {
     let mut rows = -1;
     let query = context.query("SELECT items FROM t");
     for _ in 0..2 {
-        // SAFETY: a place for the number.
+        // SAFETY: a pointer for the number.
         context.ok(unsafe { devicefusion_query_run(query.raw, &raw mut rows) });
         assert_eq!(rows, 4);
     }
 }
 
+/// The number of rows of a table.
+fn rows_of(context: &Context, table: &str) -> String {
+    context.rows(&format!("SELECT count(*) FROM {table}")).remove(0)
+}
+
+#[test]
+fn statements_with_effects_run_even_if_their_result_is_not_read() {
+    let context = with_prices();
+    for table in ["host", "device.resident"] {
+        context.execute(&format!("CREATE TABLE {table} AS SELECT items FROM t WHERE false"));
+        let insert = context.query(&format!("INSERT INTO {table} SELECT items FROM t"));
+        drop(insert.stream());
+        assert_eq!(rows_of(&context, table), "4");
+        drop(insert.device_stream());
+        assert_eq!(rows_of(&context, table), "8");
+        drop(pushed(&insert).unwrap());
+        assert_eq!(rows_of(&context, table), "12");
+        assert_eq!(insert.rows(), ["4"]);
+        drop(context.query(&format!("EXPLAIN INSERT INTO {table} SELECT items FROM t")).stream());
+        assert_eq!(rows_of(&context, table), "16");
+        context.execute(&format!("PREPARE one_more AS INSERT INTO {table} SELECT items FROM t LIMIT 1"));
+        assert_eq!(context.execute("EXECUTE one_more"), 1);
+        context.execute("DEALLOCATE one_more");
+        assert_eq!(rows_of(&context, table), "17");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.csv");
+    drop(context.query(&format!("COPY t TO '{}'", path.display())).stream());
+    assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 5);
+    drop(context.query("CREATE VIEW v AS SELECT 1 AS n").stream());
+    assert_eq!(context.rows("SELECT n FROM v"), ["1"]);
+}
+
+#[test]
+fn errors_of_statements_with_effects_come_from_the_call_that_runs_them() {
+    let context = with_prices();
+    context.execute("CREATE TABLE host AS SELECT items FROM t WHERE false");
+    let insert = context.query("INSERT INTO host SELECT items / (items - 1) FROM t");
+    let (mut stream, mut on_device) = (FFI_ArrowArrayStream::empty(), FFI_ArrowDeviceArrayStream::empty());
+    // SAFETY: a pointer for the stream.
+    let error = context.failed(2, unsafe { devicefusion_query_stream(insert.raw, &raw mut stream) });
+    assert!(error.contains("Divide by zero") && stream.release.is_none(), "{error}");
+    // SAFETY: a pointer for the stream.
+    let error = context.failed(2, unsafe { devicefusion_query_device_stream(insert.raw, &raw mut on_device) });
+    assert!(error.contains("Divide by zero") && on_device.release.is_none(), "{error}");
+    assert_eq!(pushed(&insert).err(), Some(2));
+    assert!(context.error().unwrap().contains("Divide by zero"));
+    assert_eq!(rows_of(&context, "host"), "0");
+}
+
 #[test]
 fn codes_tell_what_kind_of_failure_it_was() {
     let context = with_prices();
-    for (sql, text) in [
+    for (sql, message) in [
         ("SELEC 1", "SELEC"),
         ("SELECT nothing FROM t", "nothing"),
         ("SELECT * FROM nowhere", "nowhere"),
@@ -173,7 +224,7 @@ fn codes_tell_what_kind_of_failure_it_was() {
         ("SELECT approx_median(items) FROM t", "device.fallback"),
     ] {
         let error = context.failed(2, context.try_execute(sql));
-        assert!(error.contains(text), "{sql}: {error}");
+        assert!(error.contains(message), "{sql}: {error}");
     }
 
     let config = config();
@@ -187,10 +238,10 @@ fn codes_tell_what_kind_of_failure_it_was() {
     host.failed(3, host.try_execute("SELECT count(DISTINCT value) FROM generate_series(1, 1000000)"));
 }
 
-/// A query that takes for ever.
+/// A query that practically never ends.
 const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value % 7 = 3";
 
-/// Cancels once `work` has been at it for a while; it must end soon then.
+/// Cancels the query 300 ms after `work` has begun. `work` must end soon after that.
 fn cancelled_while(query: &Query<'_>, work: impl FnOnce()) {
     let raw = query.raw.addr();
     let cancelling = std::thread::spawn(move || {
@@ -208,7 +259,7 @@ fn queries_are_cancelled_from_another_thread() {
     let context = Context::new();
     let query = context.query(ENDLESS);
     cancelled_while(&query, || {
-        // SAFETY: there may be no place for the number.
+        // SAFETY: the pointer for the number may be NULL.
         let code = unsafe { devicefusion_query_run(query.raw, std::ptr::null_mut()) };
         assert_eq!(context.failed(1, code), "the query was cancelled");
     });
@@ -222,14 +273,14 @@ fn queries_are_cancelled_from_another_thread() {
     });
     assert_eq!(context.error().unwrap(), "the query was cancelled");
 
-    // SAFETY: a stream of the library.
+    // SAFETY: a stream from the library.
     let mut reader = unsafe { ArrowDeviceArrayStreamReader::try_new(query.device_stream()) }.unwrap();
     cancelled_while(&query, || {
         let error = reader.next().unwrap().unwrap_err().to_string();
         assert!(error.contains("the query was cancelled"), "{error}");
     });
 
-    // What comes later is not touched.
+    // Later runs are not affected.
     let query = context.query("SELECT 1");
     context.ok(devicefusion_query_cancel(query.raw));
     assert_eq!(query.rows(), ["1"]);
@@ -237,9 +288,9 @@ fn queries_are_cancelled_from_another_thread() {
 
 fn progress(query: &Query<'_>) -> Result<String, String> {
     let mut out = std::ptr::null_mut();
-    // SAFETY: a place for the text.
+    // SAFETY: a pointer for the string.
     match unsafe { devicefusion_query_progress(query.raw, &raw mut out) } {
-        0 => Ok(text(out).unwrap()),
+        0 => Ok(take_string(out).unwrap()),
         _ => Err(query.context.error().unwrap()),
     }
 }
@@ -264,7 +315,7 @@ fn a_run_tells_how_far_it_is_and_only_while_it_is_under_way() {
     let stream = query.device_stream();
     let has_rows = |plan: &str| plan.lines().any(|line| line.contains("LazyMemoryExec") && !line.contains("output_rows=0"));
     let deadline = Instant::now() + Duration::from_secs(60);
-    // SAFETY: a stream of the library.
+    // SAFETY: a stream from the library.
     let mut reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.unwrap();
     let reading = std::thread::spawn(move || reader.next().unwrap().unwrap_err().to_string());
     while !has_rows(&progress(&query).unwrap()) {
@@ -275,9 +326,9 @@ fn a_run_tells_how_far_it_is_and_only_while_it_is_under_way() {
     assert!(reading.join().unwrap().contains("the query was cancelled"));
 }
 
-/// The rows that a query pushes, or the code with which it does not.
+/// Starts a push; the stream of its rows, or the code of the failure.
 fn pushed(query: &Query<'_>) -> Result<AsyncDeviceStream, c_int> {
-    // SAFETY: the producer is the library's, which follows the interface.
+    // SAFETY: the producer is the library, which follows the interface.
     let (handler, stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
     // SAFETY: a handler of arrow-device.
     match unsafe { devicefusion_query_push(query.raw, handler.into_raw()) } {
@@ -341,7 +392,7 @@ fn streams_outlive_their_query_and_context() {
     };
     drop(context);
     assert_eq!(lines(host), ["1", "1", "3", "4"]);
-    // SAFETY: a stream of the library.
+    // SAFETY: a stream from the library.
     let reader = unsafe { ArrowDeviceArrayStreamReader::try_new(device) }.unwrap();
     assert_eq!(reader.map(|array| array.unwrap().len()).sum::<usize>(), 4);
 }
@@ -352,7 +403,7 @@ fn a_query_that_outlives_its_context_can_still_run() {
     let query = context.query("SELECT sum(items) FROM t");
     assert_eq!(devicefusion_context_free(context.raw), 0);
     let mut rows = -1;
-    // SAFETY: a place for the number.
+    // SAFETY: a pointer for the number.
     assert_eq!(unsafe { devicefusion_query_run(query.raw, &raw mut rows) }, 0);
     assert_eq!(rows, 1);
     drop(query);

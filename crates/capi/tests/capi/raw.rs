@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queues that a program shares, raw values in and out, and rows as bytes.
+//! Shared queues, raw values in and out, and rows as bytes.
 
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -22,9 +22,9 @@ use devicefusion_capi::raw::*;
 use devicefusion_capi::store::*;
 use devicefusion_capi::table::*;
 
-use crate::support::{Context, c, config, homeless_error, prices};
+use crate::support::{Context, c, config, prices, thread_error};
 
-/// The queue or stream that a context shares, and whose it is.
+/// The queue or stream that a context shares, and its driver.
 fn shared(context: &Context) -> (*mut c_void, DriverKind) {
     let (opencl, cuda) = (devicefusion_context_get_command_queue(context.raw), devicefusion_context_get_cuda_stream(context.raw));
     assert!(opencl.is_null() != cuda.is_null());
@@ -44,7 +44,7 @@ fn share(config: *mut devicefusion_context_config, (queue, driver): (*mut c_void
 
 /// The only array of a stream, with its schema.
 fn only(stream: FFI_ArrowDeviceArrayStream) -> (FFI_ArrowDeviceArray, FFI_ArrowSchema) {
-    // SAFETY: a stream of the library.
+    // SAFETY: a stream from the library.
     let mut reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.unwrap();
     let columns = schema::export_field(reader.field()).unwrap();
     let array = reader.next().unwrap().unwrap().into_ffi();
@@ -68,7 +68,7 @@ fn tell(
     column: i64,
 ) -> Result<devicefusion_raw_values, String> {
     let mut out = std::mem::MaybeUninit::uninit();
-    // SAFETY: structs of the library, and a place for the values, which are written on success.
+    // SAFETY: structs from the library, and a pointer for the values, which are written on success.
     unsafe {
         match tell(context.raw, array, columns, column, out.as_mut_ptr()) {
             0 => Ok(out.assume_init()),
@@ -95,7 +95,7 @@ fn elements(
     tell(devicefusion_array_elements_raw, context, array, columns, column)
 }
 
-/// Counts how often a program got its memory back.
+/// A `release` that counts its calls.
 unsafe extern "C" fn count(data: *mut c_void) {
     // SAFETY: the counter outlives the context.
     unsafe { &*data.cast::<AtomicUsize>() }.fetch_add(1, Ordering::SeqCst);
@@ -126,7 +126,7 @@ fn register_raw(context: &Context, columns: &[Column], length: i64, released: &A
 
 fn register(context: &Context, columns: &[devicefusion_raw_column], length: i64, released: &AtomicUsize) -> i32 {
     let data = ptr::from_ref(released).cast_mut().cast();
-    // SAFETY: texts, memory and counter outlive the context.
+    // SAFETY: strings, memory and counter outlive the context.
     unsafe { devicefusion_register_raw(context.raw, c"raw".as_ptr(), columns.as_ptr(), columns.len(), length, Some(count), data) }
 }
 
@@ -154,15 +154,15 @@ fn contexts_share_a_queue_and_with_it_memory() {
     let (mut array, mut columns) = only(program.query("SELECT items * 2 AS twice, price FROM t").device_stream());
     let raw = values(&program, &array, &columns, 0).unwrap();
     assert_eq!((raw.length, raw.bytes, raw.validity), (4, 32, ptr::null_mut()));
-    let down = || context.report()["copies"].clone();
-    let before = down();
+    let copies = || context.report()["copies"].clone();
+    let before = copies();
     let released = AtomicUsize::new(0);
     let price = values(&program, &array, &columns, 1).unwrap();
     assert_eq!((raw.offset, price.offset, price.validity_offset), (0, 0, 0));
     let both = [Column(c("twice"), c("l"), raw.memory, raw.validity), Column(c("price"), c("g"), price.memory, price.validity)];
     context.ok(register_raw(&context, &both, 4, &released));
     // A few counts at most.
-    let moved = |way: &str| down()[way].as_u64().unwrap() - before[way].as_u64().unwrap();
+    let moved = |direction: &str| copies()[direction].as_u64().unwrap() - before[direction].as_u64().unwrap();
     assert!(moved("bytes_down") < 32, "{}", moved("bytes_down"));
     assert_eq!(context.rows("SELECT sum(twice), sum(price), count(price) FROM raw"), ["18 11.5 3"]);
     assert_eq!(released.load(Ordering::SeqCst), 0);
@@ -176,18 +176,18 @@ fn contexts_share_a_queue_and_with_it_memory() {
 }
 
 #[test]
-fn queues_of_no_use_are_told_when_they_are_set_or_opened() {
+fn unusable_queues_are_refused_when_they_are_set_or_opened() {
     let program = Context::new();
     let queue = shared(&program);
     let other = devicefusion_context_config_new();
     assert_eq!(share(other, (ptr::null_mut(), DriverKind::OpenCl)), 2);
-    assert!(homeless_error().contains("the cl_command_queue is NULL"));
+    assert!(thread_error().contains("the cl_command_queue is NULL"));
     assert_eq!(share(other, (ptr::null_mut(), DriverKind::Cuda)), 2);
-    assert!(homeless_error().contains("the CUstream is NULL"));
+    assert!(thread_error().contains("the CUstream is NULL"));
     assert_eq!(share(program.config, queue), 2);
-    assert!(homeless_error().contains("frozen"));
+    assert!(thread_error().contains("frozen"));
     assert_eq!(share(ptr::null_mut(), queue), 2);
-    assert_eq!(homeless_error(), "the configuration is NULL");
+    assert_eq!(thread_error(), "the configuration is NULL");
 
     // The queue of one device, and the name of another.
     for (device, expected) in [("some other device", "the program's queue is one of #"), ("none", "device.selector = 'none'")] {
@@ -196,7 +196,7 @@ fn queues_of_no_use_are_told_when_they_are_set_or_opened() {
         // SAFETY: a C string.
         assert_eq!(unsafe { devicefusion_context_config_set_device(other, device.as_ptr()) }, 0);
         let context = devicefusion_context_new(other);
-        let error = crate::support::text(devicefusion_context_get_error(context)).unwrap();
+        let error = crate::support::take_string(devicefusion_context_get_error(context)).unwrap();
         assert!(error.contains(expected), "{error}");
         assert_eq!(devicefusion_context_free(context), 0);
     }
@@ -204,9 +204,9 @@ fn queues_of_no_use_are_told_when_they_are_set_or_opened() {
 
     let host = Context::on_host();
     assert!(devicefusion_context_get_command_queue(host.raw).is_null());
-    assert_eq!(host.error().unwrap(), "the context has no device, and no queue");
+    assert_eq!(host.error().unwrap(), "the context has no device, so it has no queue");
     assert!(devicefusion_context_get_command_queue(ptr::null_mut()).is_null());
-    assert_eq!(homeless_error(), "the context is NULL");
+    assert_eq!(thread_error(), "the context is NULL");
 }
 
 #[test]
@@ -231,10 +231,10 @@ fn raw_values_are_those_of_slices_too_and_bad_ones_are_refused() {
         assert_eq!(error, format!("there is no column {column}: the schema has 3, the array 3"));
     }
     let int = schema::export_field(&arrow::datatypes::Field::new("x", arrow::datatypes::DataType::Int64, false)).unwrap();
-    assert!(values(&context, &array, &int, 0).unwrap_err().contains("is none of a record batch"));
+    assert!(values(&context, &array, &int, 0).unwrap_err().contains("is not that of a record batch"));
     let children = std::mem::replace(&mut array.array.children, ptr::null_mut());
     let error = values(&context, &array, &columns, 1).unwrap_err();
-    assert_eq!(error, "the array does not have column 1: a pointer of its tables is NULL");
+    assert_eq!(error, "the array does not have column 1: a pointer in its tables is NULL");
     array.array.children = children;
     // SAFETY: the array has three children.
     let child = unsafe { &mut **array.array.children.add(1) };
@@ -248,15 +248,15 @@ fn raw_values_are_those_of_slices_too_and_bad_ones_are_refused() {
     let error = values(&context, &array, &columns, 1).unwrap_err();
     assert!(error.contains("which has 0 values; the batch has "), "{error}");
     child.length = length;
-    // SAFETY: pointers that are NULL, which is what is tested.
+    // SAFETY: pointers that are NULL, which the test is about.
     unsafe {
         let mut out = std::mem::MaybeUninit::uninit();
         let call = |array, columns, out| context.failed(2, devicefusion_array_values_raw(context.raw, array, columns, 1, out));
         assert_eq!(call(ptr::null(), &raw const columns, out.as_mut_ptr()), "the array is NULL");
         assert_eq!(call(&raw const array, ptr::null(), out.as_mut_ptr()), "the schema is NULL");
-        assert!(call(&raw const array, &raw const columns, ptr::null_mut()).contains("no place for the raw values"));
+        assert!(call(&raw const array, &raw const columns, ptr::null_mut()).contains("the pointer for the raw values"));
         array.device_type = ArrowDeviceType::VULKAN;
-        assert!(call(&raw const array, &raw const columns, out.as_mut_ptr()).contains("the array lies in memory of"));
+        assert!(call(&raw const array, &raw const columns, out.as_mut_ptr()).contains("the array is in memory of"));
         array.device_type = ArrowDeviceType::CPU;
         array.array.release.unwrap()(&raw mut array.array);
         assert!(call(&raw const array, &raw const columns, out.as_mut_ptr()).contains("has been released"));
@@ -274,7 +274,7 @@ fn without_a_device_raw_columns_are_memory_of_the_host() {
     assert_eq!(context.rows("SELECT sum(items), sum(known), count(known) FROM raw"), ["9 8 3"]);
     let again = AtomicUsize::new(0);
     let error = context.failed(2, register_raw(&context, &columns, 4, &again));
-    assert_eq!(error, "there is a table raw already");
+    assert_eq!(error, "the table raw exists already");
     wait_for(&again);
     assert_eq!(released.load(Ordering::SeqCst), 0);
     context.execute("DROP TABLE raw");
@@ -284,26 +284,26 @@ fn without_a_device_raw_columns_are_memory_of_the_host() {
         (vec![], 4, "a table has columns, and there are none"),
         (vec![Column(c("x"), c("l"), memory, ptr::null_mut())], -1, "a table cannot have -1 rows"),
         (vec![Column(c("x"), c("n"), memory, ptr::null_mut())], 4, "column \"x\" is Null, which has no raw values"),
-        (vec![Column(c("x"), c("+l"), memory, ptr::null_mut())], 4, "column \"x\" is one of lists, and its elements are NULL"),
+        (vec![Column(c("x"), c("+l"), memory, ptr::null_mut())], 4, "column \"x\" has lists, and its elements are NULL"),
         (
             vec![Column(c("x"), c("+w:2"), memory, ptr::null_mut())],
             4,
-            "column \"x\" is of format \"+w:2\", which has no raw values",
+            "column \"x\" has the format \"+w:2\", which has no raw values",
         ),
         (vec![Column(c("x"), c("l"), ptr::null_mut(), ptr::null_mut())], 4, "the memory of column \"x\" is NULL"),
-        (vec![Column(c("x"), c("nonsense"), memory, ptr::null_mut())], 4, "column \"x\" is of format \"nonsense\": "),
+        (vec![Column(c("x"), c("nonsense"), memory, ptr::null_mut())], 4, "column \"x\" has the format \"nonsense\": "),
     ] {
         let released = AtomicUsize::new(0);
         let error = context.failed(2, register_raw(&context, &columns, length, &released));
         assert!(error.contains(expected), "{error}");
         wait_for(&released);
     }
-    // Also where there is no context.
+    // Without a context as well.
     let released = AtomicUsize::new(0);
     let data = ptr::from_ref(&released).cast_mut().cast();
-    // SAFETY: the counter lives on.
+    // SAFETY: the counter outlives the call.
     let code = unsafe { devicefusion_register_raw(ptr::null_mut(), c"raw".as_ptr(), ptr::null(), 0, 0, Some(count), data) };
-    assert_eq!((code, homeless_error().as_str()), (2, "the context is NULL"));
+    assert_eq!((code, thread_error().as_str()), (2, "the context is NULL"));
     wait_for(&released);
 }
 
@@ -331,16 +331,16 @@ fn formats_that_no_value_can_have_are_refused_when_they_are_passed() {
             let released = AtomicUsize::new(0);
             let column = Column(c("x"), c(format), memory.as_mut_ptr().cast(), ptr::null_mut());
             let error = context.failed(2, register_raw(&context, &[column], 4, &released));
-            assert!(error.starts_with(&format!("column \"x\" is of format {format:?}: ")), "{error}");
+            assert!(error.starts_with(&format!("column \"x\" has the format {format:?}: ")), "{error}");
             assert!(error.contains(problem), "{error}");
             wait_for(&released);
         }
     }
 }
 
-/// What a program reads at a place of the host's memory.
+/// Reads values from host memory.
 fn read<T: Copy>(memory: *mut c_void, offset: usize, count: usize) -> Vec<T> {
-    // SAFETY: so many values lie there, as the library says.
+    // SAFETY: the library promises that many values.
     (0..count).map(|index| unsafe { memory.byte_add(offset).cast::<T>().add(index).read_unaligned() }).collect()
 }
 
@@ -402,11 +402,11 @@ fn raw_values_of_every_type_lie_where_the_library_says() {
     assert_eq!(read::<u8>(inner.data, 0, 7), b"evenodd");
 
     let error = values(&context, &array, &schema, 5).unwrap_err();
-    assert!(error.contains("which has elements alone: devicefusion_array_elements_raw tells where"), "{error}");
+    assert!(error.contains("which has elements only: use devicefusion_array_elements_raw"), "{error}");
     // SAFETY: released once.
     unsafe { array.array.release.unwrap()(&raw mut array.array) };
 
-    // Memory as it was told is a table again.
+    // The memory becomes a table again.
     let mut array = cpu::export_batch(&batch).unwrap();
     let raw = |column| values(&context, &array, &schema, column).unwrap();
     let inner = |column| elements(&context, &array, &schema, column).unwrap();
@@ -445,7 +445,7 @@ fn raw_values_of_every_type_lie_where_the_library_says() {
     assert_eq!(context.rows(sql), [format!("19 6 {most} {least} {most} 19 even")]);
     context.execute("DROP TABLE raw");
     wait_for(&released);
-    // Elements of what has none, and within elements.
+    // Elements of a type without elements, and elements within elements.
     for (format, nested, expected) in
         [("g", false, "column \"x\" is Float64, which has no elements"), ("+l", true, "elements within elements")]
     {
@@ -487,11 +487,11 @@ fn nulls_among_a_raw_dictionarys_values_are_nulls() {
         element_count: 3,
         ..texts
     };
-    // Texts that go beyond their bytes.
+    // Offsets beyond the bytes.
     let (short, refused) = (devicefusion_raw_column { data_bytes: 1, ..texts }, AtomicUsize::new(0));
     let column_of_short = devicefusion_raw_column { elements: &raw const short, ..column };
     let error = context.failed(2, register(&context, &[column_of_short], 4, &refused));
-    assert_eq!(error, "column \"item\" has texts up to byte 2, of 1 bytes");
+    assert_eq!(error, "column \"item\" has values up to byte 2, of 1 bytes");
     wait_for(&refused);
     context.ok(register(&context, &[column], 4, &released));
     assert_eq!(context.rows("SELECT count(*) FILTER (WHERE x IS NULL), count(x), min(x), max(x) FROM raw"), ["2 2 a c"]);
@@ -549,10 +549,11 @@ fn booleans_and_texts_of_a_result_are_raw_columns_of_a_table() {
     }
 }
 
-/// The rows of a stream as bytes.
+/// The rows of a stream as an IPC stream.
 fn store(context: &Context, mut stream: FFI_ArrowDeviceArrayStream) -> Vec<u8> {
     let (mut bytes, mut size) = (ptr::null_mut(), 0);
-    // SAFETY: a stream of the library, and places for the bytes, which are copied and freed once.
+    // SAFETY: a stream from the library, and pointers for the bytes, which are copied and freed
+    // once.
     unsafe {
         context.ok(devicefusion_store(context.raw, &raw mut stream, &raw mut bytes, &raw mut size));
         assert!(stream.release.is_none());
@@ -564,7 +565,7 @@ fn store(context: &Context, mut stream: FFI_ArrowDeviceArrayStream) -> Vec<u8> {
 
 fn restore(context: &Context, bytes: &[u8]) -> Result<FFI_ArrowDeviceArrayStream, String> {
     let mut stream = FFI_ArrowDeviceArrayStream::empty();
-    // SAFETY: the bytes are as many as is said, and there is a place for the stream.
+    // SAFETY: bytes with their length, and a pointer for the stream.
     match unsafe { devicefusion_restore(context.raw, bytes.as_ptr().cast(), bytes.len(), &raw mut stream) } {
         0 => Ok(stream),
         code => Err(context.failed(2, code)),
@@ -574,7 +575,7 @@ fn restore(context: &Context, bytes: &[u8]) -> Result<FFI_ArrowDeviceArrayStream
 fn sum_of(context: &Context, mut stream: FFI_ArrowDeviceArrayStream) -> Vec<String> {
     let kind = DEVICEFUSION_TABLE_HOST;
     let kind = if context.report()["device"].is_null() { kind } else { DEVICEFUSION_TABLE_DEVICE };
-    // SAFETY: a C string and a stream of the library.
+    // SAFETY: a C string and a stream from the library.
     context.ok(unsafe { devicefusion_register_device_stream(context.raw, c"back".as_ptr(), &raw mut stream, kind) });
     let rows = context.rows("SELECT count(*), count(city), sum(items), sum(price) FROM back");
     context.execute("DROP TABLE back");
@@ -594,7 +595,7 @@ fn rows_are_stored_as_bytes_and_restored_anywhere() {
     for target in [&host, &context] {
         assert_eq!(sum_of(target, restore(target, &bytes).unwrap()), ["131073 131073 8590131201 65536.5"]);
     }
-    // None, and from the host.
+    // Empty, and from the host.
     let bytes = store(&context, context.query("SELECT * FROM t WHERE items > 100").device_stream());
     assert_eq!(sum_of(&context, restore(&context, &bytes).unwrap()), ["0 0  "]);
     let field = schema::batch_field(&prices().schema());
@@ -603,18 +604,18 @@ fn rows_are_stored_as_bytes_and_restored_anywhere() {
     assert_eq!(sum_of(&context, restore(&context, &bytes).unwrap()), ["8 6 18 23.0"]);
 
     let error = restore(&context, b"nonsense").map(drop).unwrap_err();
-    assert!(error.starts_with("the bytes are no IPC stream: "), "{error}");
+    assert!(error.starts_with("the bytes are not an IPC stream: "), "{error}");
     let error = restore(&context, &bytes[..bytes.len() / 2]).map(drop).unwrap_err();
-    assert!(error.starts_with("the bytes are no IPC stream: "), "{error}");
-    // Damaged anywhere: other rows perhaps, and else an error of the program's.
+    assert!(error.starts_with("the bytes are not an IPC stream: "), "{error}");
+    // A damaged byte gives other rows or a program error.
     for at in 0..bytes.len().min(1500) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0xff;
         if let Err(error) = restore(&host, &damaged) {
-            assert!(error.starts_with("the bytes are no IPC stream: "), "byte {at}: {error}");
+            assert!(error.starts_with("the bytes are not an IPC stream: "), "byte {at}: {error}");
         }
     }
-    // SAFETY: pointers that are NULL or released, which is what is tested.
+    // SAFETY: pointers to nothing or to released structs, which the test is about.
     unsafe {
         let mut stream = FFI_ArrowDeviceArrayStream::empty();
         let (mut bytes, mut size) = (ptr::null_mut(), 0);
@@ -625,11 +626,11 @@ fn rows_are_stored_as_bytes_and_restored_anywhere() {
         let code = devicefusion_restore(context.raw, ptr::null(), 8, &raw mut stream);
         assert_eq!(context.failed(2, code), "the bytes are NULL");
         let code = devicefusion_restore(context.raw, [0u8; 8].as_ptr().cast(), 8, ptr::null_mut());
-        assert!(context.failed(2, code).contains("no place for the stream"));
+        assert!(context.failed(2, code).contains("the pointer for the stream"));
     }
     let mut stream = context.query("SELECT * FROM t").device_stream();
-    // SAFETY: a stream of the library, and no place for the bytes.
+    // SAFETY: a stream from the library; the pointer for the bytes is NULL.
     let code = unsafe { devicefusion_store(context.raw, &raw mut stream, ptr::null_mut(), ptr::null_mut()) };
-    assert!(context.failed(2, code).contains("no place for the bytes"));
+    assert!(context.failed(2, code).contains("the pointer for the bytes"));
     assert!(stream.release.is_none());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Contexts, texts and streams, as a program in C would handle them.
+//! Contexts, strings and streams, as a C program handles them.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -15,29 +15,29 @@ use devicefusion_capi::query::*;
 use devicefusion_capi::table::*;
 
 /// A C string.
-pub fn c(text: &str) -> CString {
-    CString::new(text).unwrap()
+pub fn c(string: &str) -> CString {
+    CString::new(string).unwrap()
 }
 
-/// A text that belongs to us now; nothing for NULL.
-pub fn text(text: *mut c_char) -> Option<String> {
-    if text.is_null() {
+/// Takes a string from the library and frees it; `None` for NULL.
+pub fn take_string(string: *mut c_char) -> Option<String> {
+    if string.is_null() {
         return None;
     }
-    // SAFETY: the library's texts are C strings from `malloc`, and freed once.
+    // SAFETY: the library's strings are C strings from `malloc`, and freed once.
     unsafe {
-        let copy = CStr::from_ptr(text).to_str().unwrap().to_owned();
-        libc::free(text.cast());
+        let copy = CStr::from_ptr(string).to_str().unwrap().to_owned();
+        libc::free(string.cast());
         Some(copy)
     }
 }
 
-/// The text of a failure on this thread that no context has kept.
-pub fn homeless_error() -> String {
-    text(devicefusion_context_get_error(ptr::null_mut())).unwrap()
+/// The message of a failure on this thread without a context.
+pub fn thread_error() -> String {
+    take_string(devicefusion_context_get_error(ptr::null_mut())).unwrap()
 }
 
-/// A configuration for the device of the tests, on which everything must run.
+/// A strict configuration for the test device.
 pub fn config() -> *mut devicefusion_context_config {
     let config = devicefusion_context_config_new();
     let device = c(&device::testing::config().unwrap().selector.to_string());
@@ -84,7 +84,7 @@ impl Context {
         Self::of(config)
     }
 
-    /// One with a table.
+    /// A host context with a table.
     pub fn on_host_with(name: &str, batch: RecordBatch) -> Self {
         let context = Self::on_host();
         context.ok(context.register(name, vec![batch], DEVICEFUSION_TABLE_HOST));
@@ -92,7 +92,7 @@ impl Context {
     }
 
     pub fn error(&self) -> Option<String> {
-        text(devicefusion_context_get_error(self.raw))
+        take_string(devicefusion_context_get_error(self.raw))
     }
 
     /// Asserts that a call has succeeded.
@@ -101,7 +101,7 @@ impl Context {
         assert!(code == 0, "{code}: {:?}", self.error());
     }
 
-    /// Asserts that a call has failed with this code, and gives its text.
+    /// Asserts that a call has failed with this code, and returns its message.
     #[track_caller]
     pub fn failed(&self, expected: c_int, code: c_int) -> String {
         assert_eq!(code, expected);
@@ -111,26 +111,26 @@ impl Context {
     #[track_caller]
     pub fn execute(&self, sql: &str) -> i64 {
         let (sql, mut rows) = (c(sql), -1);
-        // SAFETY: a C string, and a place for the number.
+        // SAFETY: a C string, and a pointer for the number.
         self.ok(unsafe { devicefusion_execute(self.raw, sql.as_ptr(), &raw mut rows) });
         rows
     }
 
     pub fn try_execute(&self, sql: &str) -> c_int {
         let sql = c(sql);
-        // SAFETY: a C string; there may be no place for the number.
+        // SAFETY: a C string; the pointer for the number may be NULL.
         unsafe { devicefusion_execute(self.raw, sql.as_ptr(), ptr::null_mut()) }
     }
 
     #[track_caller]
     pub fn query(&self, sql: &str) -> Query<'_> {
-        let (text, mut raw) = (c(sql), ptr::null_mut());
-        // SAFETY: a C string, and a place for the query.
-        self.ok(unsafe { devicefusion_query_new(self.raw, text.as_ptr(), &raw mut raw) });
+        let (sql, mut raw) = (c(sql), ptr::null_mut());
+        // SAFETY: a C string, and a pointer for the query.
+        self.ok(unsafe { devicefusion_query_new(self.raw, sql.as_ptr(), &raw mut raw) });
         Query { context: self, raw }
     }
 
-    /// The rows of a query as text, without the frame.
+    /// The rows of a query, one string each, with a space between columns.
     #[track_caller]
     pub fn rows(&self, sql: &str) -> Vec<String> {
         self.query(sql).rows()
@@ -143,7 +143,7 @@ impl Context {
     }
 
     pub fn report(&self) -> serde_json::Value {
-        serde_json::from_str(&text(devicefusion_context_report(self.raw)).unwrap()).unwrap()
+        serde_json::from_str(&take_string(devicefusion_context_report(self.raw)).unwrap()).unwrap()
     }
 }
 
@@ -163,7 +163,7 @@ impl Query<'_> {
     #[track_caller]
     pub fn stream(&self) -> FFI_ArrowArrayStream {
         let mut stream = FFI_ArrowArrayStream::empty();
-        // SAFETY: a place for the stream.
+        // SAFETY: a pointer for the stream.
         self.context.ok(unsafe { devicefusion_query_stream(self.raw, &raw mut stream) });
         stream
     }
@@ -171,7 +171,7 @@ impl Query<'_> {
     #[track_caller]
     pub fn device_stream(&self) -> FFI_ArrowDeviceArrayStream {
         let mut stream = FFI_ArrowDeviceArrayStream::empty();
-        // SAFETY: a place for the stream.
+        // SAFETY: a pointer for the stream.
         self.context.ok(unsafe { devicefusion_query_device_stream(self.raw, &raw mut stream) });
         stream
     }
@@ -184,18 +184,18 @@ impl Query<'_> {
     #[track_caller]
     pub fn explain(&self, how: c_int) -> String {
         let mut out = ptr::null_mut();
-        // SAFETY: a place for the text.
+        // SAFETY: a pointer for the string.
         self.context.ok(unsafe { devicefusion_query_explain(self.raw, how, &raw mut out) });
-        text(out).unwrap()
+        take_string(out).unwrap()
     }
 }
 
-/// The rows of a stream as text, without the frame.
+/// The rows of a stream, one string each, with a space between columns.
 #[track_caller]
 pub fn lines(stream: FFI_ArrowArrayStream) -> Vec<String> {
     let batches: Vec<_> = ArrowArrayStreamReader::try_new(stream).unwrap().map(Result::unwrap).collect();
-    let text = pretty_format_batches(&batches).unwrap().to_string();
-    let rows = text.lines().skip(3).filter(|line| !line.starts_with('+'));
+    let table = pretty_format_batches(&batches).unwrap().to_string();
+    let rows = table.lines().skip(3).filter(|line| !line.starts_with('+'));
     rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join(" ")).collect()
 }
 
@@ -205,7 +205,7 @@ pub fn stream(batches: Vec<RecordBatch>) -> FFI_ArrowArrayStream {
     FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches.into_iter().map(Ok), schema)))
 }
 
-/// Cities with what their things cost, NULLs among them.
+/// Cities with item counts and prices, some of them NULL.
 pub fn prices() -> RecordBatch {
     let city: ArrayRef = Arc::new(StringArray::from(vec![Some("Bern"), Some("Oslo"), None, Some("Oslo")]));
     let items: ArrayRef = Arc::new(Int64Array::from(vec![3, 1, 4, 1]));

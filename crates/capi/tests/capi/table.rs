@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables: streams and arrays of the host and of the device, and files.
+//! Tables of host and device streams, of arrays, and of files.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -36,7 +36,7 @@ fn host_streams_become_tables_of_each_kind() {
         // SAFETY: a C string.
         context.ok(unsafe { devicefusion_drop_table(context.raw, c"t".as_ptr()) });
     }
-    // SAFETY: as above.
+    // SAFETY: see above.
     let error = context.failed(2, unsafe { devicefusion_drop_table(context.raw, c"t".as_ptr()) });
     assert_eq!(error, "there is no table t");
 }
@@ -52,7 +52,8 @@ fn without_a_device_tables_lie_in_host_memory() {
     assert!(error.contains("needs a device: device.selector = 'none'"), "{error}");
 }
 
-/// What Futhark makes of records and sums. SQL makes them, takes them apart and tells variants; without a device form, on the host.
+/// Futhark's records and sum types. SQL supports both on the host: construction, fields and
+/// variants.
 #[test]
 fn records_are_structs_and_sums_are_unions() {
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![3, 1, 4]));
@@ -76,14 +77,14 @@ fn records_are_structs_and_sums_are_unions() {
 }
 
 #[test]
-fn a_table_of_device_memory_uploads_nothing_when_it_is_read() {
+fn a_resident_table_uploads_nothing_when_it_is_read() {
     let context = Context::new();
     context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
     let bytes_up = || context.report()["copies"]["bytes_up"].as_u64().unwrap();
     context.execute("SELECT sum(items) FROM t");
     let before = bytes_up();
     context.execute("SELECT sum(items) FROM t");
-    // A few words of arguments.
+    // A few kernel arguments.
     assert!(bytes_up() - before < 1000, "{}", bytes_up() - before);
 }
 
@@ -99,7 +100,7 @@ fn device_streams_of_a_query_are_tables_of_the_next() {
         (&other, DEVICEFUSION_TABLE_DEVICE),
     ] {
         let mut stream = context.query("SELECT items * 2 AS twice FROM t WHERE items < 4").device_stream();
-        // SAFETY: a C string and a stream of the library.
+        // SAFETY: a C string and a stream from the library.
         target.ok(unsafe { devicefusion_register_device_stream(target.raw, c"twice".as_ptr(), &raw mut stream, kind) });
         assert!(stream.release.is_none());
         assert_eq!(target.rows("SELECT sum(twice) FROM twice"), ["10"]);
@@ -107,9 +108,9 @@ fn device_streams_of_a_query_are_tables_of_the_next() {
     }
 }
 
-/// Has the query at `query` push its rows.
+/// A `produce` callback: the query at `query` pushes its rows.
 unsafe extern "C" fn push(query: *mut c_void, handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
-    // SAFETY: a handler of the library.
+    // SAFETY: a handler from the library.
     assert_eq!(unsafe { devicefusion_query_push(query.cast(), handler) }, 0);
 }
 
@@ -133,7 +134,7 @@ fn pushed_rows_of_a_query_are_tables_of_the_next() {
     }
 }
 
-/// A producer of host arrays, with one batch or, where `data` is not NULL, a failure.
+/// A `produce` callback: one host batch, or a failure if `data` is not NULL.
 unsafe extern "C" fn produce(data: *mut c_void, handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
     let batch = prices();
     let arrays = match data.is_null() {
@@ -141,7 +142,7 @@ unsafe extern "C" fn produce(data: *mut c_void, handler: *mut FFI_ArrowAsyncDevi
         false => vec![Err(arrow_device::Error::Other("the disk is gone".to_owned()))],
     };
     let (field, arrays) = (schema::batch_field(&batch.schema()), futures::stream::iter(arrays));
-    // SAFETY: a handler of the library.
+    // SAFETY: a handler from the library.
     let handler = unsafe { AsyncHandler::from_raw(handler) }.unwrap();
     produce_on_thread(arrays, &field, ArrowDeviceType::CPU, handler, ProduceOptions::default()).unwrap();
 }
@@ -171,7 +172,7 @@ fn host_streams_of_a_query_are_tables_of_the_same_context() {
     context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
     for kind in [DEVICEFUSION_TABLE_STREAM, DEVICEFUSION_TABLE_HOST, DEVICEFUSION_TABLE_DEVICE] {
         let mut stream = context.query("SELECT items FROM t WHERE items < 4").stream();
-        // SAFETY: a C string and a stream of the library.
+        // SAFETY: a C string and a stream from the library.
         context.ok(unsafe { devicefusion_register_stream(context.raw, c"few".as_ptr(), &raw mut stream, kind) });
         assert_eq!(context.rows("SELECT sum(items) FROM few"), ["5"]);
         context.execute("DROP TABLE few");
@@ -202,18 +203,18 @@ fn arrays_of_device_memory_stay_in_place() {
     let context = Context::new();
     context.ok(context.register("source", vec![prices()], DEVICEFUSION_TABLE_DEVICE));
     let stream = context.query("SELECT items + 1 AS more FROM source").device_stream();
-    // SAFETY: a stream of the library.
+    // SAFETY: a stream from the library.
     let mut reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.unwrap();
     let mut columns = schema::export_field(reader.field()).unwrap();
     let mut array = reader.next().unwrap().unwrap().into_ffi();
     let down = || context.report()["copies"]["bytes_down"].as_u64().unwrap();
     let before = down();
-    // SAFETY: a C string and structs of the library.
+    // SAFETY: a C string and structs from the library.
     context.ok(unsafe {
         let kind = DEVICEFUSION_TABLE_DEVICE;
         devicefusion_register_device_array(context.raw, c"t".as_ptr(), &raw mut array, &raw mut columns, kind)
     });
-    // Counts may come down, rows must not: they are four words.
+    // Counts may be downloaded, but not the rows, which take 32 bytes.
     assert!(down() - before < 32, "{}", down() - before);
     assert_eq!(context.rows("SELECT sum(more) FROM t"), ["13"]);
 }
@@ -222,7 +223,7 @@ fn arrays_of_device_memory_stay_in_place() {
 fn files_become_tables() {
     let folder = tempfile::tempdir().unwrap();
     let (context, source) = (Context::new(), Context::on_host_with("source", prices()));
-    // A quote in the name is one of the file's.
+    // A quote in a file name is escaped.
     for (name, format) in [("it's.parquet", c"PARQUET"), ("prices.csv", c"csv"), ("prices.json", c"JSON")] {
         let path = folder.path().join(name);
         let path = path.to_str().unwrap();
@@ -237,8 +238,8 @@ fn files_become_tables() {
     // SAFETY: C strings.
     let error = context
         .failed(2, unsafe { devicefusion_register_file(context.raw, c"t".as_ptr(), c"x".as_ptr(), c"CSV; DROP".as_ptr()) });
-    assert_eq!(error, "'CSV; DROP' is no format of files");
-    // SAFETY: as above.
+    assert_eq!(error, "'CSV; DROP' is not a file format");
+    // SAFETY: see above.
     let code =
         unsafe { devicefusion_register_file(context.raw, c"t".as_ptr(), c"/nowhere/x.parquet".as_ptr(), c"PARQUET".as_ptr()) };
     assert!(code != 0 && context.error().is_some());
@@ -250,7 +251,8 @@ fn register_file(context: &Context, name: &str, url: &str, format: &str) -> c_in
     unsafe { devicefusion_register_file(context.raw, name.as_ptr(), url.as_ptr(), format.as_ptr()) }
 }
 
-/// An Avro file with a column "items" of 3, 1, 4 and 1, as its specification has it: nothing here writes any.
+/// An Avro file with a column "items" of 3, 1, 4 and 1, by the format's specification: DataFusion
+/// writes no Avro.
 fn avro() -> Vec<u8> {
     let schema = r#"{"type":"record","name":"t","fields":[{"name":"items","type":"long"}]}"#;
     let zigzag = |number: usize| -> Vec<u8> {
@@ -259,9 +261,9 @@ fn avro() -> Vec<u8> {
             large => vec![large as u8 | 128, (large >> 7) as u8],
         }
     };
-    let text = |text: &str| [zigzag(text.len()), text.as_bytes().to_vec()].concat();
+    let string = |string: &str| [zigzag(string.len()), string.as_bytes().to_vec()].concat();
     let sync = [7; 16];
-    let header = [b"Obj\x01".to_vec(), zigzag(1), text("avro.schema"), text(schema), zigzag(0), sync.to_vec()].concat();
+    let header = [b"Obj\x01".to_vec(), zigzag(1), string("avro.schema"), string(schema), zigzag(0), sync.to_vec()].concat();
     let values: Vec<u8> = [3, 1, 4, 1].into_iter().flat_map(zigzag).collect();
     [header, zigzag(4), zigzag(values.len()), values, sync.to_vec()].concat()
 }
@@ -303,21 +305,21 @@ fn urls_of_files_and_folders_become_tables() {
 }
 
 #[test]
-fn urls_of_other_machines_are_refused_with_what_to_do() {
+fn remote_urls_are_refused_with_advice() {
     let context = Context::on_host();
     for url in
         ["http://127.0.0.1:9/prices.csv", "https://127.0.0.1:9/prices.csv", "s3://bucket/prices.csv", "gs://bucket/prices.csv"]
     {
         let expected = format!(
-            "{url} cannot be reached: tables are files of this machine, by path or file:// URL; copy them there, or register their \
-             rows as a stream"
+            "{url} cannot be read: tables are files on this machine, by path or file:// URL; copy the file, or register its rows as \
+             a stream"
         );
         assert_eq!(context.failed(2, register_file(&context, "t", url, "CSV")), expected);
         let sql = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{url}'");
         assert_eq!(context.failed(2, context.try_execute(&sql)), expected);
     }
     let error = context.failed(2, context.try_execute("COPY (SELECT 1) TO 's3://bucket/one.csv'"));
-    assert!(error.starts_with("s3://bucket") && error.contains("cannot be reached"), "{error}");
+    assert!(error.starts_with("s3://bucket") && error.contains("cannot be read"), "{error}");
 }
 
 #[test]
@@ -330,5 +332,5 @@ fn names_are_those_of_sql() {
         assert_eq!(context.rows(&format!("SELECT count(*) FROM {name}")), [rows]);
     }
     let error = context.failed(2, context.register("prices", vec![prices()], DEVICEFUSION_TABLE_HOST));
-    assert_eq!(error, "there is a table prices already");
+    assert_eq!(error, "the table prices exists already");
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use arrow::util::pretty::pretty_format_batches;
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 use crate::{cautious_session, clean, run};
 
 /// The pages with queries and code, in the book's order.
@@ -32,7 +32,7 @@ fn blocks() -> Vec<(&'static str, String)> {
 
 #[tokio::test]
 async fn queries_of_the_page_give_what_it_says() {
-    let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Output));
+    let (ctx, fixture) = (cautious_session(), Fixture::new(OutputStyle::Output));
     let folder = format!("{}/", fixture.manifest().parent().unwrap().display());
     let (mut answer, mut answers) = (String::new(), 0);
     for (language, text) in blocks() {

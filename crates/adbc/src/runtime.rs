@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tokio runtime of a database, and blocking calls into it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use adbc_core::error::{Result, Status};
+use tokio::runtime::{Handle, Runtime};
+
+use crate::cancel::CancelSignal;
+use crate::error::error;
+
+/// Runtime that all connections of a database share. Dropping it on any thread stops its threads
+/// without waiting for them.
+pub(crate) struct DatabaseRuntime(Option<Runtime>);
+
+impl DatabaseRuntime {
+    pub fn start() -> Result<DatabaseRuntime> {
+        let runtime = Runtime::new().map_err(|failure| error(Status::IO, format!("no threads: {failure}")))?;
+        Ok(DatabaseRuntime(Some(runtime)))
+    }
+
+    /// Drives `work` on the calling thread until it ends or is cancelled. A panic becomes an error,
+    /// since C cannot unwind.
+    ///
+    /// # Errors
+    /// - `Cancelled`;
+    /// - `InvalidState` on a thread of an async runtime, which must not block;
+    /// - `Internal` after a panic.
+    pub fn block_on<T>(&self, signal: &mut CancelSignal, work: impl Future<Output = T>) -> Result<T> {
+        if Handle::try_current().is_ok() {
+            let advice = "ADBC calls block, which a thread of an async runtime must not do: use a thread of its own";
+            return Err(error(Status::InvalidState, advice));
+        }
+        let Some(runtime) = &self.0 else { return Err(error(Status::InvalidState, "the database's threads have ended")) };
+        catch_unwind(AssertUnwindSafe(|| runtime.block_on(signal.race(work)))).unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+            let message = format!("a bug in this library: it panicked, {}", message.unwrap_or("without a message"));
+            // Dropping the payload might panic again.
+            std::mem::forget(panic);
+            Err(error(Status::Internal, message))
+        })
+    }
+}
+
+impl Drop for DatabaseRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options of databases and connections as DataFusion settings.
+
+use std::str::FromStr;
+
+use adbc_core::error::{Result, Status};
+use adbc_core::options::OptionValue;
+use datafusion::prelude::SessionContext;
+
+use crate::error::{error, from_datafusion};
+
+/// Settings of a session, by the names that SQL's `SET` takes.
+pub(crate) struct Settings<'a>(pub &'a SessionContext);
+
+impl Settings<'_> {
+    pub fn set(&self, key: &str, value: OptionValue) -> Result<()> {
+        let value = match value {
+            OptionValue::String(string) => string,
+            OptionValue::Int(number) => number.to_string(),
+            OptionValue::Double(number) => number.to_string(),
+            _ => return Err(error(Status::InvalidArguments, format!("the option {key} does not take bytes"))),
+        };
+        self.get(key)?;
+        let state = self.0.state_ref();
+        state.write().config_mut().options_mut().set(key, &value).map_err(from_datafusion)
+    }
+
+    pub fn get(&self, key: &str) -> Result<String> {
+        let entries = self.0.state_ref().read().config_options().entries();
+        match entries.into_iter().find(|entry| entry.key == key) {
+            Some(entry) => Ok(entry.value.unwrap_or_default()),
+            None => Err(error(Status::NotFound, format!("there is no option {key}"))),
+        }
+    }
+
+    pub fn get_number<T: FromStr>(&self, key: &str) -> Result<T> {
+        let value = self.get(key)?;
+        let not_a_number = |_| error(Status::NotFound, format!("the option {key} is '{value}', which is not a number"));
+        value.parse().map_err(not_a_number)
+    }
+}
