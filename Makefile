@@ -66,4 +66,5 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	scripts/check-links.py
+	scripts/diagrams.py --check
 	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "no mdbook: the book is not built"; fi

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the relative links and anchors of README.md, CONTRIBUTING.md and docs/**/*.md.
+"""Checks links, anchors and paths of README.md, CONTRIBUTING.md, CHANGELOG.md and docs.
 
 - A link names a file of the repository.
 - An anchor names a heading of its page.
+- A path in backticks, such as `crates/device/src/lib.rs`, exists. docs/log is exempt.
 - docs/SUMMARY.md lists every page of the book.
 
 Prints `file:line: problem` for each violation, and then exits with 1. Needs no network.
@@ -17,6 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parent.parent
+LOG = ROOT / "docs" / "log"
 
 # The target in [label](target "title") and ![image](target), and in definitions: [label]: target
 INLINE = re.compile(r"\]\(\s*<?([^)\s>]*)>?(?:\s+[\"'(][^)]*)?\)")
@@ -25,6 +27,7 @@ HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 EXPLICIT = re.compile(r"<[^>]*\b(?:id|name)\s*=\s*[\"']([^\"']+)[\"']")
 FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
 CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
+PATH = re.compile(r"`((?:crates|docs|benches|examples|scripts|sql-tests|\.ci)/[^`\s]*)`")
 EXTERNAL = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|//)", re.IGNORECASE)
 
 
@@ -71,6 +74,18 @@ def links(path):
             yield number, target
 
 
+def paths(page):
+    """Yields the missing paths in backticks of a page, with line numbers."""
+    if LOG in page.parents:
+        return
+    for number, line in prose(page):
+        for path in PATH.findall(line):
+            # An ellipsis or a star stands for several files; a colon or # names a part of a file.
+            path = re.split(r"[…*{<]|[:#]", path)[0]
+            if not (ROOT / path.rstrip("/")).exists():
+                yield number, path
+
+
 def problem(page, target):
     """The problem of a link, or None."""
     if not target:
@@ -95,6 +110,7 @@ def main():
     pages = [Path(name).resolve() for name in sys.argv[1:]]
     if not pages:
         pages = [page for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md") if page.exists()]
+        pages += [page for page in (ROOT / "CHANGELOG.md",) if page.exists()]
         pages += sorted((ROOT / "docs").rglob("*.md"))
     failures, checked = [], 0
     for page in pages:
@@ -102,6 +118,8 @@ def main():
             checked += 1
             if reason := problem(page, target):
                 failures.append(f"{page.relative_to(ROOT)}:{number}: {reason}")
+        for number, path in paths(page):
+            failures.append(f"{page.relative_to(ROOT)}:{number}: {path}: no such path")
     summary = ROOT / "docs" / "SUMMARY.md"
     if summary in pages:
         listed = {(summary.parent / target.partition("#")[0]).resolve() for _, target in links(summary)}

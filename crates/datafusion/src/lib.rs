@@ -27,6 +27,8 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[cfg(doctest)]
+mod book;
 mod error;
 mod exchange;
 pub mod exec;
