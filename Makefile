@@ -25,7 +25,7 @@ help:
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
 	@echo "make test   the whole test suite, on an OpenCL driver for the CPU"
 	@echo "make test-datafusion  DataFusion's own SQL tests, the plugin on and off; some ten minutes"
-	@echo "make lint   formatting and clippy, as CI wants them"
+	@echo "make lint   prose, import circles, formatting and clippy"
 	@echo "make docs   the Rust documentation, links of all pages, and the book where mdbook is installed"
 
 demo:
@@ -60,6 +60,8 @@ test-datafusion:
 	@$(OPENCL) && $(CARGO) test --workspace --test sql -- --ignored --nocapture suite_of_datafusion_passes_as_plain
 
 lint:
+	scripts/check-prose.py
+	scripts/check-imports.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
