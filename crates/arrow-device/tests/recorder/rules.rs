@@ -133,11 +133,7 @@ const RULES: [(&str, &str, &str); 100] = [
         "every test [data.c, core.c]: pointers come back unchanged, and freed memory is not written",
     ),
     ("R42", "the event is the producer's", "arrays::r37_r42_data_behind_an_event_is_read_only_after_the_wait"),
-    (
-        "R43",
-        "release comes after the consumer's last use on the device",
-        "device::lender_gets_memory_back_after_the_last_use_only",
-    ),
+    ("R43", "release comes after the consumer's last use on the device", "device::adopted_memory_is_released_after_the_last_use"),
     (
         "R44",
         "outputs are zeroed before a call, reserved is ignored",
