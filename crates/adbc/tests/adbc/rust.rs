@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adbc_core::error::{Result, Status};
-use adbc_core::options::{InfoCode, IngestMode, ObjectDepth, OptionConnection, OptionDatabase, OptionStatement, OptionValue};
+use adbc_core::options::{InfoCode, IngestMode, ObjectDepth, OptionConnection, OptionDatabase, OptionStatement};
 use adbc_core::{Connection, Database, Optionable, Statement};
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Float64Type};
